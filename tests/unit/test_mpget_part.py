@@ -1,0 +1,133 @@
+"""Sets of bytes, and the part file with its map: what `--resume` trusts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multipath.errors import LocalError, UsageError, WrongHashError
+from multipath.metalink import Pieces
+from multipath.part import Part
+from multipath.path_state import Facts
+from multipath.spans import Spans
+from tests.cases import case
+
+FILE = Facts("http://192.0.2.1/a", 25, etag='"x"')
+CONTENT = bytes(range(65, 90))
+EDGE = st.integers(0, 30)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=st.lists(st.tuples(st.booleans(), EDGE, EDGE, st.integers(0, 2))), low=EDGE, high=EDGE)
+def test_spans_are_sets_of_bytes(steps: list[tuple[bool, int, int, int]], low: int, high: int) -> None:
+    spans, model = Spans(), dict[int, int]()
+    for adds, one, other, owner in steps:
+        start, end = min(one, other), max(one, other)
+        inside = set(range(start, end))
+        if adds:
+            new = spans.add(start, end, owner)
+            assert {at for s, e in new for at in range(s, e)} == inside - set(model)
+            model |= dict.fromkeys(inside - set(model), owner)
+        else:
+            assert spans.cut(start, end) == len(inside & set(model))
+            model = {at: whose for at, whose in model.items() if at not in inside}
+        assert {at: whose for s, e, whose in spans for at in range(s, e)} == model
+        assert spans.total == len(model)
+        listed = list(spans)
+        assert all(a[1] < b[0] or (a[1] == b[0] and a[2] != b[2]) for a, b in pairwise(listed))
+    start, end = min(low, high), max(low, high)
+    assert {at for s, e, _ in spans.within(start, end) for at in range(s, e)} == set(range(start, end)) & set(model)
+    assert {at for s, e in spans.gaps(start, end) for at in range(s, e)} == set(range(start, end)) - set(model)
+
+
+def pieces(length: int = 10) -> Pieces:
+    hashes = (hashlib.sha256(CONTENT[at : at + length]).hexdigest() for at in range(0, 25, length))
+    return Pieces(length, "sha256", tuple(hashes))
+
+
+def left(folder: Path, content: bytes, done: list[tuple[int, int]]) -> Path:
+    """What an earlier download left."""
+    part = Part(folder / "a", None, resume=False)
+    part.load()
+    part.write(0, memoryview(content))
+    part.save(FILE, done)
+    del part
+    return folder / "a"
+
+
+def reopened(target: Path, cut: Pieces | None = None) -> Part:
+    return Part(target.with_name("b"), cut, resume=True)
+
+
+def copy(target: Path) -> None:
+    """To another name: this process still holds the first one's lock."""
+    for suffix in (".part", ".part.map"):
+        target.with_name(f"b{suffix}").write_bytes(target.with_name(f"a{suffix}").read_bytes())
+
+
+def test_what_is_resumed_are_the_bytes_of_the_map_and_with_hashes_only_right_pieces(tmp_path: Path) -> None:
+    target = left(tmp_path, CONTENT[:12] + b"!" + CONTENT[13:], [(0, 15), (20, 25)])
+    copy(target)
+    assert reopened(target).load() == (FILE, [(0, 15), (20, 25)])
+
+
+def test_a_piece_that_is_not_right_is_fetched_again(tmp_path: Path) -> None:
+    target = left(tmp_path, CONTENT[:12] + b"!" + CONTENT[13:], [(0, 25)])
+    copy(target)
+    part = reopened(target, pieces())
+    assert part.load() == (FILE, [(0, 10), (20, 25)])
+    assert [part.is_right(piece) for piece in range(3)] == [True, False, True]
+    part.write(12, memoryview(CONTENT)[12:13])
+    part.finish(25, ("sha256", hashlib.sha256(CONTENT).hexdigest()))
+    assert [one.name for one in sorted(tmp_path.glob("b*"))] == ["b"]
+    assert (tmp_path / "b").read_bytes() == CONTENT
+
+
+def test_maps_that_are_none_are_refused_and_not_followed(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    good = {"format": "mpget 1", "file": vars(FILE), "done": [[0, 5]]}
+    table = {
+        "other bytes": b"\x00\xff",
+        "not JSON": b"{",
+        "a list": b"[]",
+        "another format": json.dumps(good | {"format": "x"}).encode(),
+        "beyond the file": json.dumps(good | {"done": [[0, 26]]}).encode(),
+        "before the file": json.dumps(good | {"done": [[-5, 3]]}).encode(),
+        "no spans": json.dumps(good | {"done": [1]}).encode(),
+        "an unknown key": json.dumps(good | {"file": vars(FILE) | {"x": 1}}).encode(),
+    }
+    for number, (name, content) in enumerate(table.items()):
+        with case(subtests, name):
+            (tmp_path / f"{number}.part.map").write_bytes(content)
+            with pytest.raises(UsageError, match="is not a map of mpget"):
+                Part(tmp_path / str(number), None, resume=True).load()
+
+
+def test_without_a_map_it_begins_again_and_a_wrong_hash_leaves_no_map(tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(bytes(100))
+    part = Part(tmp_path / "a", None, resume=True)
+    assert part.load() == (None, [])
+    assert (tmp_path / "a.part").stat().st_size == 0
+    part.write(0, memoryview(CONTENT))
+    part.save(FILE, [(0, 25)])
+    with pytest.raises(WrongHashError, match="is not what the Metalink's sha256 says"):
+        part.finish(25, ("sha256", "0" * 64))
+    assert [one.name for one in tmp_path.iterdir()] == ["a.part"]
+
+
+def test_a_part_file_is_not_overwritten_unasked_nor_by_two(tmp_path: Path) -> None:
+    first = Part(tmp_path / "a", None, resume=False)
+    with pytest.raises(UsageError, match="Give --resume, or delete it"):
+        Part(tmp_path / "a", None, resume=False)
+    with pytest.raises(UsageError, match="Another mpget is writing"):
+        Part(tmp_path / "a", None, resume=True)
+    del first
+    with pytest.raises(UsageError, match="is a folder"):
+        Part(tmp_path, None, resume=False)
+    with pytest.raises(LocalError, match="No such file or directory"):
+        Part(tmp_path / "none" / "a", None, resume=False)
