@@ -1,12 +1,15 @@
 """Tests of a Link: the rules, and key `Tests` of link_info.json, both its writer and its reader.
 
 A test is a statement of the signed document, like a timed limit: what is done at a Link from when until when. A `watch`
-sends nothing: the class of the Link is read each second. It needs no port and no far end. Uses the standard library and
-the other rules; both programs import it.
+sends nothing: the class of the Link is read each second. It needs no port and no far end. A `udp` test sends too, from
+the attachment point's test port and from the user's end, and what it sends is of the Link's class. Uses the standard
+library and the other rules; both programs import it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +18,25 @@ from datetime import datetime, timedelta
 from bandwidth_config import TESTS_KEY, RuleError, time_text
 from link_rules import read_time
 
-WATCH = "watch"
-KINDS = frozenset({WATCH})  # others are ignored: they are for newer agents
+WATCH, UDP = "watch", "udp"
+KINDS = frozenset({WATCH, UDP})  # others are ignored: they are for newer agents
 
 MIN_WATCH_S, MAX_WATCH_S = 5, 600
 MAX_TESTS_PER_LINK = 8  # in one document: that have not ended
 MAX_WATCHES_AT_ONCE = 16  # at one attachment point: so many series of samples its limiter keeps growing
 MAX_AHEAD_S = 30 * 24 * 3600
+ARMED_AHEAD_S = 30  # so long before a test that sends the attachment point is ready for it, and has its port
 
+FIRST_TEST_PORT = 30300  # of the attachment point, for lane 0; outside SCION's 30000-30255 (docs/agent.md)
+TEST_LANES = 4  # so many tests send at one attachment point at once, each from a port of its own
+# Above what any policy allows. 60 s at 1 Gbit/s would be 7.5 GB: who sends fast sends for a shorter time.
+MAX_TEST_S, MAX_TEST_KBIT, MAX_TEST_BYTES = 60, 1_000_000, 2_000_000_000
+
+_BOUNDS = {
+    "Port": (FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES - 1),
+    "Kbit": (1, MAX_TEST_KBIT),
+    "Bytes": (1, MAX_TEST_BYTES),
+}
 _SECOND = timedelta(seconds=1)
 _ID = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 
@@ -30,21 +44,35 @@ _ID = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 @dataclass(frozen=True, slots=True, order=True)
 class LinkTest:
     """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 hexadecimal
-    digits, chosen at random: no other test of any service has it."""
+    digits, chosen at random: no other test of any service has it.
+
+    Of a `udp` test alone: `port` is the attachment point's, `kbit` the highest rate at which it sends (whole frames, as
+    limits count), `max_bytes` the most that it sends (UDP payload).
+    """
 
     begins_at: datetime
     ends_at: datetime
     test_id: str
     kind: str = WATCH
+    port: int | None = None
+    kbit: int | None = None
+    max_bytes: int | None = None
 
     @property
     def duration_s(self) -> int:
         return (self.ends_at - self.begins_at) // _SECOND
 
-    def statement(self) -> dict[str, str]:
+    def statement(self) -> dict[str, str | int]:
         """As it stands in the document."""
         times = {"From": time_text(self.begins_at), "Until": time_text(self.ends_at)}
-        return {"Id": self.test_id, "Kind": self.kind, **times}
+        sending = zip(_BOUNDS, (self.port, self.kbit, self.max_bytes), strict=True)
+        numbers = {key: number for key, number in sending if number is not None}
+        return {"Id": self.test_id, "Kind": self.kind, **times, **numbers}
+
+
+def run_key(host_secret: str, test_id: str) -> bytes:
+    """What both ends of a test prove to each other that they know (32 bytes). Who has one learns nothing of another."""
+    return hmac.digest(host_secret.encode(), b"link-test/1\n" + test_id.encode(), hashlib.sha256)
 
 
 def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
@@ -64,11 +92,20 @@ def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
         )
 
 
+def check_sending(duration_s: int) -> None:
+    """How long a test that sends lasts, whatever a policy allows. Raises `RuleError` (`test_long`)."""
+    if duration_s > MAX_TEST_S:
+        raise RuleError(
+            "test_long",
+            f"{duration_s} s exceed the {MAX_TEST_S} s that a test that sends may last. Choose at most that.",
+        )
+
+
 def read_tests(value: object) -> tuple[LinkTest, ...]:
     """Value of `Tests` -> the tests of the kinds that are known here, in the order of their time; None: there are none.
 
-    Raises `RuleError` (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`), whatever the
-    value.
+    Raises `RuleError` (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`,
+    `test_range`), whatever the value.
     """
     if value is None:
         return ()
@@ -93,14 +130,24 @@ def _test(value: object, where: str) -> LinkTest | None:
     if not isinstance(test_id, str) or not _ID.fullmatch(test_id):
         raise RuleError("wrong_type", f'{where}: "Id" is not 32 hexadecimal digits in lower case.')
     begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
-    test = LinkTest(begins_at, ends_at, test_id, value["Kind"])
+    numbers = [_number(value, key, where) for key in _BOUNDS] if value["Kind"] == UDP else []
+    test = LinkTest(begins_at, ends_at, test_id, value["Kind"], *numbers)
     if test.duration_s <= 0:
         raise RuleError("test_order", f'{where}: "Until" is not after "From".')
     try:
-        check_watch(test.duration_s)
+        (check_watch if test.kind == WATCH else check_sending)(test.duration_s)
     except RuleError as exc:
         raise RuleError(exc.code, f"{where}: {exc.message}") from exc
     return test
+
+
+def _number(value: Mapping[str, object], key: str, where: str) -> int:
+    found, (lowest, highest) = value.get(key), _BOUNDS[key]
+    if type(found) is not int:  # and no truth value
+        raise RuleError("wrong_type", f'{where}: "{key}" is not a whole number from {lowest} to {highest}.')
+    if not lowest <= found <= highest:
+        raise RuleError("test_range", f'{where}: "{key}" is outside {lowest} to {highest}.')
+    return found
 
 
 def _moment(value: object, where: str) -> datetime:

@@ -1,0 +1,100 @@
+"""The attachment point's end of one test that sends: a child of the agent, without any right.
+
+    python -m station.ap_end < order.json
+
+The order is one JSON object on stdin: `id`, `key` (64 hexadecimal digits), `port`, `local_ip` (or null), `remote_ip`,
+`ifindex` (0: none), `from_ms`, `until_ms` (of the epoch), `max_kbit`, `max_bytes`. The report (`station.report`) is one
+line of JSON on stdout; stderr is for diagnostics. Exits with 0 also when nobody came, with 1 when it could not listen,
+with 2 for an order that it does not understand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from station.ap_talk import ApOrder, ApTalk
+from station.confine import confine
+from station.plan import AP, MAX_KBIT
+from station.report import ERROR, Report
+from station.talk import Clock
+from station.wire import Wire, drive
+
+MAX_ORDER_BYTES = 4_096
+MAX_AHEAD_MS = 120_000  # from now until the end
+DEADLINE_S = 1.0  # after `until`: the kernel's timer
+_MAX_BYTES = 1 << 40
+
+
+def read_order(value: object) -> ApOrder:
+    """Raises `ValueError` with the place and the reason."""
+    if not isinstance(value, Mapping):
+        raise ValueError("the order is not an object")
+    return ApOrder(
+        _text(value, "id", r"[0-9a-f]{32}"),
+        bytes.fromhex(_text(value, "key", r"[0-9a-f]{64}")),
+        _number(value, "port", 1, 65_535),
+        None if value.get("local_ip") is None else str(ip_address(_text(value, "local_ip", r"[0-9a-fA-F.:]{2,45}"))),
+        ip_address(_text(value, "remote_ip", r"[0-9a-fA-F.:]{2,45}")),
+        _number(value, "ifindex", 0, 2**31 - 1),
+        _number(value, "from_ms", 0, 2**53),
+        _number(value, "until_ms", 0, 2**53),
+        _number(value, "max_kbit", 1, MAX_KBIT),
+        _number(value, "max_bytes", 1, _MAX_BYTES),
+    )
+
+
+def run_ap_end(order: ApOrder) -> Report:
+    """Listens until the test is over. Raises `OSError` when it cannot."""
+    clock = Clock(time.time_ns() / 1_000_000 - time.monotonic() * 1000)
+    scope = order.ifindex if order.remote_ip.is_link_local else 0
+    wire = Wire(order.remote_ip.version, order.local_ip, order.port, scope)
+    try:
+        talk = ApTalk(order, wire.send, clock, secrets.token_bytes(32))
+        drive(wire, talk, time.monotonic)
+    finally:
+        wire.close()
+    return talk.report()
+
+
+def main() -> int:
+    """See the module's head."""
+    try:
+        order = read_order(json.loads(sys.stdin.buffer.read(MAX_ORDER_BYTES)))
+        left_ms = order.until_ms - time.time_ns() // 1_000_000
+        if left_ms > MAX_AHEAD_MS:
+            raise ValueError(f"until_ms is {left_ms} ms from now, more than {MAX_AHEAD_MS}")
+    except ValueError as exc:
+        print(f"station.ap_end: {exc}", file=sys.stderr)
+        return 2
+    try:
+        confine(max(0, left_ms) / 1000 + DEADLINE_S)
+        report = run_ap_end(order)
+    except OSError as exc:
+        print(f"station.ap_end: {exc}", file=sys.stderr)
+        report = Report(AP, ERROR, f"The attachment point's end did not start: {exc.strerror or exc}.", None, ())
+    print(json.dumps(report.to_json(), separators=(",", ":")), flush=True)
+    return 1 if report.outcome == ERROR else 0
+
+
+def _text(order: Mapping[str, object], name: str, pattern: str) -> str:
+    value = order.get(name)
+    if not isinstance(value, str) or not re.fullmatch(pattern, value, flags=re.ASCII):
+        raise ValueError(f"{name} is {'missing' if value is None else 'not as it should be'}")
+    return value
+
+
+def _number(order: Mapping[str, object], name: str, low: int, high: int) -> int:
+    value = order.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r:.40} and not a whole number from {low} to {high}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

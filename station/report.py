@@ -1,0 +1,134 @@
+"""What an end of a test reports: written by both ends, read by the service, which trusts neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from station.plan import MAX_PHASES, SIDES, Phase
+
+SCHEMA = 1
+MAX_REPORT_BYTES = 256 * 1024
+COMPLETED, NOBODY, CUT, REFUSED, ERROR = OUTCOMES = ("completed", "nobody", "cut", "refused", "error")
+MAX_WHY, MAX_PEER, MAX_SECONDS = 500, 80, 70
+_MAX_NUMBER = (1 << 53) - 1  # what every reader of JSON keeps exactly
+
+Row = tuple[int, int, int, int]
+_COUNTS = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "lost_packets", "reordered_packets")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """One phase as one end saw it. Bytes are UDP payload of test traffic; `sent_*`: by this end, the others: what it
+    received. `begins_at_ms`: of the epoch. `seconds`: packets and bytes sent, packets and bytes received in each begun
+    second of the phase. `mtu`: path MTU to the user and from the user, 0: not even the smallest packet passed."""
+
+    number: int
+    kind: str
+    direction: str
+    kbit: int
+    payload_bytes: int
+    begins_at_ms: int
+    sent_packets: int
+    sent_bytes: int
+    received_packets: int
+    received_bytes: int
+    lost_packets: int
+    reordered_packets: int
+    seconds: tuple[Row, ...]
+    rtt_us: tuple[int, int, int] | None
+    mtu: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of one end. `why`: a sentence, or nothing; `peer`: address and port of the other end."""
+
+    side: str
+    outcome: str
+    why: str
+    peer: str | None
+    phases: tuple[PhaseReport, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def read_report(value: object) -> Report:
+    """A report as `to_json` writes it. Raises `ValueError` with the place and the reason."""
+    report = _object(value, "report", {"schema", *(one.name for one in fields(Report))})
+    if report["schema"] != SCHEMA:
+        raise ValueError(f"schema is {report['schema']!r:.40} and not {SCHEMA}")
+    _one_of(report["side"], "side", SIDES)
+    _one_of(report["outcome"], "outcome", OUTCOMES)
+    _text(report["why"], "why", MAX_WHY)
+    if report["peer"] is not None:
+        _text(report["peer"], "peer", MAX_PEER)
+    found = _list(report["phases"], "phases", MAX_PHASES)
+    phases = tuple(_phase(one, f"phases[{index}]") for index, one in enumerate(found))
+    if [one.number for one in phases] != list(range(len(phases))):
+        raise ValueError("phases are not numbered from 0")
+    return Report(report["side"], report["outcome"], report["why"], report["peer"], phases)
+
+
+def _phase(value: object, where: str) -> PhaseReport:
+    found = _object(value, where, {one.name for one in fields(PhaseReport)})
+    try:
+        Phase(
+            found["number"], found["kind"], found["direction"], found["kbit"], found["payload_bytes"], 1, _count(found)
+        )
+    except ValueError as exc:
+        raise ValueError(f"{where}: {exc}") from exc
+    for name in ("begins_at_ms", *_COUNTS):
+        _number(found[name], f"{where}.{name}")
+    rows = _list(found["seconds"], f"{where}.seconds", MAX_SECONDS)
+    seconds = tuple(_numbers(one, f"{where}.seconds[{index}]", 4) for index, one in enumerate(rows))
+    rtt_us, mtu = (
+        None if found[name] is None else _numbers(found[name], f"{where}.{name}", size)
+        for name, size in (("rtt_us", 3), ("mtu", 2))
+    )
+    return PhaseReport(**{**found, "seconds": seconds, "rtt_us": rtt_us, "mtu": mtu})
+
+
+def _count(found: Mapping[str, Any]) -> int:
+    return 1 if found["kind"] == "echo" else 0
+
+
+def _object(value: object, where: str, keys: set[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} is not an object")
+    if set(value) != keys:
+        wrong = sorted(map(str, set(value) ^ keys))
+        raise ValueError(f"{where}: {wrong[0]:.40} is {'unknown' if wrong[0] in value else 'missing'}")
+    return value
+
+
+def _list(value: object, where: str, most: int) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)) or len(value) > most:
+        raise ValueError(f"{where} is not a list of at most {most}")
+    return value
+
+
+def _text(value: object, where: str, most: int) -> None:
+    if not isinstance(value, str) or len(value) > most or not value.isprintable():
+        raise ValueError(f"{where} is not a printable text of at most {most} characters")
+
+
+def _one_of(value: object, where: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{where} is {value!r:.40} and not one of {', '.join(allowed)}")
+
+
+def _number(value: object, where: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_NUMBER:
+        raise ValueError(f"{where} is {value!r:.40} and not a whole number from 0 to {_MAX_NUMBER}")
+
+
+def _numbers(value: object, where: str, size: int) -> Any:
+    found = _list(value, where, size)
+    if len(found) != size:
+        raise ValueError(f"{where} has {len(found)} numbers and not {size}")
+    for index, one in enumerate(found):
+        _number(one, f"{where}[{index}]")
+    return tuple(found)

@@ -1,0 +1,128 @@
+"""What the conversations of both ends share: peers, control messages with a number that only grows, finished phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from station.messages import Control, ConversationCodec, Counts, Kind
+from station.pacing import SILENCE_S
+from station.plan import Phase
+from station.report import CUT, Report
+from station.rounds import End, Round, Sent, new_round
+
+REPORT_S = 0.2
+OVER_S = SILENCE_S + 1.0  # an end that hears nothing at all for so long is alone
+
+
+class Peer(NamedTuple):
+    """Where a packet came from, and the address of this host that it was sent to (to answer from there)."""
+
+    ip: str
+    port: int
+    scope: int = 0  # index of the interface, of a link-local address
+    local: str = ""
+
+    @property
+    def version(self) -> int:
+        return 6 if ":" in self.ip else 4
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+
+SendTo = Callable[[bytes, Peer, bool], Sent]  # packet, where to, whether it may not be fragmented
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The wall clock as it was at the beginning: when somebody sets it, a test goes on. `zero_ms`: ms of the epoch at
+    which the monotonic clock was 0."""
+
+    zero_ms: float
+
+    def ms(self, at: float) -> int:
+        """Monotonic s -> ms of the epoch."""
+        return round(self.zero_ms + at * 1000)
+
+    def at(self, ms: int) -> float:
+        """The other way round."""
+        return (ms - self.zero_ms) / 1000
+
+
+class Talk:
+    """One end's conversation."""
+
+    def __init__(self, side: str, reports: Kind, clock: Clock) -> None:
+        self.outcome: str | None = None  # None: it goes on
+        self.why = ""
+        self._ends_as = ""  # what has already gone wrong
+        self.peer: Peer | None = None
+        self._side, self._reports, self._clock = side, reports, clock
+        self._codec: ConversationCodec | None = None
+        self._end: End | None = None
+        self._written = self._read = 0  # numbers of control messages
+        self._heard_at = 0.0
+        self._report_at = 0.0
+        self._done: list[Round] = []  # with the one that runs
+        self._round: Round | None = None  # that runs
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome is not None
+
+    def report(self) -> Report:
+        """Of this end, at any time."""
+        phases = tuple(one.report(self._clock.ms(one.begun)) for one in self._done)
+        return Report(self._side, self.outcome or CUT, self.why, str(self.peer) if self.peer else None, phases)
+
+    def _over(self, outcome: str, why: str) -> None:
+        self._close()
+        if self.outcome is None:
+            self.outcome, self.why = self._ends_as or outcome, self.why or why
+
+    def _is_new(self, message: Control) -> bool:
+        """A message that is repeated or overtaken is not."""
+        if message.counter <= self._read:
+            return False
+        self._read = message.counter
+        return True
+
+    def _control(self, kind: Kind, body: Phase | Counts | None = None, number: int = 0) -> None:
+        if self._end is not None:
+            self._written += 1
+            self._end.send(self._end.codec.pack(Control(kind, self._written, body, number)), False)
+
+    def _begin(self, phase: Phase, now: float) -> None:
+        assert self._end is not None  # noqa: S101 - for mypy: there is a conversation
+        self._round = new_round(phase, self._end, now)
+        self._done.append(self._round)
+        self._report_at = now + REPORT_S
+
+    def _close(self) -> None:
+        if self._round is not None:
+            self._round.close()
+            if self._round.stopped:
+                self._ends_as = self._ends_as or CUT
+                self.why = self.why or _sentence(self._round.stopped)
+            self._round = None
+
+    def _run(self, now: float) -> None:
+        """Sends what is due of the phase that runs, and reports to the other end if that sends."""
+        if self._round is None:
+            return
+        self._round.step(now)
+        other = "user" if self._side == "ap" else "ap"
+        if now >= self._report_at and self._round.phase.sends(other):
+            self._control(self._reports, self._round.counts())
+            self._report_at = now + REPORT_S
+
+    @property
+    def next_at(self) -> float:
+        """When `step` has to be called at the latest for what is to be sent at an even pace."""
+        return self._round.next_at if self._round else float("inf")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""

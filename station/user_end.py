@@ -1,0 +1,85 @@
+"""The user's end of a test that sends: the command line client calls `run_user_end`."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from station.plan import USER
+from station.report import ERROR, NOBODY, Report
+from station.talk import Clock, Peer
+from station.user_talk import UserOrder, UserTalk
+from station.wire import Wire, drive
+
+__all__ = ["UserOrder", "run_user_end"]
+
+_NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL})
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN})
+
+
+def run_user_end(order: UserOrder, say: Callable[[str], None]) -> dict[str, Any]:
+    """Waits for the beginning, runs the phases, and returns this end's report (`station.report`). `say` is called with
+    sentences for the person. Does not raise for anything of the network: the report has the reason."""
+    report = _run(order, say)
+    if report.why:
+        say(report.why)
+    return report.to_json()
+
+
+def _run(order: UserOrder, say: Callable[[str], None]) -> Report:
+    clock = Clock(time.time_ns() / 1_000_000 + order.clock_off_ms - time.monotonic() * 1000)
+    try:
+        ap, local_ip = _addresses(order)
+        wire = Wire(ap.version, local_ip, 0, ap.scope)
+    except OSError as exc:
+        return Report(USER, ERROR, _no_socket(order, exc), None, ())
+    try:
+        wire.connect(ap)
+        time.sleep(max(0.0, clock.at(order.from_ms) - time.monotonic()))
+        talk = UserTalk(order, ap, wire.send, clock)
+        drive(wire, talk, time.monotonic)
+        if talk.outcome == NOBODY:
+            talk.why = _no_answer(order, wire)
+    except OSError as exc:
+        return Report(USER, ERROR, _no_socket(order, exc), None, ())
+    finally:
+        wire.close()
+    for hint in talk.hints(is_told=errno.EMSGSIZE in wire.refusals):
+        say(hint)
+    return talk.report()
+
+
+def _addresses(order: UserOrder) -> tuple[Peer, str | None]:
+    """The attachment point (with the interface, if link-local), and the address to send from. Raises `OSError`."""
+    bind, _, dev = (order.bind or "").partition("%")
+    ip, _, ap_dev = order.ip.partition("%")
+    dev = dev or ap_dev
+    scope = socket.if_nametoindex(dev) if dev and ip.lower().startswith("fe80:") else 0
+    return Peer(ip, order.port, scope), bind or None
+
+
+def _no_socket(order: UserOrder, exc: OSError) -> str:
+    if order.bind and exc.errno in _NO_SUCH_ADDRESS:
+        return f"This host has no address {order.bind}. Use --bind with an address of this host that is up."
+    if order.ip.lower().startswith("fe80:"):
+        return f"{order.ip} is a link-local address. Use --bind ADDRESS%INTERFACE, e.g. --bind fe80::1%eth0."
+    return f"This host cannot send to {order.ip}: {exc.strerror or exc}. Check its routes."
+
+
+def _no_answer(order: UserOrder, wire: Wire) -> str:
+    """In one or two sentences: what is known, and what to do."""
+    what = f"{order.ip}, UDP port {order.port}"
+    if errno.ECONNREFUSED in wire.refusals:
+        return (
+            f"{what}, is closed: the attachment point answers, but its end of the test does not run. "
+            "Its operator may have stopped tests, or its agent did not start it."
+        )
+    if _NO_ROUTE & set(wire.refusals):
+        return f"There is no way from {wire.local_ip} to {what}. Check the routes of this host."
+    return (
+        f"No answer came from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "
+        "registered address of this link. If that is another one, use --bind with it; if not, a firewall stops UDP."
+    )

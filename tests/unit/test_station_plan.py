@@ -1,0 +1,171 @@
+"""The tools that send: what a test costs at most, and what a wrong value is told."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+import link_tests
+from bandwidth_config import RuleError
+from measuring.framing import wire_bytes
+from station.plan import (
+    AP,
+    MAX_DURATION_MS,
+    MAX_KBIT,
+    MAX_PAYLOAD_BYTES,
+    MAX_TOTAL_S,
+    MIN_PAYLOAD_BYTES,
+    Phase,
+    ap_bytes,
+    ap_kbit,
+    frame_bytes,
+    from_json,
+    read_phases,
+    total_s,
+)
+from station.tools import TOOLS, Tool
+
+LIMITS = (100, 500, 10_000, 100_000, 1_000_000)
+STREAM = Phase(0, "stream", "to_user", 750, 1452, 5000, 0)
+
+
+def extremes(tool: Tool) -> list[dict[str, int]]:
+    """Every combination of lowest, default and highest values that the tool accepts."""
+    found = []
+    for values in product(*((one.low, one.default, one.high) for one in tool.parameters)):
+        given = dict(zip((one.name for one in tool.parameters), values, strict=True))
+        try:
+            found.append(tool.read(given))
+        except RuleError:  # the lowest value is above the highest one
+            continue
+    return found
+
+
+def test_the_tools_in_their_order() -> None:
+    assert list(TOOLS) == ["reach", "quick", "sizes", "rates"]
+    for name, tool in TOOLS.items():
+        assert (tool.name, tool.kind) == (name, "udp")
+        assert tool.question.endswith("?")
+        assert tool.read({}) == {one.name: one.default for one in tool.parameters}
+        assert all(one.low <= one.default <= one.high for one in tool.parameters)
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=list(TOOLS))
+def test_no_parameters_make_a_test_that_breaks_a_cap(tool: Tool) -> None:
+    """60 s, 1 Gbit/s; 2 GB up to a limit of 50 Mbit/s (the rules refuse more)."""
+    for limit_kbit, parameters in product(LIMITS, extremes(tool)):
+        try:
+            phases = tool.phases(parameters, limit_kbit, limit_kbit)
+        except RuleError:
+            assert parameters != tool.read({})
+            continue
+        assert total_s(phases) <= 60, (limit_kbit, parameters)
+        assert ap_kbit(phases) <= 1_000_000
+        assert limit_kbit > 50_000 or ap_bytes(phases) <= 2_000_000_000
+        assert read_phases([one.to_json() for one in phases]) == phases
+
+
+def test_reach_sends_at_most_40_kb_in_all() -> None:
+    for limit_kbit in LIMITS:
+        assert 2 * ap_bytes(TOOLS["reach"].phases({}, limit_kbit, limit_kbit)) <= 40_000
+
+
+def test_quick_sends_half_as_much_again_as_the_limit_of_each_direction() -> None:
+    tool = TOOLS["quick"]
+    assert tool.phases(tool.read({}), 500, 2000) == (
+        Phase(0, "stream", "to_user", 750, 1452, 5000, 0),
+        Phase(1, "stream", "from_user", 3000, 1452, 5000, 0),
+    )
+
+
+def test_sizes_and_rates_go_through_their_steps_in_both_directions() -> None:
+    sizes, rates = TOOLS["sizes"], TOOLS["rates"]
+    found = sizes.phases(sizes.read({}), 500, 500)
+    assert [one.payload_bytes for one in found] == [1000, 4000, 7000, 10_000] * 2
+    assert {one.kbit for one in found} == {2000}
+    found = rates.phases(rates.read({"payload_bytes": 10_000, "steps": 5}), 500, 1000)
+    assert [one.kbit for one in found] == [100, 325, 550, 775, 1000, 200, 650, 1100, 1550, 2000]
+    assert [one.direction for one in found] == ["to_user"] * 5 + ["from_user"] * 5
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "words"),
+    [
+        ("quick", {"seconds": 21}, '"seconds" is 21. Choose a whole number from 3 to 20 s.'),
+        ("quick", {"seconds": "5"}, "\"seconds\" is '5'. Choose a whole number from 3 to 20 s."),
+        ("quick", {"seconds": True}, '"seconds" is True. Choose a whole number from 3 to 20 s.'),
+        ("quick", {"rate": 5}, '"rate" is not a parameter of quick. It has seconds, percent, payload_bytes.'),
+        ("reach", {"seconds": 5}, '"seconds" is not a parameter of reach. It has none.'),
+        (
+            "sizes",
+            {"from_bytes": 5000, "to_bytes": 5000},
+            '"from_bytes" is 5000, which is not below "to_bytes", 5000. Choose a lower one.',
+        ),
+    ],
+)
+def test_a_wrong_parameter_is_told_its_bounds(tool: str, given: dict[str, object], words: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        TOOLS[tool].read(given)
+    assert (caught.value.code, caught.value.message) == ("test_parameter", words)
+
+
+def test_a_blocked_link_and_too_many_packets_are_refused_with_a_remedy() -> None:
+    quick = TOOLS["quick"]
+    with pytest.raises(RuleError, match="Set a limit above 0") as caught:
+        quick.phases(quick.read({}), 0, 500)
+    assert caught.value.code == "test_blocked"
+    with pytest.raises(RuleError, match=r"takes 70 s, more than 60 s\. Choose fewer steps"):
+        TOOLS["sizes"].phases(TOOLS["sizes"].read({"percent": 100, "steps": 5, "seconds": 2}), 32, 32)
+    with pytest.raises(RuleError, match="choose larger packets") as caught:
+        quick.phases(quick.read({"payload_bytes": 64, "seconds": 20}), 1_000_000, 1_000_000)
+    assert caught.value.code == "test_parameter"
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_frame_costs_what_the_measuring_library_says(version: int) -> None:
+    for payload_bytes in range(MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1):
+        assert frame_bytes(payload_bytes, version) == wire_bytes(payload_bytes, family=version)
+
+
+def test_what_a_plan_costs() -> None:
+    """750 kbit/s for 5 s in frames of 1494 bytes: 313.8 packets, and one more at the beginning."""
+    back = Phase(1, "stream", "from_user", 3000, 1452, 5000, 0)
+    assert (ap_bytes([STREAM, back]), ap_kbit([STREAM, back]), STREAM.sends(AP), back.sends(AP)) == (
+        314 * 1452,
+        750,
+        True,
+        False,
+    )
+    assert (ap_bytes([back]), ap_kbit([back])) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"kind": "flood"}, "kind is 'flood' and not one of echo, stream, mtu"),
+        ({"direction": "both"}, "direction is 'both' and not one of to_user, from_user"),
+        ({"kbit": 0}, "kbit is 0 and not a whole number from 1 to 1000000"),
+        ({"payload_bytes": 47}, "payload_bytes is 47 and not"),
+        ({"duration_ms": 60_001}, "duration_ms is 60001 and not"),
+        ({"count": 1}, "count is 1 and not"),
+        ({"number": None}, "number is None and not"),
+        ({"more": 1}, "is not an object with exactly number, kind"),
+    ],
+)
+def test_a_phase_that_is_none_names_its_place(changed: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=r"phase\[3\]") as caught:
+        from_json({**STREAM.to_json(), **changed}, "phase[3]")
+    assert words in str(caught.value)
+
+
+def test_phases_are_numbered() -> None:
+    with pytest.raises(ValueError, match="not numbered from 0"):
+        read_phases([STREAM.to_json(), STREAM.to_json()])
+    with pytest.raises(ValueError, match="a list of 1 to 32"):
+        read_phases([])
+
+
+def test_the_caps_are_those_of_the_rules() -> None:
+    assert link_tests.MAX_TEST_KBIT == MAX_KBIT
+    assert link_tests.MAX_TEST_S == MAX_TOTAL_S == MAX_DURATION_MS // 1000

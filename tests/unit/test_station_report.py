@@ -1,0 +1,111 @@
+"""Reports of the ends of a test: what is read back, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from station.report import MAX_REPORT_BYTES, PhaseReport, Report, read_report
+
+STREAM = PhaseReport(
+    0, "stream", "to_user", 750, 1452, 1_795_473_861_225, 314, 455_928, 0, 0, 0, 0, ((63, 91_476, 0, 0),), None, None
+)
+ECHO = PhaseReport(
+    1, "echo", "both", 16, 48, 1_795_473_866_000, 20, 960, 19, 912, 1, 2, ((10, 480, 9, 432),), (142, 362, 1336), None
+)
+MTU = PhaseReport(2, "mtu", "both", 200, 1452, 1_795_473_868_000, 2, 1492, 2, 1492, 0, 0, (), None, (1500, 0))
+REPORT = Report("ap", "cut", "Nothing came from the user's end for 3 s.", "192.0.2.11:50000", (STREAM, ECHO, MTU))
+
+
+def written() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(REPORT.to_json()))
+    return found
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    assert read_report(written()) == REPORT
+    assert read_report(REPORT.to_json()) == REPORT
+
+
+def test_the_largest_report_fits_the_upload() -> None:
+    """12 phases, as tools make them, of 20 s each; and numbers as large as they get."""
+    row = (10**7, 10**10, 10**7, 10**10)
+    many = [{**written()["phases"][0], "number": number, "seconds": [row] * 22} for number in range(12)]
+    assert len(json.dumps({**written(), "phases": many})) < MAX_REPORT_BYTES // 4
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("schema", 2, "schema is 2 and not 1"),
+        ("side", "service", "side is 'service' and not one of ap, user"),
+        ("outcome", "fine", "outcome is 'fine' and not one of completed, nobody, cut, refused, error"),
+        ("why", "a\nb", "why is not a printable text of at most 500 characters"),
+        ("why", None, "why is not a printable text"),
+        ("peer", "1" * 81, "peer is not a printable text of at most 80 characters"),
+        ("phases", {}, "phases is not a list of at most 32"),
+        ("phases.1.number", 2, "phases are not numbered from 0"),
+        ("phases.1.kind", "tcp", "phases[1]: kind is 'tcp' and not one of"),
+        ("phases.0.direction", "both", "phases[0]: direction is 'both' and not one of to_user, from_user"),
+        ("phases.0.sent_packets", -1, "phases[0].sent_packets is -1 and not a whole number from 0 to"),
+        ("phases.0.lost_packets", 1.5, "phases[0].lost_packets is 1.5 and not a whole number"),
+        ("phases.0.received_bytes", 2**53, "phases[0].received_bytes is 9007199254740992 and not"),
+        ("phases.0.reordered_packets", True, "phases[0].reordered_packets is True and not"),
+        ("phases.0.seconds", [[0, 0, 0]], "phases[0].seconds[0] has 3 numbers and not 4"),
+        ("phases.0.seconds", [[0, 0, 0, -1]], "phases[0].seconds[0][3] is -1 and not"),
+        ("phases.0.seconds", [[0, 0, 0, 0]] * 71, "phases[0].seconds is not a list of at most 70"),
+        ("phases.1.rtt_us", [1, 2], "phases[1].rtt_us has 2 numbers and not 3"),
+        ("phases.2.mtu", [1500, "x"], "phases[2].mtu[1] is 'x' and not"),
+        ("phases.2.more", 1, "phases[2]: more is unknown"),
+        ("more", 1, "report: more is unknown"),
+    ],
+)
+def test_a_wrong_report_names_the_place(place: str, value: object, words: str) -> None:
+    report = written()
+    *way, last = place.split(".")
+    at: Any = report
+    for step in way:
+        at = at[int(step)] if step.isdigit() else at[step]
+    at[last] = value
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read_report(report)
+
+
+def test_what_is_missing_is_named() -> None:
+    report = written()
+    del report["phases"][1]["seconds"]
+    with pytest.raises(ValueError, match=r"phases\[1\]: seconds is missing"):
+        read_report(report)
+    with pytest.raises(ValueError, match="report is not an object"):
+        read_report([report])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+)
+
+
+@given(st.sampled_from(sorted(REPORT.to_json())), JSON)
+def test_any_value_is_read_or_refused(key: str, value: object) -> None:
+    try:
+        read_report({**written(), key: value})
+    except ValueError:
+        return
+    assert key in {"why", "peer", "phases", "side", "outcome", "schema"}
+
+
+@given(st.sampled_from(sorted(PhaseReport.__dataclass_fields__)), JSON)
+def test_any_value_of_a_phase_is_read_or_refused(key: str, value: object) -> None:
+    report = written()
+    report["phases"][0][key] = value
+    try:
+        read = read_report(report)
+    except ValueError:
+        return
+    assert read.phases[1:] == REPORT.phases[1:]
