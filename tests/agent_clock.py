@@ -75,6 +75,10 @@ class FakeClient:
     results: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
     result_refusals: list[Exception] = field(default_factory=list)  # raised first
 
+    @property
+    def secret(self) -> str:
+        return SECRET
+
     def use_secret(self, secret: str | None) -> None:
         self.secrets.append(secret)
 

@@ -7,6 +7,8 @@ and tells the service what the limiter says of the kernel. In the order of a con
     check          `bundle` reads a tarball strictly; `hold` keeps back what lacks most links
     hand over      `configuration` leads from an answer to `store` (the disk) and `hand_over` (the limiter)
     report         `limiter_view` reads what the limiter says; `receipt` tells the service
+    tests          `sending` has a child for each test that sends: `tied` to the agent, told what to do by
+                   `sending_order`; `kept_reports` keeps what it reports, `results` tells the service
     usage          what links used, to the disk and to the service (with the package `ap_agent.usage`)
     metrics        for Prometheus; `health` for monitors and `status`; `problems` names what is wrong
     agent          all of it without a loop, for commands

@@ -12,14 +12,17 @@ from ap_agent.agent.backoff import Pulled
 from ap_agent.agent.configuration import Configuration
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.hold import uptime
+from ap_agent.agent.kept_reports import KeptReports
 from ap_agent.agent.limiter_view import LimiterView
 from ap_agent.agent.problems import skew_problem
 from ap_agent.agent.receipt import Facts, Receipt, Receipts, sending
 from ap_agent.common import threads
+from ap_agent.common.consent import Consent, sending_tests
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
+from ap_agent.document.timetable import tests_by_id
 
 _LOOK_S = 0.1
 TELL_WITHIN_S = 5.0  # altogether, name resolution included, which no timeout of a connection covers
@@ -45,6 +48,7 @@ class Agent:
         self.configuration = Configuration(settings, client, logger, now=now, uptime=uptime)
         self.limiter = LimiterView(settings, now=now, monotonic=monotonic)
         self.receipts = Receipts(logger)
+        self.kept = KeptReports(settings.state_dir)
         self.extra: dict[str, Problem] = {}
 
     @property
@@ -65,8 +69,16 @@ class Agent:
 
     def facts(self) -> Facts:
         """What there is to tell the service now."""
-        configuration = self.configuration
-        return Facts(self.limiter.state, self.problems, configuration.bundle, self.clock_skew_ms, self.now())
+        bundle, consent = self.configuration.bundle, sending_tests(self.settings)
+        skew_ms, now = self.clock_skew_ms, self.now()
+        return Facts(self.limiter.state, self.problems, bundle, skew_ms, now, consent, self._tests(consent))
+
+    def _tests(self, consent: Consent) -> tuple[str, ...]:
+        """Those that the limiter armed; of those that send only where this end runs, and may go on."""
+        bundle, state = self.configuration.bundle, self.limiter.state
+        told = state.tests if state is not None else ()
+        sending = tests_by_id(bundle.links) if bundle is not None and told else {}
+        return tuple(one for one in told if one not in sending or (consent == "on" and self.kept.is_running(one)))
 
     def use(self, settings: Settings, client: Client | None) -> None:
         """Go on with other settings (SIGHUP). The state directory must be the same."""

@@ -83,6 +83,8 @@ class Client(Protocol):
 
     @property
     def clock_skew_ms(self) -> int | None: ...
+    @property
+    def secret(self) -> str: ...
     def use_secret(self, secret: str | None) -> None: ...
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
     def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer: ...
@@ -115,6 +117,11 @@ class ServiceClient:
     def clock_skew_ms(self) -> int | None:
         """This host's clock minus the service's, by the newest answer that tells; None: not measured yet."""
         return self._clock.skew_ms
+
+    @property
+    def secret(self) -> str:
+        """The one that is sent first: the newest that this host has confirmed to the service, or is about to."""
+        return self._secrets[0]
 
     def use_secret(self, secret: str | None) -> None:
         """Try this one first: that of the current bundle, which the service may have changed since the enrolment. The

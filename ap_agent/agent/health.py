@@ -17,6 +17,7 @@ from ap_agent import __version__
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import DELIVERY_CODES
+from ap_agent.common.consent import STOP_FILE
 from ap_agent.common.files import parse_json, read_plain, write_atomically
 from ap_agent.common.lock import holder, lock_path
 from ap_agent.common.problem import Problem
@@ -43,6 +44,7 @@ def write_health(
     failures: int,
     next_step_in_s: float,
     usage: Mapping[str, object] | None = None,
+    tests: Mapping[str, object] | None = None,
 ) -> None:
     """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer."""
     bundle = agent.configuration.bundle
@@ -66,6 +68,7 @@ def write_health(
             for one in agent.configuration.trust.keyring.keys.values()
         ],
         "usage": usage,
+        "tests": tests,
         "problems": [asdict(problem) for problem in problems],
     }
     folder = agent.settings.run_dir
@@ -150,6 +153,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
         words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
         lines.append(f"Kernel         {words}")
     lines += _timed_words(health.get("timed_limits", {}), now)
+    lines += _tests_words(health.get("tests"))
     lines.append(f"Service        {_service_words(service, now)}")
     if service["url"] is not None:
         lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
@@ -168,6 +172,13 @@ def _timed_words(timed: Mapping[str, Any], now: datetime) -> list[str]:
         f"Temporary      {timed['running']} running, {timed['upcoming']} scheduled; the next change is in "
         f"{duration_words(following - now)}, at {time_words(following)}"
     ]
+
+
+def _tests_words(tests: Mapping[str, Any] | None) -> list[str]:
+    if not tests or tests["sending"] == "off":
+        return []
+    words = f"stopped by the file {STOP_FILE}" if tests["sending"] == "stopped" else f"{tests['running']} sending"
+    return [f"Link tests     {words}"]
 
 
 def _keys_words(keys: Iterable[Mapping[str, str]]) -> str:

@@ -23,6 +23,7 @@ from ap_agent.agent.health import write_health
 from ap_agent.agent.metrics import Exporter
 from ap_agent.agent.problems import NOT_ENROLLED, PASSING_CODES, contained, problem_of
 from ap_agent.agent.results import Results
+from ap_agent.agent.sending import Sending
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
 from ap_agent.common.log import Conditions, Logger
@@ -65,7 +66,8 @@ class Loop:
         self._fed_at = 0.0
         for_polls, for_reports, for_usage = (background(self._waker.wake) for _ in range(3))
         self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
-        self.results = Results(agent.settings, agent.extra, logger, monotonic=monotonic, uniform=uniform)
+        self.sending = Sending(agent, logger, monotonic=monotonic)
+        self.results = Results(agent, logger, monotonic=monotonic, uniform=uniform)
         self.polls = Polls(agent, logger, for_polls, monotonic=monotonic, uniform=uniform)
         self.reports = Reports(
             agent, self.usage, self.results, logger, for_reports, monotonic=monotonic, uniform=uniform
@@ -100,6 +102,7 @@ class Loop:
             self._sleep_until(self.step())
         for one in self._beside:
             one.abandon()
+        self.sending.close()
         self.metrics.close()
         self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
@@ -108,6 +111,7 @@ class Loop:
     def start(self) -> None:
         """Hand over what is on the disk, before the network."""
         self.agent.configuration.load()
+        self.agent.kept.load()
         self.metrics.plan_anew(self._monotonic())
         self._read_state()
         self._report()
@@ -127,6 +131,8 @@ class Loop:
             self._answers = self.polls.answers
             self._read_state()  # also of a limiter that was quicker than this line
             self.reports.note_news()
+        if self.sending.step():
+            self.reports.note_news()
         self.usage.forget()
         self.reports.step(is_reachable=self.polls.is_reachable)
         self._report()
@@ -139,6 +145,7 @@ class Loop:
             self.polls.moment(),
             self.reports.moment(is_reachable=self.polls.is_reachable),
             self.metrics.moment(),
+            self.sending.moment(),
             self._monotonic() + silent_in_s if silent_in_s is not None else None,
         ]
         return [self._next_look, *(one for one in moments if one is not None)]
@@ -249,6 +256,7 @@ class Loop:
                 failures=self.polls.backoff.failures,
                 next_step_in_s=max(0.0, min(self._moments()) - now),
                 usage=self.usage.health(),
+                tests={"sending": self.sending.consent, "running": self.sending.running},
             )
             self.agent.extra.pop("health", None)
         except OSError as exc:

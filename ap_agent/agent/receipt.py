@@ -12,6 +12,7 @@ from typing import Any
 from ap_agent import __version__
 from ap_agent.agent.bundle import Bundle
 from ap_agent.agent.fetch import Client, ReceiptAnswer
+from ap_agent.common.consent import Consent
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
@@ -50,6 +51,8 @@ class Facts:
     bundle: Bundle | None
     clock_skew_ms: int | None
     now: datetime
+    sending_tests: Consent = "off"
+    tests: tuple[str, ...] = ()  # that are armed
 
     def evidence(self) -> dict[str, Any] | None:
         if self.bundle is None or self.state is None or self.bundle.limits_digest != self.state.limits_digest:
@@ -74,7 +77,7 @@ class Receipts:
     def next(self, facts: Facts, *, even_if_old: bool, confirms: bool) -> Receipt | None:
         """What to send now; None where the service knows it. `confirms`: this host installs configurations itself."""
         told = tuple(one for one in facts.problems if one.code != FAILED)
-        newest = news(facts.state, told)
+        newest = news(facts.state, told), facts.sending_tests, facts.tests
         state = facts.state
         writes = (state.run, state.writes) if state is not None else None
         has_written = state is not None and not state.is_step and writes != self._told_writes and state.writes > 0
@@ -91,6 +94,8 @@ class Receipts:
             clock_skew_ms=facts.clock_skew_ms,
             writes=self._since_told(writes),
             evidence=facts.evidence() if self._evidence_wanted else None,
+            sending_tests=facts.sending_tests,
+            tests=facts.tests,
         )
         version = document["version"] if confirms else None
         return Receipt(document, newest, writes, version if version != self._confirmed else None)
@@ -157,6 +162,8 @@ def build_receipt(
     clock_skew_ms: int | None = None,
     writes: int = 0,
     evidence: Mapping[str, Any] | None = None,
+    sending_tests: Consent = "off",
+    tests: Iterable[str] = (),
 ) -> dict[str, Any]:
     """One receipt of this state. Versions, digest and time are those that the limiter says are in force; without a
     state nothing is. `run` names the start of the agent and `number` counts its receipts from 1, so that the service
@@ -176,7 +183,8 @@ def build_receipt(
         "devices": list(state.devices) if state is not None else [],
         "total": state.total._asdict() if state is not None and state.total is not None else None,
         "observe_only": state.is_observe_only if state is not None else False,
-        "tests": list(state.tests) if state is not None else [],
+        "tests": list(tests),
+        "sending_tests": sending_tests,
         "run": run,
         "number": number,
         "clock_skew_ms": clock_skew_ms,
@@ -234,7 +242,7 @@ def news(state: LimiterState | None, problems: Iterable[Problem]) -> object:
     if state is None:
         return None, listed
     links = [_said(link) for link in state.links.values()]
-    same = state.order, state.limits_digest, state.is_observe_only, state.total, state.devices, state.tests
+    same = state.order, state.limits_digest, state.is_observe_only, state.total, state.devices
     return *same, links, listed
 
 

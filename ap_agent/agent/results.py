@@ -1,7 +1,9 @@
-"""Results of tests of links, on their way from the limiter's file to the service.
+"""Results of tests of links, on their way from the limiter's file to the service, and with them the reports of tests
+that send (`kept_reports`).
 
 The limiter keeps every series for a day, so nothing is stored here: after a restart all are sent again, and the service
-leaves what it has. While a watch runs its newest samples are sent every two seconds.
+leaves what it has. While a test runs its newest samples are sent every two seconds. The end of one that sends is told
+when its report is there too, and where that came early as soon as nothing of the test can wait in a queue any more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent import __version__
+from ap_agent.agent.agent import Agent
 from ap_agent.agent.backoff import Backoff, Pulled
 from ap_agent.agent.fetch import Client, UploadRefusedError, UploadUnknownError
 from ap_agent.agent.problems import contained
@@ -26,6 +29,8 @@ from ap_agent.document.series import FILE_NAME, Series, SideSample, read_series
 SCHEMA = 1
 PAUSE_S = 2.0
 UNKNOWN_FOR_S = 3600.0  # a service that takes no results is asked again after that
+_NO_SERIES_S = 2.0  # after its end, a report of which the limiter counted nothing goes alone
+_DRAIN_MS = 2000  # a queue of a link is empty long before
 _KEY = "test results"
 _COLUMNS = SideSample._fields[1:]
 
@@ -49,25 +54,24 @@ class Results:
 
     def __init__(
         self,
-        settings: Settings,
-        problems: dict[str, Problem],
+        agent: Agent,
         logger: Logger,
         *,
         monotonic: Callable[[], float],
         uniform: Callable[[float, float], float],
     ) -> None:
-        self._problems, self._log = problems, logger
-        self._monotonic, self._uniform = monotonic, uniform
+        self._problems, self._kept, self._log = agent.extra, agent.kept, logger
+        self._now, self._monotonic, self._uniform = agent.now, monotonic, uniform
         self._series: tuple[Series, ...] = ()
         self._sent: dict[str, Sent] = {}
         self._identity: tuple[int, ...] = ()
-        self.plan_anew(settings)
+        self.plan_anew(agent.settings)
 
     def plan_anew(self, settings: Settings) -> None:
         """With these settings."""
         self._settings = settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
-        self._not_before = self._monotonic()
+        self._not_before = self._retry_at = self._monotonic()
 
     def look(self) -> None:
         """Take up the limiter's file, if it is another one."""
@@ -85,24 +89,40 @@ class Results:
             self._problems[_KEY] = Problem("state_unusable", str(path), exc.message)
             return
         self._problems.pop(_KEY, None)
-        living = {one.test_id for one in self._series}
+        living = {one.test_id for one in self._series} | {one.test for one in self._kept.without(frozenset())}
         self._sent = {test_id: sent for test_id, sent in self._sent.items() if test_id in living}
 
     def _of(self, one: Series) -> Sent:
         return self._sent.get(one.test_id, Sent(one.test_id))
 
+    def _all(self) -> list[Series]:
+        """Of a test of which the limiter counted nothing there is a report alone."""
+        since_ms = self._now().timestamp() * 1000 - _NO_SERIES_S * 1000
+        alone = self._kept.without(frozenset(one.test_id for one in self._series))
+        empty = [Series(one.test, 0, one.ends_at_ms, is_over=True) for one in alone if one.ends_at_ms < since_ms]
+        return [*self._series, *empty]
+
+    def _is_final(self, one: Series) -> bool:
+        if one.is_over:
+            return not self._kept.is_running(one.test_id)
+        kept, last_ms = self._kept.of(one.test_id), one.samples[-1].at_ms if one.samples else 0
+        return kept is not None and kept.report is not None and last_ms >= kept.came_at_ms + _DRAIN_MS
+
     def _waiting(self) -> Series | None:
         """What is over first: somebody waits for its verdict."""
         waiting = [
             one
-            for one in self._series
-            if not self._of(one).is_final and (one.is_over or len(one.samples) > self._of(one).samples)
+            for one in self._all()
+            if not self._of(one).is_final and (self._is_final(one) or len(one.samples) > self._of(one).samples)
         ]
-        return min(waiting, key=lambda one: (not one.is_over, one.ends_at_ms), default=None)
+        return min(waiting, key=lambda one: (not self._is_final(one), one.ends_at_ms), default=None)
 
     def next_upload(self) -> float:
         """When the next one is to be sent (monotonic); infinite while there is none."""
-        return math.inf if self._waiting() is None else self._not_before
+        one = self._waiting()
+        if one is None:
+            return math.inf
+        return self._retry_at if self._is_final(one) else max(self._retry_at, self._not_before)
 
     def upload(self, client: Client) -> Callable[[], Sent] | None:
         """A call that sends what is new of one series, for any thread; `uploaded` takes up how that went."""
@@ -112,7 +132,11 @@ class Results:
         now = self._monotonic()
         self._not_before = now + PAUSE_S
         self._backoff.begin(now)
-        return partial(_send, client, one, self._of(one).samples)
+        kept = self._kept.of(one.test_id)
+        document = result_document(one, since=self._of(one).samples, is_final=self._is_final(one))
+        if document["is_final"] and kept is not None and not kept.is_taken:
+            document["report"] = kept.report
+        return partial(_send, client, document, len(one.samples))
 
     def uploaded(self, outcome: Sent | Exception) -> None:
         """How sending it went. What fails is sent again; what the service refuses is not."""
@@ -123,40 +147,46 @@ class Results:
         now = self._monotonic()
         if isinstance(outcome, Exception) and not isinstance(outcome, UploadUnknownError):
             error = outcome if isinstance(outcome, AgentError) else AgentError("This is a bug in the agent.")
-            self._not_before = now + self._backoff.end(Pulled("none", error), now)
+            self._retry_at = now + self._backoff.end(Pulled("none", error), now)
             if error is not outcome:
                 raise outcome
             return
         self._backoff.end(Pulled("none"), now)
         if isinstance(outcome, Exception):
-            self._not_before = now + UNKNOWN_FOR_S
+            self._retry_at = now + UNKNOWN_FOR_S
             self._log.info("tests.unknown", url=self._settings.url, again_in_s=round(UNKNOWN_FOR_S))
             return
         if outcome.refusal is not None:
             self._log.error("tests.refused", test=outcome.test_id, message=outcome.refusal)
         self._sent[outcome.test_id] = outcome
-        following = self._waiting()
-        if following is not None and following.is_over:
-            self._not_before = now
+        if outcome.is_final:
+            self._kept.took(outcome.test_id)
 
 
-def _send(client: Client, series: Series, since: int) -> Sent:
-    refusal = None
+def _send(client: Client, document: dict[str, Any], samples: int) -> Sent:
+    """`samples`: how many the service has then. A service that refuses the report gets the samples without it."""
+    is_final, refusal = document["is_final"], None
     try:
-        client.send_test_result(result_document(series, since=since))
+        client.send_test_result(document)
     except UploadRefusedError as exc:
         refusal = exc.message
-    return Sent(series.test_id, len(series.samples), series.is_over or refusal is not None, refusal)
+        try:
+            if "report" not in document:
+                raise
+            client.send_test_result({key: value for key, value in document.items() if key != "report"})
+        except UploadRefusedError as again:
+            is_final, refusal = True, again.message
+    return Sent(document["test"], samples, is_final, refusal)
 
 
-def result_document(series: Series, *, since: int = 0) -> dict[str, Any]:
+def result_document(series: Series, *, since: int = 0, is_final: bool) -> dict[str, Any]:
     """What the service gets of a series: the samples from number `since` on (docs/api.md)."""
     samples = series.samples[since:]
     return {
         "schema": SCHEMA,
         "agent_version": __version__,
         "test": series.test_id,
-        "is_final": series.is_over,
+        "is_final": is_final,
         "times_ms": [one.at_ms for one in samples],
         "clock_ms": [one.clock_ms for one in samples],
         "in_force": [bool(one.in_force) for one in samples],

@@ -8,6 +8,7 @@
         trust.json              the keys that count, and the newest version that was taken (`document.trust`)
         accepted.json           what `accept` or `accept-older` stored, until it is taken
         held.json               the configuration that is held back (`hold`)
+        tests/                  reports of tests that send, until the service has them (`kept_reports`)
         usage.sqlite            what links used (`usage.spool`)
 
 A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
@@ -43,7 +44,7 @@ _UNFINISHED = ".unfinished-"
 _VERSION = re.compile(r"[0-9]+\.[0-9]+-(none|[0-9]+)-[0-9a-f]{8}(-unsigned)?", re.ASCII)  # `Bundle.name`
 _MODE = 0o750
 _OUR_NAME = re.compile(
-    r"(current|versions|usage|\.?(trust|accepted|operator|held|document|requests)\.json)"
+    r"(current|versions|usage|tests|\.?(trust|accepted|operator|held|document|requests)\.json)"
     r"(\.new|\.scionlab-bw-new|\.aside-[0-9a-f]{8})?"
     r"|usage\.sqlite(-wal|-shm|-journal|\.damaged)?"
 )

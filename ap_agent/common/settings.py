@@ -94,6 +94,7 @@ class Settings:
     ] = "unlimited"
     default_bandwidth_kbit: Annotated[int, Key("kbit/s", a_bandwidth, parse_whole)] = INITIAL_DEFAULT_BANDWIDTH_KBIT
     observe_only: _Switch = False
+    link_tests: _Switch = False
     poll_interval_s: Annotated[float, _seconds(0.1, 86_400)] = 10.0
     long_poll_s: Annotated[int, Key("seconds", whole_between(0, 60), parse_whole)] = 50
     backoff_max_s: Annotated[float, _seconds(1, 86_400)] = 300.0
@@ -113,6 +114,8 @@ class Settings:
         Literal["debug", "info", "warning", "error"], Key("a level", one_of("debug", "info", "warning", "error"))
     ] = "info"
     removed_keys: tuple[str, ...] = ()  # that were found, and have no meaning any more
+    # Of the configuration file, whether or not there is one; it is no part of what was configured.
+    config_dir: Path = field(default=DEFAULT_CONFIG.parent, compare=False)
 
     @property
     def unmatched_kbit(self) -> int | None:
@@ -151,7 +154,8 @@ def settings_without_enrolment(
     values.update(overrides or {})
     values.update(_read_environment(environment))
     removed = tuple(name for name in REMOVED if values.pop(name, None) is not None)
-    return Settings(**values, removed_keys=removed)
+    folder = (path if path is not None else DEFAULT_CONFIG).absolute().parent
+    return Settings(**values, removed_keys=removed, config_dir=folder)
 
 
 def set_by_hand(settings: Settings) -> list[str]:

@@ -1,14 +1,19 @@
-"""What a link may carry in each direction, and at which moment. Pure.
+"""What a link may carry in each direction, which tests of it send, and at which moment. Pure.
 
-The engine knows no time: it is given links with the limits of one moment.
+The engine knows no time: it is given links with the limits and the sending tests of one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 
+from bandwidth_config import Limits
 from link_info import LinkInfo
+from link_tests import ARMED_AHEAD_S, UDP, LinkTest
+
+_ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)
 
 
 def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | None:
@@ -17,32 +22,77 @@ def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | No
     return min((one for one in moments if one is not None), default=None)
 
 
+def tests_that_send(link: LinkInfo) -> tuple[LinkTest, ...]:
+    """Its tests that send, at whatever time."""
+    return tuple(one for one in link.tests if one.kind == UDP) if link.is_user_as else ()
+
+
+def tests_by_id(links: Mapping[int, LinkInfo]) -> dict[str, tuple[LinkInfo, LinkTest]]:
+    """All that send."""
+    return {test.test_id: (link, test) for link in links.values() if link.tests for test in tests_that_send(link)}
+
+
 class Timetable:
     """The links of one document, asked again and again at moments that mostly go forward."""
 
     def __init__(self, links: Mapping[int, LinkInfo]) -> None:
-        self._timed = {number: link for number, link in links.items() if link.is_user_as and link.timed}
-        self._now = {number: link.with_limits(link.limits) if link.timed else link for number, link in links.items()}
+        self._tests = {number: found for number, link in links.items() if (found := tests_that_send(link))}
+        self._timed = {n: link for n, link in links.items() if n in self._tests or (link.is_user_as and link.timed)}
+        self._now = {n: _at(link, link.limits) if link.timed or link.tests else link for n, link in links.items()}
+        self._may_send = False
         self._since: datetime | None = None  # the answer holds from here on,
         self._until: datetime | None = None  # up to here
+        self._next_limits: datetime | None = None
 
     @property
     def is_needed(self) -> bool:
         """Whether time plays any part at all."""
         return bool(self._timed)
 
-    def at(self, when: datetime) -> Mapping[int, LinkInfo]:
-        """The same object as before, and the same links in it, as long as nothing is another."""
-        is_known = self._since is not None and self._since <= when
+    def at(self, when: datetime, *, may_send: bool = False) -> Mapping[int, LinkInfo]:
+        """Each link has the limits of the moment and, with `may_send`, the tests that send then or within
+        `ARMED_AHEAD_S`. The same object as before, and the same links in it, as long as nothing is another."""
+        is_known = self._since is not None and self._since <= when and may_send == self._may_send
         if not is_known or (self._until is not None and when >= self._until):
-            limits = {number: link.limits_at(when) for number, link in self._timed.items()}
-            changed = {n: self._timed[n].with_limits(one) for n, one in limits.items() if one != self._now[n].limits}
+            changed = {}
+            for number, link in self._timed.items():
+                limits, tests, now = link.limits_at(when), self._held(number, when, may_send), self._now[number]
+                if limits != now.limits or tests != now.tests:
+                    changed[number] = _at(link, limits, tests)
             if changed:
                 self._now = {**self._now, **changed}
-            self._since, self._until = when, next_change(self._timed, when)
+            self._since, self._may_send = when, may_send
+            self._next_limits = next_change(self._timed, when)
+            self._until = _earliest((self._next_limits, self._next_test(when)))
         return self._now
 
+    def _held(self, number: int, when: datetime, may_send: bool) -> tuple[LinkTest, ...]:
+        tests = self._tests.get(number, ()) if may_send else ()
+        return tuple(one for one in tests if one.begins_at - _ARMED_AHEAD <= when < one.ends_at)
+
+    def _next_test(self, after: datetime) -> datetime | None:
+        moments = (at for tests in self._tests.values() for one in tests for at in _moments(one) if at > after)
+        return min(moments, default=None)
+
+    def next_limits(self, after: datetime) -> datetime | None:
+        """As `next_change`."""
+        self.at(after, may_send=self._may_send)
+        return self._next_limits
+
     def next_change(self, after: datetime) -> datetime | None:
-        """As the function of this name."""
-        self.at(after)
+        """When a timed limit begins, steps or ends, or a test that sends is to be armed or ends."""
+        self.at(after, may_send=self._may_send)
         return self._until
+
+
+def _at(link: LinkInfo, limits: Limits, tests: tuple[LinkTest, ...] = ()) -> LinkInfo:
+    """The link as if this were so at all times."""
+    return replace(link.with_limits(limits), tests=tests)
+
+
+def _moments(test: LinkTest) -> tuple[datetime, datetime]:
+    return test.begins_at - _ARMED_AHEAD, test.ends_at
+
+
+def _earliest(moments: Iterable[datetime | None]) -> datetime | None:
+    return min((one for one in moments if one is not None), default=None)

@@ -27,6 +27,7 @@ from ap_agent.document.timetable import Timetable
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
 from link_info import LinkInfo
+from link_tests import LinkTest
 
 if TYPE_CHECKING:
     from ap_agent.limiter.previous_engine import PreviousEngine
@@ -78,8 +79,10 @@ class Enforcer:
         *,
         now: Callable[[], datetime] = utc_now,
         find_previous: Callable[[], PreviousEngine | None] | None = None,
+        may_send: Callable[[Settings], bool] = lambda _: False,
     ) -> None:
-        """`keep` gets the last counters of lanes, before the kernel forgets them."""
+        """`keep` gets the last counters of lanes, before the kernel forgets them. `may_send`: tests of links may, now;
+        only who stays to end them says so."""
         self.settings = settings
         self.now = now
         self.configuration: Configuration | None = None
@@ -90,6 +93,7 @@ class Enforcer:
         self.is_step = False  # nothing but the clock made the last pass necessary
         self.is_finished = True  # the last pass said something of the kernel
         self._engine, self._log, self._keep = engine, logger, keep
+        self._may_send = may_send
         self._timetable = Timetable({})
         self._matcher = Matcher()
         self._host = Host((), {})
@@ -133,7 +137,10 @@ class Enforcer:
         self.is_step = is_settled and not is_new
         if is_new:
             self.configuration, self._timetable = configuration, Timetable(configuration.links)
-        self.links = self._timetable.at(self.now())
+        self.links = self._links_now()
+
+    def _links_now(self) -> Mapping[int, LinkInfo]:
+        return self._timetable.at(self.now(), may_send=self._may_send(self.settings))
 
     def _match(self, *, is_settled: bool = False) -> Wanted:
         assert self.configuration is not None  # noqa: S101 - for the type checker: `_prepare` came before
@@ -192,19 +199,23 @@ class Enforcer:
     # --- time -------------------------------------------------------------------------------------------------------
 
     @property
-    def has_timed_limits(self) -> bool:
+    def needs_clock(self) -> bool:
+        """Whether a timed limit or a test that sends depends on it."""
         return self._timetable.is_needed
 
     def is_step_due(self) -> bool:
-        """Whether the clock, wherever it was set to meanwhile, wants other limits than were enforced last."""
-        return self._timetable.is_needed and self._timetable.at(self.now()) is not self.links
+        """Whether the clock, wherever it was set to meanwhile, or the operator, who stops tests, wants something else
+        than was enforced last."""
+        return self._timetable.is_needed and self._links_now() is not self.links
 
     def next_step_at(self) -> datetime | None:
-        return self._timetable.next_change(self.now()) if self._timetable.is_needed else None
+        """Of a timed limit."""
+        return self._timetable.next_limits(self.now()) if self._timetable.is_needed else None
 
     def next_step_in_s(self) -> float:
-        """How long it is until a timed limit begins, steps or ends, by the clock as it goes now."""
-        following = self.next_step_at()
+        """How long it is until a timed limit begins, steps or ends, or a test is to be armed or ends, by the clock as
+        it goes now."""
+        following = self._timetable.next_change(self.now()) if self._timetable.is_needed else None
         return max(0.0, (following - self.now()).total_seconds()) if following is not None else math.inf
 
     # --- what the last pass found -----------------------------------------------------------------------------------
@@ -232,6 +243,12 @@ class Enforcer:
         """The links of which the kernel refuses something, with their limits of now."""
         links = self.wanted.links
         return {n: Limits(one.to_user_kbit, one.from_user_kbit) for n, one in links.items() if not one.is_observed}
+
+    def is_armed(self, number: int, test: LinkTest) -> bool:
+        """Whether the kernel takes the packets of this sending test for those of its link."""
+        link = self.links.get(number)
+        is_held = link is not None and test in link.tests and number not in self.errors
+        return is_held and any(key.local_port == test.port for key in self._matching.tests.get(number, ()))
 
     @property
     def limited(self) -> int:

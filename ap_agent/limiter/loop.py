@@ -2,8 +2,9 @@
 
 What was accepted last is enforced before anything else, then what the agent handed over. Then, in this one thread:
 when the agent hands something over (inotify), when the kernel says that somebody changed what matters, when a timed
-limit steps, and every `audit_interval_s` even when nothing was heard. Pauses are the monotonic clock's; the wall clock
-decides only which timed limit holds, may jump, and is looked at each second while there are timed limits.
+limit steps or a test that sends begins or ends, and every `audit_interval_s` even when nothing was heard. Pauses are
+the monotonic clock's; the wall clock decides only which timed limit and which test holds, may jump, and is looked at
+each second while there are any.
 
 Nothing that a file or the kernel says ends this loop. Clock and waiting are parameters of tests.
 """
@@ -159,7 +160,7 @@ class Loop:
             moments.append(self._pacing.due)
         if not self._enforcer.is_ok:
             moments.append(self._retry_at)
-        if self._enforcer.has_timed_limits:
+        if self._enforcer.needs_clock:
             moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
         if self._watching.is_needed:
             moments.append(self._monotonic() + min(CLOCK_S, self._watching.next_in_s()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -17,17 +17,26 @@ from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits
 from link_info import LinkInfo
 from link_rules import IPAddress
+from link_tests import FIRST_TEST_PORT, TEST_LANES
 
 Keys = tuple[Key, ...]
+_TEST_PORTS = range(FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES)
 
 
 @dataclass(frozen=True)
 class Matching:
-    """`errors`: link -> why it is not enforced, or not as it was asked for. Each is among `problems` too."""
+    """`errors`: link -> why it is not enforced, or not as it was asked for. Each is among `problems` too.
+
+    `tests`: the keys of tests that send, by link; they are among its keys in `wanted`. `alone` has the other keys of
+    each link that is in no error and shares none, `barred` those of any link that a test could want.
+    """
 
     wanted: Wanted
     errors: Mapping[int, str]
     problems: tuple[Problem, ...]
+    tests: Mapping[int, Keys] = field(default_factory=dict)
+    alone: Mapping[int, Keys] = field(default_factory=dict)
+    barred: frozenset[Key] = frozenset()
 
 
 class _NoKeyError(Exception):
@@ -37,19 +46,24 @@ class _NoKeyError(Exception):
 
 
 def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False) -> Matching:
-    """Only links to user ASes are limited. `links` have the limits of one moment."""
+    """Only links to user ASes are limited. `links` have the limits and the sending tests of one moment."""
     result = _Result()
     keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
     limited: dict[int, LimitedLink] = {}
+    alone: dict[int, Keys] = {}
     for group in _groups(links, keys):
         winner, limits = _strictest(group)
         result.add_ambiguous(group, winner, limits)
         everywhere = tuple(dict.fromkeys(key for one in group for key in keys[one.interface_id]))
         is_observed = is_observe_only or settings.observe_only or all(one.is_observed for one in group)
         limited[winner.interface_id] = LimitedLink(winner.interface_id, everywhere, *limits, is_observed)
+        if len(group) == 1 and winner.interface_id not in result.errors:
+            alone[winner.interface_id] = everywhere
     unmatched_kbit = settings.unmatched_kbit if limited else None  # without a link the host is left as it was
     wanted = Wanted(dict(sorted(limited.items())), unmatched_kbit, settings.interfaces)
-    return Matching(wanted, result.errors, tuple(result.problems))
+    barred = frozenset(key for several in keys.values() for key in several if _is_like_a_tests(key))
+    found = Matching(wanted, result.errors, tuple(result.problems), alone=alone, barred=barred)
+    return _with_tests(found, links)
 
 
 class Matcher:
@@ -75,37 +89,85 @@ class Matcher:
             self._matching = match(links, host, settings, is_observe_only=is_observe_only)
             self._addresses_in_error = {links[number].remote_ip for number in self._matching.errors}
         elif changed:
-            self._take_limits_of(changed, is_observe_only=is_observe_only or settings.observe_only)
+            self._take_limits_of(changed, links, is_observe_only=is_observe_only or settings.observe_only)
         self._asked, self._links = asked, links
         return self._matching
 
     def _has_keys_of(self, link: LinkInfo) -> bool:
-        """Whether nothing but limits of this link changed, and they concern no other link."""
+        """Whether nothing but limits and tests of this link changed, and they concern no other link."""
         former = self._links.get(link.interface_id)
         is_alone = link.remote_ip not in self._addresses_in_error  # those in error share it with those they hit
         return former is not None and is_alone and _said_of_packets(former) == _said_of_packets(link)
 
-    def _take_limits_of(self, changed: Iterable[LinkInfo], *, is_observe_only: bool) -> None:
-        wanted = self._matching.wanted
+    def _take_limits_of(
+        self, changed: Iterable[LinkInfo], links: Mapping[int, LinkInfo], *, is_observe_only: bool
+    ) -> None:
+        before = self._matching
         found = {
             one.interface_id: LimitedLink(
-                one.interface_id,
-                wanted.links[one.interface_id].keys,
-                *one.limits,
-                is_observe_only or one.is_observed,
+                one.interface_id, before.alone[one.interface_id], *one.limits, is_observe_only or one.is_observed
             )
             for one in changed
             if one.is_user_as
         }
-        self._matching = replace(self._matching, wanted=replace(wanted, links={**wanted.links, **found}))
+        self._matching = _with_tests(before, links, found)
 
 
 def _said_of_packets(link: LinkInfo) -> tuple[object, ...]:
     return link.is_user_as, link.remote_ip, link.remote_port, link.local_ip, link.local_port
 
 
+# --- tests that send ------------------------------------------------------------------------------------------------
+
+
+def _is_like_a_tests(key: Key) -> bool:
+    return key.local_port in _TEST_PORTS and key.remote_port is None and key.local is None
+
+
+def _with_tests(
+    before: Matching, links: Mapping[int, LinkInfo], changed: Mapping[int, LimitedLink] | None = None
+) -> Matching:
+    """With the keys of the tests of `links` instead of those before, and these links changed."""
+    limited = {**before.wanted.links, **(changed or {})}
+    tests = _keys_of_tests(links, before, limited)
+    for number in before.tests.keys() | tests.keys():
+        keys = before.alone[number] + tests.get(number, ())
+        if limited[number].keys != keys:
+            limited[number] = limited[number]._replace(keys=keys)
+    return replace(before, wanted=replace(before.wanted, links=limited), tests=tests)
+
+
+def _keys_of_tests(
+    links: Mapping[int, LinkInfo], matching: Matching, limited: Mapping[int, LimitedLink]
+) -> dict[int, Keys]:
+    """By link, with any remote port: behind a NAT nobody knows it before the test. A test sends more than the limit, so
+    that only a link whose limit is in force has one. A key that two links want is neither's."""
+    asked: dict[int, Keys] = {}
+    for number, link in links.items():
+        if not link.tests or number not in matching.alone:
+            continue
+        one = limited[number]
+        if one.is_observed or not (one.to_user_kbit and one.from_user_kbit):
+            continue
+        ports = dict.fromkeys(test.port for test in link.tests if test.port is not None)
+        asked[number] = tuple(
+            dict.fromkeys(
+                Key(key.remote, None, None, port, key.ifindex) for port in ports for key in matching.alone[number]
+            )
+        )
+    times = Counter(key for keys in asked.values() for key in keys)
+    return {
+        number: keys
+        for number, keys in asked.items()
+        if keys and all(times[key] == 1 and key not in matching.barred for key in keys)
+    }
+
+
+# --- what is found wrong --------------------------------------------------------------------------------------------
+
+
 class _Result:
-    """What is found wrong on the way."""
+    """On the way."""
 
     def __init__(self) -> None:
         self.errors: dict[int, str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ap_agent.common.consent import sending_tests
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
@@ -37,7 +38,7 @@ def run(
     report = Report(settings.limiter_run_dir, logger, utc_now)
     with Listener() as events:
         loop = Loop(
-            Enforcer(settings, engine, logger, report.keep),
+            Enforcer(settings, engine, logger, report.keep, may_send=lambda now: sending_tests(now) == "on"),
             report,
             Documents(settings, utc_now),
             logger,

@@ -1,6 +1,6 @@
-"""Watches: the counters of links, read each second while a test in the document says so.
+"""The counters of links, read each second while a test says so: a watch, or one that sends and is armed.
 
-A sample is due at the beginning of a watch, at each whole second of it and at its end, by the wall clock. What is
+A sample is due at the beginning of a test, at each whole second of it and at its end, by the wall clock. What is
 missing (the limiter was away, the clock was set) is not made up. Nothing here sends anything, so a watch that nobody
 ends leaves nothing behind.
 """
@@ -19,7 +19,7 @@ from ap_agent.document.series import Series, SeriesSample, SideSample, read_seri
 from ap_agent.document.state import DirectionState
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.report import link_states
-from link_tests import MAX_WATCHES_AT_ONCE, WATCH, LinkTest
+from link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
 KEPT_FOR = timedelta(days=1)
@@ -45,34 +45,35 @@ class Watching:
         self._written = dict(self._series)
 
     def armed(self) -> tuple[str, ...]:
-        """The watches that will be, or are, counted: their links are in the kernel."""
+        """The watches that will be, or are, counted: their links are in the kernel. Of the tests that send those whose
+        packets the kernel knows."""
         now, counted = self._enforcer.now(), self._enforcer.counted()
         return tuple(
             one.test_id
-            for number, one in self._watches()
+            for number, one in self._tests()
             if now < one.ends_at and (number, "to_user") in counted and (number, "from_user") in counted
         )
 
     @property
     def is_needed(self) -> bool:
         """Whether something is to be counted or written, now or later."""
-        return self._series != self._written or any(self._is_open(one) for _, one in self._watches())
+        return self._series != self._written or any(self._is_open(one) for _, one in self._tests())
 
     def next_in_s(self) -> float:
         """How long it is until a sample is due, by the wall clock as it goes now."""
         now = self._enforcer.now()
-        waits = [_wait_s((now - one.begins_at).total_seconds()) for _, one in self._watches() if self._is_open(one)]
+        waits = [_wait_s((now - one.begins_at).total_seconds()) for _, one in self._tests() if self._is_open(one)]
         if self._series != self._written:
             waits.append(max(0.0, self._next_write - self._monotonic()))
         return min(waits, default=math.inf)
 
     def look(self) -> None:
         """Take the samples that are due, and write what is new."""
-        watches = {one.test_id: (number, one) for number, one in self._watches()}
-        due = [both for both in watches.values() if self._is_due(both[1])]
+        tests = {one.test_id: (number, one) for number, one in self._tests()}
+        due = [both for both in tests.values() if self._is_due(both[1])]
         if due:
             self._sample(due)
-        has_ended = self._end(watches)
+        has_ended = self._end(tests)
         now = self._monotonic()
         if self._series != self._written and (has_ended or now >= self._next_write):
             self._next_write = now + WRITE_S
@@ -80,11 +81,15 @@ class Watching:
 
     # --- which are due ----------------------------------------------------------------------------------------------
 
-    def _watches(self) -> Iterator[tuple[int, LinkTest]]:
-        configuration = self._enforcer.configuration
+    def _tests(self) -> Iterator[tuple[int, LinkTest]]:
+        """Those to be counted, now or later. One that sends is counted while it is armed, and once more at its end."""
+        enforcer = self._enforcer
+        configuration = enforcer.configuration
         for number, link in configuration.links.items() if configuration is not None else ():
-            if link.is_user_as:
-                yield from ((number, one) for one in link.tests if one.kind == WATCH)
+            for one in link.tests if link.is_user_as else ():
+                has_ended = one.test_id in self._series and enforcer.now() >= one.ends_at
+                if one.kind == WATCH or has_ended or enforcer.is_armed(number, one):
+                    yield number, one
 
     def _is_open(self, test: LinkTest) -> bool:
         series = self._series.get(test.test_id)
@@ -114,11 +119,11 @@ class Watching:
         for number, test in due:
             series = self._series.get(test.test_id)
             if series is None:
-                if running >= MAX_WATCHES_AT_ONCE:
+                if running >= MAX_WATCHES_AT_ONCE + (0 if test.kind == WATCH else TEST_LANES):
                     continue
                 running += 1
                 series = Series(test.test_id, number, round(test.ends_at.timestamp() * 1000), is_over=False)
-                self._log.info("watch.begin", test=test.test_id, link=number)
+                self._log.info("series.begin", test=test.test_id, link=number)
             found = states.get(number)
             if found is not None and found.to_user is not None and found.from_user is not None:
                 sides = _side(found.to_user), _side(found.from_user)
@@ -126,17 +131,18 @@ class Watching:
                 series = replace(series, samples=(*series.samples, sample))
             self._series[test.test_id] = series
 
-    def _end(self, watches: dict[str, tuple[int, LinkTest]]) -> bool:
-        """Close the series whose test ended or was taken back, forget the oldest; whether there was one to close."""
+    def _end(self, tests: dict[str, tuple[int, LinkTest]]) -> bool:
+        """Close the series whose test ended, was taken back or was stopped, forget the oldest; whether there was one to
+        close."""
         now_ms = round(self._enforcer.now().timestamp() * 1000)
         ended = [
             one
             for one in self._series.values()
-            if not one.is_over and (one.test_id not in watches or self._has_all(one, watches[one.test_id][1]))
+            if not one.is_over and (one.test_id not in tests or self._has_all(one, tests[one.test_id][1]))
         ]
         for one in ended:
             self._series[one.test_id] = replace(one, is_over=True)
-            self._log.info("watch.end", test=one.test_id, link=one.interface_id, samples=len(one.samples))
+            self._log.info("series.end", test=one.test_id, link=one.interface_id, samples=len(one.samples))
         since_ms = now_ms - KEPT_FOR // timedelta(milliseconds=1)
         kept = sorted(self._series.values(), key=lambda one: one.ends_at_ms)[-MOST_KEPT:]
         self._series = {one.test_id: one for one in kept if not one.is_over or one.ends_at_ms > since_ms}

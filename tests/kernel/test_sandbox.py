@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -9,13 +10,19 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from link_tests import UDP, LinkTest, run_key
 from measuring.netns import REPOSITORY
-from tests.agent_bundles import bundle_bytes
-from tests.agent_service import Service, like_the_service
+from station.plan import ap_bytes, ap_kbit, total_s
+from station.report import read_report
+from station.tools import TOOLS
+from station.user_end import UserOrder, run_user_end
+from tests.agent_bundles import SECRET, bundle_bytes
+from tests.agent_service import Service, like_the_service, stored
 from tests.kernel.conftest import Host, entry
 from tests.kernel.sandbox import GROUP, USERS, directives, expanded, words
 from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, running, service, until
@@ -112,6 +119,40 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
     for part in ("state", "lstate"):
         private = [path for path in (confined.folder / part).rglob("*") if path.stat().st_mode & 0o077]
         assert {path.name for path in private} - shared == set()
+
+
+def test_quick_test_runs_under_the_unit_and_gets_what_the_limit_says(confined: Operator, service: Service) -> None:
+    """Both real ends: a process without rights, its port, what passed in each direction, and its report."""
+    use_with_a_secret_file(confined, service)
+    confined.config.write_text(confined.config.read_text() + "link_tests = true\n")
+    service.answers["/test_results"] = stored()
+    phases = TOOLS["quick"].phases(TOOLS["quick"].read({}), 500, 500)
+    begins_at = (datetime.now(UTC) + timedelta(seconds=12)).replace(microsecond=0)
+    ends_at = begins_at + timedelta(seconds=total_s(phases))
+    test = LinkTest(begins_at, ends_at, "0f" * 16, UDP, 30_300, ap_kbit(phases), ap_bytes(phases))
+    links = {"1": {**entry("192.0.2.11", 500), "Tests": [test.statement()]}}
+    service.answers["/config"] = like_the_service(bundle_bytes(links), "1.18", "7")
+    begins_ms, ends_ms = (round(one.timestamp() * 1000) for one in (begins_at, ends_at))
+    key = run_key(SECRET, test.test_id)
+    order = UserOrder(test.test_id, key, "192.0.2.1", 30_300, begins_ms, ends_ms, phases, bind="192.0.2.11")
+    with (
+        running(confined, LIMITER, *sandbox(confined, LIMITER_UNIT)),
+        running(confined, AGENT, *sandbox(confined, AGENT_UNIT)) as agent,
+    ):
+        until(lambda: ":30300 " in confined.host.ap.run("ss", "-Huln"), "the port", 60)
+        [child] = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+        assert rights(int(child)) == (AGENT_USER, {0}, True)
+        user = confined.host.u1.call(lambda: run_user_end(order, print))
+        until(lambda: bool(service.asked("/test_results")), "the result", 30)
+        until(lambda: b'"report"' in gzip.decompress(service.asked("/test_results")[-1].body), "the report", 30)
+    result = json.loads(gzip.decompress(service.asked("/test_results")[-1].body))
+    ap = read_report(result["report"])
+    assert (result["is_final"], ap.outcome, read_report(user).outcome) == (True, "completed", "completed")
+    for receiver, phase in ((read_report(user), phases[0]), (ap, phases[1])):
+        got = receiver.phases[phase.number]
+        frames = got.received_packets * (phase.payload_bytes + 42) * 8 / phase.duration_ms
+        assert frames == pytest.approx(500, rel=0.12), "the limit, and a queue's room over five seconds"
+        assert got.lost_packets > 0
 
 
 def scraped(operator: Operator) -> bytes:

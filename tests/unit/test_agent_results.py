@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ap_agent.agent.fetch import NotModified, UploadRefusedError, UploadUnknownError
+from ap_agent.agent.kept_reports import KeptReports, made_report, parse_report
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
 from ap_agent.document.series import Series, SeriesSample, SideSample, write_series
 from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_limiter import T0
 
 TEST = "0f" * 16
+REPORT = made_report("completed", "")
+ENDS_AT_MS = round(T0.timestamp() * 1000) + 5000
 
 
 def sample(number: int) -> SeriesSample:
@@ -40,6 +46,11 @@ def started(settings: Settings, *refusals: Exception) -> tuple[World, FakeClient
     world.loop.start()
     world.run_for(1)
     return world, client
+
+
+def reported(client: FakeClient) -> list[dict[str, Any] | None]:
+    """The report of each upload, if it has one."""
+    return [result.get("report") for _, result in client.results]
 
 
 def sent(client: FakeClient) -> list[tuple[int, bool]]:
@@ -110,3 +121,126 @@ def test_file_that_cannot_be_used_is_a_problem_until_it_can(settings: Settings) 
     write(world, 1)
     world.run_for(1)
     assert world.codes == []
+
+
+# --- with the report of this end of a test that sends ---------------------------------------------------------------
+
+
+def test_end_of_a_series_waits_for_the_report_and_both_go_together(settings: Settings) -> None:
+    world, client = started(settings)
+    world.agent.kept.begin(TEST, ENDS_AT_MS)
+    write(world, 6, is_over=True)
+    world.run_for(10)
+    assert sent(client) == [(6, False)]
+    world.agent.kept.end(TEST, REPORT, T0)
+    world.run_for(30)
+    assert sent(client) == [(6, False), (0, True)]
+    assert reported(client) == [None, REPORT]
+    assert not list((settings.state_dir / "tests").iterdir()), "the service has it"
+
+
+def test_report_that_comes_early_ends_the_result_two_seconds_later(settings: Settings) -> None:
+    world, client = started(settings)
+    world.agent.kept.begin(TEST, ENDS_AT_MS)
+    write(world, 3)  # at 0, 1 and 2 s
+    world.run_for(1)
+    world.agent.kept.end(TEST, REPORT, datetime.fromtimestamp(1.5, UTC))
+    world.run_for(3)
+    assert sent(client) == [(3, False)]
+    write(world, 5)
+    world.run_for(1)
+    assert (sent(client), reported(client)) == ([(3, False), (2, True)], [None, REPORT])
+    write(world, 9, is_over=True)
+    world.run_for(30)
+    assert len(client.results) == 2
+
+
+def test_report_without_a_series_goes_alone_after_the_end(settings: Settings) -> None:
+    world, client = started(settings)
+    world.agent.kept.begin(TEST, ENDS_AT_MS)
+    world.agent.kept.end(TEST, REPORT, T0)
+    world.run_for(4)
+    assert client.results == []
+    world.run_for(20)
+    assert (sent(client), reported(client)) == ([(0, True)], [REPORT])
+
+
+def test_report_outlives_the_agent_and_a_service_that_is_away(settings: Settings) -> None:
+    world, client = started(settings)
+    world.agent.kept.begin(TEST, ENDS_AT_MS)
+    client.result_refusals = [FetchError("away")] * 3
+    write(world, 6, is_over=True)
+    again = world_of(settings, client, world.clock, limiter=world.limiter)
+    again.loop.start()
+    again.run_for(600)
+    assert sent(client) == [(6, True)] * 4
+    assert [one and one["why"] for one in reported(client)] == ["The agent ended before the test did."] * 4
+    third = world_of(settings, client, world.clock, limiter=world.limiter)
+    third.loop.start()
+    third.run_for(30)
+    assert reported(client)[4:] == [None], "the series is sent again, the report is not"
+
+
+def test_service_that_refuses_the_report_gets_the_samples(settings: Settings) -> None:
+    world, client = started(settings)
+    world.agent.kept.begin(TEST, ENDS_AT_MS)
+    world.agent.kept.end(TEST, REPORT, T0)
+    client.result_refusals = [UploadRefusedError("The service rejected the request (400): report.phases")]
+    write(world, 6, is_over=True)
+    world.run_for(60)
+    assert (sent(client), reported(client)) == ([(6, True)] * 2, [REPORT, None])
+
+
+def test_what_was_taken_is_remembered_until_the_test_is_over(settings: Settings) -> None:
+    """Or the next agent would run it again."""
+    settings.state_dir.mkdir(mode=0o750, exist_ok=True)
+    kept = KeptReports(settings.state_dir)
+    kept.begin(TEST, ENDS_AT_MS)
+    kept.end(TEST, REPORT, T0)
+    kept.took(TEST)
+    kept.forget(T0)
+    again = KeptReports(settings.state_dir)
+    again.load()
+    assert again.of(TEST) is not None
+    assert again.without(frozenset()) == []
+    again.forget(T0 + timedelta(seconds=6))
+    assert again.of(TEST) is None
+
+
+def test_reports_that_nobody_takes_are_kept_for_a_day_and_64_at_most(settings: Settings) -> None:
+    settings.state_dir.mkdir(mode=0o750, exist_ok=True)
+    kept = KeptReports(settings.state_dir)
+    for number in range(70):
+        kept.begin(f"{number:032x}", ENDS_AT_MS + number)
+        kept.end(f"{number:032x}", REPORT, T0)
+    kept.forget(T0)
+    assert [int(one.test, 16) for one in kept.without(frozenset())] == list(range(6, 70))
+    kept.forget(T0 + timedelta(days=1, seconds=6))
+    assert kept.without(frozenset()) == []
+    assert not list((settings.state_dir / "tests").iterdir())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"schema": 2}', b'{"test": "x"}', b"\xff" * 99])
+def test_damaged_file_is_no_report_and_ends_nothing(settings: Settings, data: bytes) -> None:
+    (settings.state_dir / "tests").mkdir(parents=True, exist_ok=True)
+    (settings.state_dir / "tests" / f"{TEST}.json").write_bytes(data)
+    kept = KeptReports(settings.state_dir)
+    kept.load()
+    assert kept.of(TEST) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nothing",
+        b"[]",
+        b'{"schema":1,"side":"user","outcome":"completed","why":""}',
+        b'{"schema":1,"side":"ap","outcome":"fine","why":""}',
+        b'{"schema":1,"side":"ap","outcome":"completed"}',
+        b" " * (256 * 1024 + 1),
+    ],
+)
+def test_output_that_is_no_report_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"no JSON|no report|no outcome|more than"):
+        parse_report(data)

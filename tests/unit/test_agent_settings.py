@@ -39,7 +39,7 @@ def test_no_file_gives_the_documented_defaults() -> None:
 
 
 def test_every_setting_is_a_key_and_the_other_way_round() -> None:
-    assert {one.name for one in fields(Settings)} == {*KEYS, "removed_keys"}
+    assert {one.name for one in fields(Settings)} == {*KEYS, "removed_keys", "config_dir"}
     assert not set(KEYS) & set(REMOVED)
 
 

@@ -117,6 +117,7 @@ class World:
         self.engine, self.events, self.files, self.service = FakeEngine(), Events(), Files(), Service()
         self.monotonic, self.jumped = 1000.0, timedelta(0)
         self.lock_error: AgentError | None = None
+        self.may_send = True
         self.previous: Previous | None = None
         self.waits: list[float] = []
         self.start()
@@ -131,6 +132,7 @@ class World:
             report.keep,
             now=self.now,
             find_previous=self._find_previous,  # type: ignore[arg-type]  # a fake
+            may_send=lambda _: self.may_send,
         )
         self.loop = Loop(
             self.enforcer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,6 +17,7 @@ from ap_agent.dataplane.program import Key
 from ap_agent.limiter.matching import Matcher, Matching, match
 from bandwidth_config import Limits
 from link_info import LinkInfo
+from link_tests import UDP, WATCH, LinkTest
 
 REMOTE, OTHER = ip_address("192.0.2.11"), ip_address("192.0.2.12")
 OURS, ABSENT = ip_address("198.51.100.1"), ip_address("198.51.100.99")
@@ -187,6 +189,70 @@ def test_observing_one_of_two_links_with_the_same_packets_lifts_no_limit() -> No
     assert not matched(link(7), link(8, is_observed=True)).wanted.links[7].is_observed
 
 
+# --- tests that send ------------------------------------------------------------------------------------------------
+
+T0 = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def sending(port: int = 30_300, number: int = 1, kind: str = UDP) -> LinkTest:
+    return LinkTest(T0, T0 + timedelta(seconds=20), f"{number:032x}", kind, port if kind == UDP else None)
+
+
+def test_test_adds_a_key_of_its_port_with_any_port_of_the_user() -> None:
+    found = matched(link(7, local_ip=OURS, local_port=50_001, tests=(sending(), sending(kind=WATCH))), link(8, OTHER))
+
+    assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, OURS, 50_001), Key(REMOTE, None, None, 30_300))
+    assert found.wanted.links[8].keys == (Key(OTHER, 50_000),)
+    assert (found.errors, found.problems) == ({}, ())
+
+
+def test_test_of_a_link_local_address_has_the_interfaces_of_its_link() -> None:
+    found = matched(link(7, FAR, local_ip=ip_address("fe80::4"), tests=(sending(),)))
+    assert found.tests == {7: (Key(FAR, None, None, 30_300, 5), Key(FAR, None, None, 30_300, 6))}
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        (link(7, is_observed=True, tests=(sending(),)),),
+        (link(7, kbit=0, tests=(sending(),)),),
+        (link(7, directions=Limits(0, 500), kbit=0, tests=(sending(),)),),
+        (link(7, OURS, tests=(sending(),)),),  # of an address of this host
+        (link(7, tests=(sending(),)), link(8)),  # not told from another one
+        (link(7, tests=(sending(),)), link(8, port=50_001, tests=(sending(number=2),))),  # one port, two links
+        (link(7, tests=(sending(),)), link(8, port=None, local_port=30_300)),  # the port of a border router
+        (link(7, port=None, local_port=30_300, tests=(sending(),)),),
+        (replace(link(7, tests=(sending(),)), is_user_as=False),),
+    ],
+)
+def test_no_test_of_a_link_whose_limit_would_not_hold_or_whose_packets_would_not_be_known(
+    links: tuple[LinkInfo, ...],
+) -> None:
+    found = matched(*links)
+    plain = matched(*(replace(one, tests=()) for one in links))
+    assert (found.tests, found.wanted) == ({}, plain.wanted)
+
+
+def test_two_tests_behind_one_nat_have_a_port_each() -> None:
+    found = matched(link(7, tests=(sending(),)), link(8, port=50_001, tests=(sending(30_301, 2),)))
+    assert {number: [key.local_port for key in keys] for number, keys in found.tests.items()} == {
+        7: [30_300],
+        8: [30_301],
+    }
+
+
+def test_arming_one_test_leaves_all_other_links_as_the_same_objects() -> None:
+    links = {number: link(number, port=50_000 + number) for number in range(1, 20)}
+    matcher = Matcher()
+    before = matcher.match(links, HOST, SETTINGS).wanted
+    armed = matcher.match({**links, 7: replace(links[7], tests=(sending(),))}, HOST, SETTINGS).wanted
+    over = matcher.match(dict(links), HOST, SETTINGS).wanted
+
+    assert [number for number in links if armed.links[number] is not before.links[number]] == [7]
+    assert [number for number in links if over.links[number] is not armed.links[number]] == [7]
+    assert over == before
+
+
 # --- a few of many --------------------------------------------------------------------------------------------------
 
 LINKS = st.builds(
@@ -196,7 +262,9 @@ LINKS = st.builds(
     st.sampled_from([None, 50_000]),
     st.sampled_from([0, 500, 800]),
     local_ip=st.sampled_from([None, OURS, ABSENT]),
+    local_port=st.sampled_from([None, None, 30_300]),
     is_observed=st.booleans(),
+    tests=st.sampled_from([(), (), (sending(),), (sending(30_301, 2), sending(number=3)), (sending(kind=WATCH),)]),
 )
 
 

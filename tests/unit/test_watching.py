@@ -11,17 +11,27 @@ import pytest
 from ap_agent.document.series import Series, parse_series, read_series
 from ap_agent.document.state import Counters
 from ap_agent.limiter import watching
-from link_tests import LinkTest
+from link_tests import UDP, LinkTest
 from tests.unit.test_limiter_loop import NOW, World, settings, two, world
 
 __all__ = ["settings", "world"]  # fixtures
 
 
-def watch(begins_s: int, ends_s: int, number: int = 1) -> dict[str, str]:
+def watch(begins_s: int, ends_s: int, number: int = 1) -> dict[str, str | int]:
     return LinkTest(NOW + timedelta(seconds=begins_s), NOW + timedelta(seconds=ends_s), f"{number:032x}").statement()
 
 
-def hand(world: World, *tests: dict[str, str], version: str = "1.18", **fields: Any) -> None:
+def udp(begins_s: int, ends_s: int, number: int = 1, port: int = 30_300) -> dict[str, str | int]:
+    begins_at, ends_at = (NOW + timedelta(seconds=one) for one in (begins_s, ends_s))
+    return LinkTest(begins_at, ends_at, f"{number:032x}", UDP, port, 750, 1_000_000).statement()
+
+
+def ports(world: World, number: int = 7) -> list[int | None]:
+    """Of the tests whose packets are those of the link."""
+    return [key.local_port for key in world.enforcer.wanted.links[number].keys if key.remote_port is None]
+
+
+def hand(world: World, *tests: dict[str, str | int], version: str = "1.18", **fields: Any) -> None:
     world.hand(version=version, links={"7": {**two()["7"], "Tests": list(tests), **fields}, "8": two()["8"]})
 
 
@@ -132,6 +142,76 @@ def test_an_unwritable_or_broken_file_ends_nothing(world: World) -> None:
     world.loop.start()
     world.run_for(8)
     assert list(series_of(world)) == [1]
+
+
+# --- tests that send ------------------------------------------------------------------------------------------------
+
+
+def test_sending_test_is_armed_30_s_before_and_sampled_like_a_watch(world: World) -> None:
+    hand(world, udp(40, 50))
+    world.loop.start()
+    assert (world.state.tests, ports(world)) == ((), [])
+    world.run_for(9.9)
+    assert (world.state.tests, ports(world)) == ((), [])
+    world.run_for(0.2)
+    assert (world.state.tests, ports(world)) == ((f"{1:032x}",), [30_300])
+    assert (world.state.next_step_at, world.state.is_step) == (None, True)
+    world.run_for(39.8)
+    assert ports(world) == [30_300]
+    world.run_for(0.2)
+    assert (world.state.tests, ports(world)) == ((), [])
+    world.run_for(1)
+
+    found = series_of(world)[1]
+    assert (found.interface_id, found.is_over, seconds(found)) == (7, True, list(range(40, 51)))
+
+
+@pytest.mark.parametrize("fields", [{"Observe": True}, {"Bandwidth": 0}])
+def test_no_test_sends_at_a_link_that_is_observed_or_blocked(world: World, fields: dict[str, Any]) -> None:
+    hand(world, udp(5, 10), **fields)
+    world.loop.start()
+    world.run_for(15)
+    assert (
+        world.state.tests,
+        series_of(world) if (world.settings.limiter_run_dir / "tests.json").exists() else {},
+    ) == ((), {})
+
+
+def test_operator_who_does_not_allow_it_or_stops_it_ends_it_within_a_second(world: World) -> None:
+    world.may_send = False
+    hand(world, udp(5, 60))
+    world.loop.start()
+    world.run_for(6)
+    assert (world.state.tests, ports(world)) == ((), [])
+    world.may_send = True
+    world.run_for(1.1)
+    assert (world.state.tests, ports(world)) == ((f"{1:032x}",), [30_300])
+    world.run_for(3)
+    world.may_send = False
+    world.run_for(1.1)
+    assert (world.state.tests, ports(world)) == ((), [])
+    assert series_of(world)[1].is_over
+
+
+def test_limiter_that_restarts_arms_what_holds_then_and_removes_what_is_over(world: World) -> None:
+    hand(world, udp(5, 20), udp(5, 60, 2, 30_301))
+    world.loop.start()
+    world.run_for(10)
+    world.monotonic += 15  # nobody was there
+    world.start()
+    world.loop.start()
+    assert (world.state.tests, ports(world)) == ((f"{2:032x}",), [30_301])
+    world.jumped = timedelta(seconds=-10)  # somebody sets the clock
+    world.run_for(1.1)
+    assert ports(world) == [30_300, 30_301]
+
+
+def test_watches_leave_room_for_tests_that_send(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MAX_WATCHES_AT_ONCE", 1)
+    hand(world, watch(0, 10), udp(1, 10, 2))
+    world.loop.start()
+    world.run_for(12)
+    assert list(series_of(world)) == [1, 2]
 
 
 @pytest.mark.parametrize(
