@@ -22,6 +22,7 @@ from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
 from scionlab.links.defaults import fan_out, unsettled_attachment_points
 from scionlab.links.link_test import link_tests_retire
+from scionlab.links.test_mails import link_tests_tell
 from scionlab.links.timed_limit import timed_limits_retire
 from scionlab.models import Host
 from scionlab.operations.retention import old_rows_forget
@@ -78,8 +79,9 @@ def answer_account_request(request_id: int) -> None:
 
 @shared_task
 def find_notices() -> None:
-    """Tell people what needs them (`enforcement.notices`)."""
+    """Tell people what needs them (`enforcement.notices`), and what tests found (`links.test_mails`)."""
     notices_find()
+    link_tests_tell()
 
 
 @shared_task

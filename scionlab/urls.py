@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import link, paths, site, timed, usage, user_as, watch
+from scionlab.pages import link, link_tests, paths, site, timed, usage, user_as, watch
 from scionlab.platform.security_txt import security_txt
 
 
@@ -46,6 +46,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
     path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
     path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),
+    path("ases/<key:pk>/paths/", paths.user_as_paths, name="user_as_paths"),
     path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
     path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),
@@ -58,9 +59,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/watch/", watch.watch_new, name="watch_new"),
-    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/", watch.watch_page, name="link_watch"),
-    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/cancel/", watch.watch_cancel, name="watch_cancel"),
-    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/watch.csv", watch.watch_csv, name="watch_csv"),
+    path("ases/<key:pk>/links/<key:link_id>/test/<str:tool>/", link_tests.test_new, name="test_new"),
+    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/", link_tests.link_test, name="link_test"),
+    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/cancel/", link_tests.test_cancel, name="test_cancel"),
+    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/test.csv", link_tests.test_csv, name="test_csv"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("paths/", paths.paths, name="paths"),
     path("api/", include("scionlab.rest.urls")),

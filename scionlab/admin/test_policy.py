@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
 
 from scionlab.admin.base import AdministratorsOnly, ServiceForm
-from scionlab.links.test_policy import BUILT_IN, who_may_what
+from scionlab.links.test_policy import BUILT_IN, Allowance, who_may_what
 from scionlab.models import TestPolicy, User
 
 
@@ -70,9 +70,9 @@ class TestPolicyAdmin(AdministratorsOnly):
     """A change counts at the next request. The list shows what it comes to."""
 
     __test__ = False
-    compared = ("applies_to", "group", "kind", "max_seconds", "runs_per_day", "max_pending", "horizon_hours")
+    compared = ("applies_to", "group", "tool", *Allowance._fields)
     fields = list(compared)
-    list_display = ["__str__", "kind", "max_seconds", "runs_per_day", "max_pending", "horizon_hours"]
+    list_display = ["__str__", "tool", *Allowance._fields]
     change_list_template = "admin/scionlab/test_policies.html"
     note = (
         "Of several policies that cover a person, the highest number of each column counts. Where none covers "

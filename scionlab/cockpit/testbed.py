@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Exists, OuterRef, Q, Subquery, Sum
+from django.db.models import Exists, Max, OuterRef, Q, Subquery, Sum
 
 from bandwidth_config import Limits, default_in_force
 from scionlab.enforcement.agents import SILENT_AFTER, Agent, no_report_since
@@ -20,10 +20,12 @@ from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, LinkTest, UsageCounter
 from scionlab.models.installed import FILES_WORDS, FilesState, files_state
+from scionlab.notation.local_time import say_time
 from scionlab.usage.report import NOW, traffic_now
 
+TESTED_OVER = timedelta(days=7)  # so long a test is shown that found more than the limit
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; what waits longer is worth a look
 
 
@@ -225,6 +227,9 @@ class ApState:
     def _of_links(self) -> Iterable[Trouble]:
         if failed := self.states["failed"]:
             yield Trouble(90, WORDS["failed"].tone, f"{failed} link{'' if failed == 1 else 's'} failed")
+        over_at: datetime | None = getattr(self.ap, "tested_over_at", None)
+        if over_at is not None:
+            yield Trouble(95, "bad", f"a test found more than the limit at {say_time(over_at)}")
         if observed := self.states["observed"]:
             words = f"{observed} link{'' if observed == 1 else 's'} observed: nothing is limited"
             yield Trouble(10, WORDS["observed"].tone, words)
@@ -257,10 +262,12 @@ class Testbed:
 def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:
     """Two SQL statements; two more where Links have timed limits."""
     policy = BandwidthPolicy.objects.filter(pk=1)
+    over = LinkTest.objects.filter(ap=OuterRef("pk"), is_over_limit=True, ends_at__gt=now - TESTED_OVER).order_by()
     aps = attachment_points().order_by("AS__isd__isd_id", "AS__as_id")
     aps = aps.annotate(
         site_currency=Subquery(policy.values("currency")),
         site_default_kbit=Subquery(policy.values("default_bandwidth_kbit")),
+        tested_over_at=Subquery(over.values("ap").annotate(newest=Max("ends_at")).values("newest")),
     )
     of = None
     if attachment_point_id is not None:

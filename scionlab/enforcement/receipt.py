@@ -71,7 +71,8 @@ class Receipt:
     `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
     agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
     receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
-    None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say.
+    None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say,
+    `sending_tests` is empty.
     """
 
     agent_version: str
@@ -90,6 +91,7 @@ class Receipt:
     observe_only: bool | None = None
     devices: list[str] | None = None
     tests: frozenset[str] | None = None
+    sending_tests: str = ""
 
     @property
     def is_limiter_silent(self) -> bool:
@@ -285,6 +287,7 @@ def _save_host_receipt(
     row.problems = receipt.problems
     row.devices, row.observe_only = receipt.devices, receipt.observe_only
     row.says_total, row.says_tests = receipt.says_total, receipt.tests is not None
+    row.sending_tests = receipt.sending_tests
     total = receipt.total
     row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit

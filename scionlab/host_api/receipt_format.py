@@ -11,7 +11,7 @@ from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT,
 from scionlab.configuration.evidence import Evidence
 from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, Total
 from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema, time_of
-from scionlab.models import LinkEnforcement
+from scionlab.models import HostReceipt, LinkEnforcement
 
 MAX_BYTES = 8 * 1024 * 1024
 # Every user has the credentials of a host, that of their AS; to read 8 MiB keeps a process busy for a second.
@@ -64,6 +64,7 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         observe_only=_observe_only(reader, document.get("observe_only")),
         devices=_devices(reader, document.get("devices")),
         tests=_tests(reader, document.get("tests")),
+        sending_tests=_sending_tests(reader, document.get("sending_tests")),
     )
 
 
@@ -166,6 +167,14 @@ def _tests(reader: DocumentReader, value: object) -> frozenset[str] | None:
         return None
     listed = reader.listed(value, "tests", MAX_TESTS, "ids of tests")
     return frozenset(reader.matching(one, f"tests.{index}", _HEX_32, _DIGITS_32) for index, one in enumerate(listed))
+
+
+def _sending_tests(reader: DocumentReader, value: object) -> str:
+    if value is None:
+        return ""
+    known = HostReceipt.SendingTests.values
+    is_known = reader.expect(value in known, "sending_tests", f"one of {', '.join(known)}")
+    return str(value) if is_known else ""
 
 
 def _moment(reader: DocumentReader, value: object) -> datetime:

@@ -18,6 +18,8 @@ from scionlab.links.test_results import Sample, SideSample, Upload, result_store
 from scionlab.models import Host
 from scionlab.platform.api_errors import error_response
 from scionlab.usage.batch import DIRECTIONS
+from station.plan import AP
+from station.report import read_report
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +73,24 @@ def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
     sides = [_side(reader, document.get(name), name, count) for name in DIRECTIONS]
     test_id = reader.matching(document.get("test"), "test", _HEX_32, "32 hexadecimal digits in lower case")
     agent_version = reader.text(document.get("agent_version"), "agent_version", 32)
+    report = _report(reader, document.get("report"))
     if reader.fields:  # the columns are not of one length then
         return Upload(test_id, agent_version, False, ())
     samples = [Sample(*row) for row in zip(times, clock, in_force, *sides, strict=True)]
-    return Upload(test_id, agent_version, bool(is_final), samples)
+    return Upload(test_id, agent_version, bool(is_final), samples, report)
+
+
+def _report(reader: DocumentReader, value: object) -> dict[str, Any] | None:
+    """Of the attachment point's end of a test that sends."""
+    if value is None:
+        return None
+    try:
+        report = read_report(value)
+    except ValueError as exc:
+        reader.expect(False, "report", f"a report ({exc})")
+        return None
+    reader.expect(report.side == AP, "report.side", f'"{AP}"')
+    return report.to_json()
 
 
 def _side(reader: DocumentReader, value: object, place: str, count: int) -> list[SideSample]:

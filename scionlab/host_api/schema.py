@@ -134,6 +134,10 @@ _RECEIPT = object_of(
             "description": "Ids of the tests of links that are armed or running. Absent: the agent is too old.",
             "items": TEST_ID,
         },
+        "sending_tests": {
+            "enum": ["on", "off", "stopped"],
+            "description": "Whether the operator lets tests send. Absent: the agent is too old.",
+        },
         "problems": {"type": "array", "items": object_of(dict.fromkeys(("code", "subject", "message"), TEXT))},
     },
     optional=(
@@ -146,6 +150,7 @@ _RECEIPT = object_of(
         "total",
         "observe_only",
         "tests",
+        "sending_tests",
     ),
 )
 _CREDENTIALS = object_of(

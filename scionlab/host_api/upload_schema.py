@@ -49,7 +49,12 @@ _TEST_RESULT = object_of(
         "in_force": {"type": "array", "maxItems": 610, "items": {"type": "boolean"}},
         "to_user": _TESTED,
         "from_user": _TESTED,
-    }
+        "report": {
+            "type": ["object", "null"],
+            "description": "What the end of a test that sends counted (docs/api.md).",
+        },
+    },
+    optional=("report",),
 )
 
 

@@ -11,18 +11,21 @@ too (`platform.reservations`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Sum
 from django.utils import timezone
 
-from bandwidth_config import RuleError, time_text
-from link_tests import MAX_TESTS_PER_LINK, MAX_WATCHES_AT_ONCE, check_watch
+from bandwidth_config import RuleError
+from link_tests import MAX_TESTS_PER_LINK, WATCH, check_watch
 from scionlab.links.locked import locked_link
 from scionlab.links.retirement import retire, retire_at
+from scionlab.links.sending import Plan, check_plan, check_ready, plan_of
 from scionlab.links.test_policy import Allowance, allowance_of
+from scionlab.links.test_slots import Slot, SlotTakenError, next_free, reserved
 from scionlab.models import AttachmentPoint, Link, LinkTest, User, locks
 from scionlab.notation.local_time import say_time
 from scionlab.platform.field_errors import FieldRuleError
@@ -30,54 +33,65 @@ from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
 
-LEAD_S = 3  # from now until the attachment point has it, in most cases
+WATCH_LEAD_S = 3  # from now until the attachment point has it, in most cases
+SENDING_LEAD_S = 1  # the same: both ends wait for each other, so it may have it late
 PAST_GRACE = timedelta(seconds=60)  # who writes "18:30" at 18:30:20 means now
 RETIRED_AFTER = timedelta(minutes=2)  # an attachment point whose clock is behind has not ended it before
 MAX_TESTS_PER_HOST = 1000  # that have not ended
 
 _SECOND = timedelta(seconds=1)
-
-
-class SlotTakenError(FieldRuleError):
-    """Another test has that time; `next_free_at` is the first beginning that is free."""
-
-    def __init__(self, message: str, next_free_at: datetime) -> None:
-        super().__init__("test_slot_taken", message, "begins_at")
-        self.next_free_at = next_free_at
-        self.more = {"next_free_at": time_text(next_free_at)}
+_DAY = timedelta(days=1)
 
 
 @transaction.atomic
 def link_test_create(
-    *, link_id: int, duration_s: int, begins_at: datetime | None, actor: User, kind: str = LinkTest.Kind.WATCH
+    *,
+    link_id: int,
+    begins_at: datetime | None,
+    actor: User,
+    tool: str = WATCH,
+    duration_s: int | None = None,
+    parameters: Mapping[str, object] | None = None,
 ) -> LinkTest:
-    """Reserve `duration_s` from `begins_at` (aware; None: as soon as the attachment point can have it) on.
+    """Reserve a time from `begins_at` (aware; None: as soon as the attachment point can have it) on.
 
-    L of the attachment point's host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`,
-    `test_past`, `test_far`, `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`),
-    `SlotTakenError`, `Link.DoesNotExist`.
+    A watch has `duration_s`; of the other tools (`station.tools`) the `parameters` decide, which have defaults. L of
+    the attachment point's host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`,
+    `test_far`, `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`,
+    `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
     """
     locks.lock_user(actor.pk)  # whose tests are counted
     changes = Changes()
     link = locked_link(link_id, changes)
     ap = _attachment_point(link)
     now = timezone.now()
-    allowance = allowance_of(actor, kind)
-    begins_at = _beginning(begins_at, now, allowance)
-    try:
-        check_watch(duration_s, allowance.max_seconds)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "duration_s") from exc
-    _check_allowance(actor, kind, allowance, now)
+    allowance = allowance_of(actor, tool)
+    mine = LinkTest.objects.filter(created_by=actor, tool=tool)
+    begins_at = _beginning(begins_at, now, allowance, tool)
+    plan = None
+    if tool == WATCH:
+        length = _watch_length(duration_s, parameters, allowance)
+    else:
+        plan = _plan(tool, duration_s, parameters, link, begins_at)
+        check_ready(link, actor, now)
+        check_plan(plan, allowance, _sent_bytes(mine, now))
+        length = plan.duration_s * _SECOND
+    _check_allowance(mine, allowance, now)
     retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
-    _check_slot(link, ap, begins_at, duration_s, now)
+    slot = _slot(link, ap, begins_at, length, now, sends=plan is not None)
     try:
         with transaction.atomic():
             made = LinkTest.objects.create(
-                link=link, kind=kind, begins_at=begins_at, ends_at=begins_at + duration_s * _SECOND, created_by=actor
+                link=link,
+                tool=tool,
+                begins_at=slot.begins_at,
+                ends_at=slot.begins_at + length,
+                created_by=actor,
+                **({} if plan is None else _columns(plan, ap, slot)),
             )
     except IntegrityError as exc:  # whoever writes past this service
-        raise _taken(link, ap, begins_at, duration_s) from exc
+        free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None)
+        raise SlotTakenError(length // _SECOND, free.begins_at) from exc
     changes.note_documents([ap.host_id])
     changes.carry_out()
     logger.info("link_test.created id=%s %s actor=%s", made.pk, made, actor.pk)
@@ -129,9 +143,44 @@ def _attachment_point(link: Link) -> AttachmentPoint:
     return ap
 
 
-def _beginning(begins_at: datetime | None, now: datetime, allowance: Allowance) -> datetime:
+def _watch_length(duration_s: int | None, parameters: Mapping[str, object] | None, allowance: Allowance) -> timedelta:
+    if duration_s is None:
+        raise FieldRuleError("required", "A watch needs its length in seconds.", "duration_s")
+    if parameters:
+        raise FieldRuleError("test_for_watch", "A watch has no parameters. Leave them out.", "parameters")
+    try:
+        check_watch(duration_s, allowance.max_seconds)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "duration_s") from exc
+    return duration_s * _SECOND
+
+
+def _plan(
+    tool: str, duration_s: int | None, parameters: Mapping[str, object] | None, link: Link, begins_at: datetime
+) -> Plan:
+    if duration_s is not None:
+        text = f"Only a watch is given its length; that of {tool} follows from its parameters. Leave it out."
+        raise FieldRuleError("test_for_watch", text, "duration_s")
+    return plan_of(tool, parameters or {}, link.limits_at(begins_at))
+
+
+def _columns(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
+    return {
+        "ap": ap,
+        "lane": slot.lane,
+        "parameters": dict(plan.parameters),
+        "phases": [one.to_json() for one in plan.phases],
+        "kbit": plan.kbit,
+        "max_bytes": plan.max_bytes,
+        "offered_bytes": plan.offered_bytes,
+    }
+
+
+def _beginning(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
     """In whole seconds, not before the attachment point can have it."""
-    earliest = (now + LEAD_S * _SECOND).replace(microsecond=0)
+    earliest = (now + WATCH_LEAD_S * _SECOND).replace(microsecond=0)
+    if tool != WATCH:  # upwards: it is to have that time
+        earliest = now.replace(microsecond=0) + (SENDING_LEAD_S + bool(now.microsecond)) * _SECOND
     if begins_at is None:
         return earliest
     if begins_at < now - PAST_GRACE:
@@ -146,9 +195,13 @@ def _beginning(begins_at: datetime | None, now: datetime, allowance: Allowance) 
     return max(begins_at.replace(microsecond=0), earliest)
 
 
-def _check_allowance(actor: User, kind: str, allowance: Allowance, now: datetime) -> None:
-    mine = LinkTest.objects.filter(created_by=actor, kind=kind)
-    runs = mine.filter(created_at__gt=now - timedelta(days=1)).count()
+def _sent_bytes(mine: Any, now: datetime) -> int:
+    found = mine.filter(created_at__gt=now - _DAY).aggregate(found=Sum("offered_bytes"))["found"]
+    return int(found or 0)
+
+
+def _check_allowance(mine: Any, allowance: Allowance, now: datetime) -> None:
+    runs = mine.filter(created_at__gt=now - _DAY).count()
     if runs >= allowance.runs_per_day:
         text = (
             f"You started or scheduled {runs} tests within the last 24 hours; you may {allowance.runs_per_day}. "
@@ -164,41 +217,17 @@ def _check_allowance(actor: User, kind: str, allowance: Allowance, now: datetime
         raise FieldRuleError("test_pending", text, "link_id")
 
 
-def _check_slot(link: Link, ap: AttachmentPoint, begins_at: datetime, duration_s: int, now: datetime) -> None:
-    open_here = _reserved(ap).filter(ends_at__gt=now)
-    of_link = _reserved(ap).filter(link=link).count()  # all that its document has
-    if _next_free(link, ap, begins_at, duration_s) != begins_at:
-        raise _taken(link, ap, begins_at, duration_s)
+def _slot(
+    link: Link, ap: AttachmentPoint, begins_at: datetime, length: timedelta, now: datetime, *, sends: bool
+) -> Slot:
+    found = next_free(link.pk, ap, begins_at, length, now=now, sends=sends)
+    if found.begins_at != begins_at:
+        raise SlotTakenError(length // _SECOND, found.begins_at)
+    of_link = reserved(ap).filter(link=link).count()  # all that its document has
     if of_link >= MAX_TESTS_PER_LINK:
         text = f"This link has {of_link} tests that are scheduled, running or just over; no more fit. Cancel one."
         raise FieldRuleError("test_many", text, "link_id")
-    if open_here.count() >= MAX_TESTS_PER_HOST:
+    if reserved(ap).filter(ends_at__gt=now).count() >= MAX_TESTS_PER_HOST:
         text = f"{ap.AS.isd_as} has {MAX_TESTS_PER_HOST} scheduled tests, which is the maximum. Try again later."
         raise FieldRuleError("test_host_full", text, "link_id")
-
-
-def _taken(link: Link, ap: AttachmentPoint, begins_at: datetime, duration_s: int) -> SlotTakenError:
-    free_at = _next_free(link, ap, begins_at, duration_s)
-    return SlotTakenError(
-        f"Another test has that time. The next {duration_s} s that are free begin at {say_time(free_at)}.", free_at
-    )
-
-
-def _reserved(ap: AttachmentPoint) -> Any:
-    return LinkTest.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
-
-
-def _next_free(link: Link, ap: AttachmentPoint, begins_at: datetime, duration_s: int) -> datetime:
-    """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point has
-    room for one more."""
-    rows = list(_reserved(ap).filter(ends_at__gt=begins_at).values_list("link_id", "begins_at", "ends_at"))
-    while True:
-        ends_at = begins_at + duration_s * _SECOND
-        beside = [(link_id, end) for link_id, begin, end in rows if begin < ends_at and end > begins_at]
-        own = [end for link_id, end in beside if link_id == link.pk]
-        if own:
-            begins_at = max(own)
-        elif len(beside) >= MAX_WATCHES_AT_ONCE:
-            begins_at = min(end for _, end in beside)
-        else:
-            return begins_at
+    return found

@@ -16,6 +16,8 @@ from django.db.models import Q
 
 from bandwidth_config import RuleError, format_kbit
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.links.last_test import last_tests
+from scionlab.links.test_status import TestStatus
 from scionlab.models import Link, User
 from scionlab.models.selectors import with_relations
 from scionlab.notation.scion_path import Path, PathInterface, PathLink, Probe, parse_paths, parse_traceroute
@@ -68,6 +70,7 @@ class LinkView:
     limit_kbit: int | None = None
     enforced_kbit: int | None = None
     used: DirectionUsage | None = None
+    last_test: TestStatus | None = None
     rtts_ms: RoundTrips = NOT_TRACED
     is_narrowest: bool = False
 
@@ -118,7 +121,7 @@ class PathView:
 
 
 def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: datetime) -> list[PathView]:
-    """Four statements at most, at any number of paths. Raises `FieldRuleError` at `paths` or `traceroute`: what
+    """Six statements at most, at any number of paths. Raises `FieldRuleError` at `paths` or `traceroute`: what
     `notation.scion_path` says of them, and `traceroute_elsewhere`."""
     paths = _read(parse_paths, paths_text, "paths")
     probes = _read(parse_traceroute, traceroute_text, "traceroute") if traceroute_text.strip() else []
@@ -131,7 +134,11 @@ def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: date
         )
     known = _looked_up(paths, reader, now)
     keys = {one.status.link.pk for one in known.values() if one.status is not None}
-    used = usage_of_links(keys, begins_at=now - LOOKED_BACK)
+    used, tests = usage_of_links(keys, begins_at=now - LOOKED_BACK), last_tests(keys, now=now)
+    known = {
+        end: one if one.status is None else replace(one, last_test=tests.get(one.status.link.pk))
+        for end, one in known.items()
+    }
     return [
         _path_view([known[one] for one in path], used, probes if is_traced else [])
         for path, is_traced in zip(paths, traced, strict=True)

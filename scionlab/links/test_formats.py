@@ -24,7 +24,7 @@ CSV_HEADER: Final = (
 def points_of(test: LinkTest) -> Iterator[dict[str, Any]]:
     """One for each interval between two samples, in the order of their time; a direction whose counters began anew in
     it is None."""
-    result: TestResult | None = getattr(test, "result", None)
+    result = test.result_of(TestResult.Side.AP)
     samples = [] if result is None else result.samples
     sides = {name: {one.begins_at_ms: one for one in intervals_of(samples, name)} for name in DIRECTIONS}
     for at_ms in sorted({*sides["to_user"], *sides["from_user"]}):
@@ -56,4 +56,4 @@ def points_csv(test: LinkTest) -> str:
 
 def csv_name(test: LinkTest) -> str:
     """`watch_7_20261121T060000Z.csv`."""
-    return f"{test.kind}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv"
+    return f"{test.tool}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv"

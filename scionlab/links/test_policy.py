@@ -9,62 +9,80 @@ from typing import NamedTuple
 from django.contrib.auth.models import Group
 from django.db.models import Q
 
-from link_tests import MAX_AHEAD_S, MAX_WATCH_S
-from scionlab.models import LinkTest, TestPolicy, User
+from link_tests import MAX_AHEAD_S, MAX_TEST_S, MAX_WATCH_S, WATCH
+from scionlab.models import TestPolicy, User
+from station.tools import TOOLS
 
 
 class Allowance(NamedTuple):
-    """Of one kind of test; named as the columns of `TestPolicy`."""
+    """Of one tool; named as the columns of `TestPolicy`. The last two are 0 of a watch, which sends nothing."""
 
     max_seconds: int
     runs_per_day: int
     max_pending: int
     horizon_hours: int
+    limit_percent: int = 0
+    megabytes_per_day: int = 0
 
-    def capped(self) -> Allowance:
+    def capped(self, tool: str) -> Allowance:
         """Below the caps in the rules, whatever a policy says."""
-        return self._replace(
-            max_seconds=min(self.max_seconds, MAX_WATCH_S), horizon_hours=min(self.horizon_hours, MAX_AHEAD_S // 3600)
-        )
+        capped = self._replace(horizon_hours=min(self.horizon_hours, MAX_AHEAD_S // 3600))
+        if tool != WATCH:
+            return capped._replace(max_seconds=min(self.max_seconds, MAX_TEST_S))
+        return capped._replace(max_seconds=min(self.max_seconds, MAX_WATCH_S), limit_percent=0, megabytes_per_day=0)
 
 
-BUILT_IN = Allowance(max_seconds=MAX_WATCH_S, runs_per_day=50, max_pending=4, horizon_hours=7 * 24)
+BUILT_IN = Allowance(
+    max_seconds=MAX_WATCH_S,
+    runs_per_day=50,
+    max_pending=4,
+    horizon_hours=7 * 24,
+    limit_percent=400,
+    megabytes_per_day=5000,
+)
 
 
-def allowance_of(user: User, kind: str) -> Allowance:
+def allowance_of(user: User, tool: str) -> Allowance:
     """Two statements."""
     covered = Q(applies_to=TestPolicy.AppliesTo.EVERYBODY) | Q(group__in=user.groups.all())
     if user.is_staff:
         covered |= Q(applies_to=TestPolicy.AppliesTo.STAFF)
-    return _merged(TestPolicy.objects.filter(covered, kind=kind))
+    return _merged(tool, TestPolicy.objects.filter(covered, tool=tool))
 
 
-def _merged(policies: Iterable[TestPolicy]) -> Allowance:
+def _merged(tool: str, policies: Iterable[TestPolicy]) -> Allowance:
     """The highest number of each column; the built-in ones where none covers everybody."""
     rows = list(policies)
     found = [Allowance(*(getattr(row, name) for name in Allowance._fields)) for row in rows]
     if not any(row.applies_to == TestPolicy.AppliesTo.EVERYBODY for row in rows):
         found.append(BUILT_IN)
-    return Allowance(*map(max, zip(*found, strict=True))).capped()
+    return Allowance(*map(max, zip(*found, strict=True))).capped(tool)
 
 
 class Line(NamedTuple):
-    """Of the preview: who, and what they may."""
+    """Of the preview: who, and what they may with which tool."""
 
+    tool: str
     who: str
     people: int
     allowance: Allowance
 
 
-def who_may_what(kind: str = LinkTest.Kind.WATCH) -> list[Line]:
-    """Everybody, the members of each group, and administrators; for a member of several groups the highest counts."""
-    policies = list(TestPolicy.objects.filter(kind=kind).select_related("group"))
-    everybody = [row for row in policies if row.applies_to == TestPolicy.AppliesTo.EVERYBODY]
-    staff = [row for row in policies if row.applies_to == TestPolicy.AppliesTo.STAFF]
+def who_may_what() -> list[Line]:
+    """By tool: everybody, the members of each group, and administrators; for a member of several groups the highest
+    counts."""
+    policies = list(TestPolicy.objects.select_related("group"))
     active = User.objects.filter(is_active=True)
-    lines = [Line("everybody", active.count(), _merged(everybody))]
-    for group in Group.objects.order_by("name"):
-        own = [row for row in policies if row.group_id == group.pk]
-        lines.append(Line(f"group {group.name}", active.filter(groups=group).count(), _merged([*everybody, *own])))
-    lines.append(Line("administrators", active.filter(is_staff=True).count(), _merged([*everybody, *staff])))
+    groups = [(one, active.filter(groups=one).count()) for one in Group.objects.order_by("name")]
+    people, administrators = active.count(), active.filter(is_staff=True).count()
+    lines = []
+    for tool in (WATCH, *TOOLS):
+        rows = [row for row in policies if row.tool == tool]
+        everybody = [row for row in rows if row.applies_to == TestPolicy.AppliesTo.EVERYBODY]
+        staff = [row for row in rows if row.applies_to == TestPolicy.AppliesTo.STAFF]
+        lines.append(Line(tool, "everybody", people, _merged(tool, everybody)))
+        for group, members in groups:
+            own = [row for row in rows if row.group_id == group.pk]
+            lines.append(Line(tool, f"group {group.name}", members, _merged(tool, [*everybody, *own])))
+        lines.append(Line(tool, "administrators", administrators, _merged(tool, [*everybody, *staff])))
     return lines

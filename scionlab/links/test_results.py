@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -37,12 +37,14 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Upload:
-    """A piece of one result; `is_final`: the last one."""
+    """A piece of one result; `is_final`: the last one. `report`: what the end of a test that sends counted
+    (`station.report`), None where it is not in this piece."""
 
     test_id: str
     agent_version: str
     is_final: bool
     samples: Sequence[Sample]
+    report: Mapping[str, Any] | None = None
 
 
 @retried
@@ -54,7 +56,7 @@ def result_store(*, host_id: int, upload: Upload, now: datetime | None = None) -
     test = tests.select_for_update(of=("self",), no_key=True).first()
     if test is None:
         return False
-    row = TestResult.objects.filter(test=test).first() or TestResult(test=test)
+    row = TestResult.objects.filter(test=test, side=TestResult.Side.AP).first() or TestResult(test=test)
     if row.is_final:
         return False
     known: dict[int, Any] = {one[0]: one for one in row.samples}
@@ -62,7 +64,20 @@ def result_store(*, host_id: int, upload: Upload, now: datetime | None = None) -
         if len(known) < MAX_SAMPLES:
             known.setdefault(one.at_ms, [one.at_ms, one.clock_ms, one.in_force, list(one.to_user), list(one.from_user)])
     row.samples = [known[at_ms] for at_ms in sorted(known)]
+    if test.sends and row.report is None:
+        row.report = upload.report
     row.is_final, row.agent_version = upload.is_final, upload.agent_version
     row.received_at = now or timezone.now()
     row.save()
     return True
+
+
+@retried
+@transaction.atomic
+def user_report_store(*, test_id: int, report: Mapping[str, Any], now: datetime | None = None) -> bool:
+    """Keep what the user's end of a test that sends counted; whether it is the first. A second one changes nothing.
+    `test_id` is the primary key."""
+    LinkTest.objects.select_for_update(of=("self",), no_key=True).get(pk=test_id)
+    values = {"report": report, "received_at": now or timezone.now(), "is_final": True}
+    _, is_first = TestResult.objects.get_or_create(test_id=test_id, side=TestResult.Side.USER, defaults=values)
+    return is_first

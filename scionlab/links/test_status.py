@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
+from scionlab.links.sending_verdict import SendingVerdict, sending_verdict
 from scionlab.links.verdict import Verdict, verdict_of
-from scionlab.models import LinkTest, TestResult
+from scionlab.models import HostReceipt, LinkTest, TestResult
 from scionlab.notation.local_time import say_time
 
 State = Literal["scheduled", "armed", "running", "finished", "failed", "missed", "cancelled"]
@@ -32,17 +33,31 @@ class TestStatus:
 
     @property
     def result(self) -> TestResult | None:
-        found: TestResult | None = getattr(self.test, "result", None)
-        return found
+        """Of the attachment point."""
+        return self.test.result_of(TestResult.Side.AP)
+
+    @property
+    def user_report(self) -> dict[str, Any] | None:
+        found = self.test.result_of(TestResult.Side.USER)
+        return None if found is None else found.report
 
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
 
     @cached_property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> Verdict | SendingVerdict | None:
         result = self.result
-        return None if result is None or len(result.samples) < 2 else verdict_of(result.samples)
+        if result is None or len(result.samples) < 2:
+            return None
+        if not self.test.sends:
+            return verdict_of(result.samples)
+        if result.report is None or not result.report["phases"]:
+            return None
+        is_ipv6 = ":" in self.test.link.interface_b.public_ip
+        return sending_verdict(
+            self.test.phases or (), result.samples, ap=result.report, user=self.user_report, is_ipv6=is_ipv6
+        )
 
     @property
     def is_late(self) -> bool:
@@ -69,47 +84,74 @@ _TEXTS: Final[dict[State, str]] = {
 
 
 def status_of_test(test: LinkTest, *, now: datetime, agent: Agent | None = None) -> TestStatus:
-    """Of a test that was read with `RELATIONS`; no statement then."""
+    """Of a test of `with_results`; no statement then."""
     ap = test.link.interface_a
     agent = agent or agent_of(ap.host, ap.AS.isd_as, now=now)
     return TestStatus(test, *_judge(test, agent, now))
 
 
-RELATIONS: Final = ("result", "created_by", "link__interface_a__AS__isd", "link__interface_a__host__receipt")
+def with_results(tests: Any) -> Any:
+    """A query of tests with all that `status_of_test` reads; two statements."""
+    related = ("created_by", "link__interface_a__AS__isd", "link__interface_a__host__receipt", "link__interface_b")
+    return tests.select_related(*related).prefetch_related("results")
 
 
 def _judge(test: LinkTest, agent: Agent, now: datetime) -> tuple[State, str]:
-    result: TestResult | None = getattr(test, "result", None)
+    result = test.result_of(TestResult.Side.AP)
     has_samples = result is not None and len(result.samples) > 1
     if test.cancelled_at is not None:
         return "cancelled", ""
     if result is not None and result.is_final:
+        if test.sends:
+            return _by_report(test, result)
         return ("finished", "") if has_samples else ("failed", _NOTHING)
     if now < test.ends_at + GRACE:
         return _before_the_end(test, agent, has_samples=has_samples, has_begun=now >= test.begins_at)
     if test.armed_at is None and not has_samples:
-        return "missed", f"Not carried out: {_reason(agent) or 'the attachment point did not have it in time'}."
+        reason = reason_against(agent, sends=test.sends)
+        return "missed", f"Not carried out: {reason or 'the attachment point did not have it in time'}."
     what = "The end of the result did not arrive." if has_samples else "No result arrived from the attachment point."
-    return "failed", f"{what} {_obstacle(agent)}".strip()
+    return "failed", f"{what} {_obstacle(agent, test)}".strip()
 
 
 _NOTHING: Final = "No result: the attachment point did not have the limits of this link then."
 
 
+def _by_report(test: LinkTest, result: TestResult) -> tuple[State, str]:
+    """Of what the attachment point's end said when it was done."""
+    report = result.report
+    if report is None:
+        return "failed", "No result: the attachment point did not run its end of the test."
+    why = report["why"]
+    match report["outcome"]:
+        case "completed":
+            return "finished", ""
+        case "cut" if report["phases"]:
+            return "finished", f"It was cut off: {why or 'no reason was reported'}"
+        case "nobody":
+            place = f"{test.link.interface_a.public_ip} port {test.port}"
+            return "failed", (
+                f"No result: nobody answered from {test.link.interface_b.public_ip}. Run the command on the host with "
+                f"that address, and let UDP pass to {place} and back."
+            )
+        case _:
+            return "failed", f"No result: {why or 'the attachment point gave no reason.'}"
+
+
 def _before_the_end(test: LinkTest, agent: Agent, *, has_samples: bool, has_begun: bool) -> tuple[State, str]:
     if test.armed_at is None and not has_samples:
-        return "scheduled", _obstacle(agent)
+        return "scheduled", _obstacle(agent, test)
     return ("running", "") if has_begun else ("armed", "")
 
 
-def _obstacle(agent: Agent) -> str:
+def _obstacle(agent: Agent, test: LinkTest) -> str:
     """A sentence; empty where nothing is known to be in the way."""
-    reason = _reason(agent)
+    reason = reason_against(agent, sends=test.sends)
     return f"{reason[0].upper()}{reason[1:]}." if reason else ""
 
 
-def _reason(agent: Agent) -> str:
-    """What keeps the attachment point from carrying out tests now, without a full stop."""
+def reason_against(agent: Agent, *, sends: bool) -> str:
+    """What keeps the attachment point from carrying out tests now, without a full stop; empty: nothing."""
     if agent.receipt is None:
         return "the attachment point has no agent that reports"
     if agent.removed_at is not None:
@@ -120,7 +162,17 @@ def _reason(agent: Agent) -> str:
     if agent.voided_by is not None:
         return agent.voided_by.in_words
     too_old = "" if agent.receipt.says_tests else "the agent of the attachment point is too old for tests"
+    if sends and not too_old:
+        too_old = _SENDING[agent.receipt.sending_tests]
     return too_old or _clock(agent.clock_off)
+
+
+_SENDING: Final = {
+    "": "the agent of the attachment point is too old for tests that send",
+    HostReceipt.SendingTests.OFF.value: "the operator of the attachment point has not enabled tests that send",
+    HostReceipt.SendingTests.STOPPED.value: "the operator of the attachment point has stopped all tests that send",
+    HostReceipt.SendingTests.ON.value: "",
+}
 
 
 def _clock(off: timedelta | None) -> str:

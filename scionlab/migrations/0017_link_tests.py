@@ -4,7 +4,7 @@ import scionlab.models.link_test
 from django.conf import settings
 from django.db import migrations, models
 
-from scionlab.platform.reservations import keep_apart
+from scionlab.platform.reservations import LINKS, keep_apart
 
 
 class Migration(migrations.Migration):
@@ -85,5 +85,5 @@ class Migration(migrations.Migration):
             model_name='testpolicy',
             constraint=models.UniqueConstraint(fields=('group', 'kind'), name='test_policy_once_per_group'),
         ),
-        migrations.RunPython(keep_apart, migrations.RunPython.noop),
+        migrations.RunPython(keep_apart(LINKS), migrations.RunPython.noop),
     ]

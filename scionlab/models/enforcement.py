@@ -19,6 +19,11 @@ class HostReceipt(models.Model):
         COUNTED = "counted", "identified by its versions: the agent is too old to prove content"
         FOREIGN = "foreign", "a document that this service did not issue"
 
+    class SendingTests(models.TextChoices):
+        ON = "on", "on"
+        OFF = "off", "off"
+        STOPPED = "stopped", "stopped"
+
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="receipt")
     agent_version = models.CharField(max_length=32, blank=True)
     generation = models.PositiveIntegerField(null=True, blank=True)
@@ -53,6 +58,13 @@ class HostReceipt(models.Model):
     total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     says_tests = models.BooleanField(
         default=False, db_default=False, help_text="Not set: the agent is too old to carry out tests of Links."
+    )
+    sending_tests = models.CharField(
+        max_length=8,
+        choices=SendingTests,
+        blank=True,
+        db_default="",
+        help_text="Whether the operator lets tests send. Empty: the agent is too old for tests that send.",
     )
     observe_only = models.BooleanField(
         null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."

@@ -53,6 +53,8 @@ class Host(models.Model):
     # Accepted until then beside the new one, so that a host can fetch its new secret with the old one.
     previous_secret = models.CharField(max_length=64, blank=True, default="", editable=False)
     previous_secret_until = models.DateTimeField(null=True, blank=True, editable=False)
+    # L of the first configuration that carries `secret`.
+    secret_limits_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     internal_ip = models.GenericIPAddressField("internal IP", default="127.0.0.1")
     public_ipv4 = models.GenericIPAddressField("public IPv4", protocol="IPv4", null=True, blank=True)
     public_ipv6 = models.GenericIPAddressField("public IPv6", protocol="IPv6", null=True, blank=True)

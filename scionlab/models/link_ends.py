@@ -43,7 +43,7 @@ class LocalLinkEnd:
     mtu: int
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
-    tests: tuple[Mapping[str, str], ...]
+    tests: tuple[Mapping[str, str | int], ...]
     is_observed: bool  # by its own setting; that of the whole attachment point is not in link_info.json
 
 
@@ -88,7 +88,7 @@ def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[An
 def _end(
     row: dict[str, Any],
     timed: Mapping[int, tuple[TimedLimits, ...]],
-    tests: Mapping[int, tuple[Mapping[str, str], ...]],
+    tests: Mapping[int, tuple[Mapping[str, str | int], ...]],
     *,
     is_a: bool,
 ) -> LocalLinkEnd:

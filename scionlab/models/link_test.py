@@ -8,14 +8,21 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 import link_tests
+from station.tools import TOOLS
 
 
 def new_test_id() -> str:
     return secrets.token_hex(16)
+
+
+def tool_choices() -> list[tuple[str, str]]:
+    """`watch`, and the tools that send."""
+    return [(name, name) for name in (link_tests.WATCH, *TOOLS)]
 
 
 class LinkTest(models.Model):
@@ -23,14 +30,24 @@ class LinkTest(models.Model):
 
     A row is in the configuration of the attachment point's host from its creation until it is cancelled, or retired
     after its end (`links.link_test`), like a timed limit. The database keeps the times of one Link apart
-    (`platform.reservations`).
+    (`platform.reservations`), and those of one lane of an attachment point.
+
+    `phases` are what the two ends do (`station.plan`), made of the tool, its parameters and the limits that hold at
+    `begins_at`; `kbit` and `max_bytes` what the attachment point's end sends at most, `offered_bytes` what both do. A
+    watch has none of these.
     """
 
-    class Kind(models.TextChoices):
-        WATCH = link_tests.WATCH, "watch"
-
     link = models.ForeignKey("scionlab.Link", on_delete=models.CASCADE, related_name="tests")
-    kind = models.CharField(max_length=16, choices=Kind)
+    tool = models.CharField(max_length=16, choices=tool_choices, db_column="kind")
+    ap = models.ForeignKey(
+        "scionlab.AttachmentPoint", null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    lane = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Which of its test ports it uses.")
+    parameters = models.JSONField(null=True, blank=True)
+    phases = models.JSONField(null=True, blank=True)
+    kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    max_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    offered_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     test_id = models.CharField(max_length=32, unique=True, default=new_test_id, editable=False)
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField(db_index=True)
@@ -45,15 +62,26 @@ class LinkTest(models.Model):
     armed_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first receipt that confirms it: the attachment point has it."
     )
+    # Of `links.test_mails`: what was found after the end, for mails and the cockpit. Pages judge it anew.
+    judged_at = models.DateTimeField(null=True, blank=True)
+    is_over_limit = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ["begins_at", "pk"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="link_test_has_length")
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="link_test_has_length"),
+            models.CheckConstraint(
+                condition=models.Q(tool=link_tests.WATCH, lane=None)
+                | (
+                    ~models.Q(tool=link_tests.WATCH)
+                    & models.Q(lane__isnull=False, lane__lt=link_tests.TEST_LANES, ap__isnull=False)
+                ),
+                name="link_test_that_sends_has_a_lane",
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.link} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
+        return f"{self.tool} of {self.link} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
 
     @property
     def duration_s(self) -> int:
@@ -62,24 +90,55 @@ class LinkTest(models.Model):
     @property
     def said_by(self) -> link_tests.LinkTest:
         """As the rules know it."""
-        return link_tests.LinkTest(self.begins_at, self.ends_at, self.test_id, self.kind)
+        times = (self.begins_at, self.ends_at, self.test_id, self.kind)
+        return link_tests.LinkTest(*times, self.port, self.kbit, self.max_bytes)
+
+    @property
+    def sends(self) -> bool:
+        return self.tool != link_tests.WATCH
+
+    @property
+    def kind(self) -> str:
+        """As the signed document has it."""
+        return link_tests.UDP if self.sends else link_tests.WATCH
+
+    @property
+    def port(self) -> int | None:
+        """Of the attachment point's end."""
+        return None if self.lane is None else link_tests.FIRST_TEST_PORT + self.lane
+
+    def result_of(self, side: str) -> TestResult | None:
+        """No statement where the results were read along."""
+        return next((one for one in self.results.all() if one.side == side), None)
 
 
 class TestResult(models.Model):
-    """What the attachment point measured. `samples` are rows as they came, in the order of their time, each of one
-    moment: `[at_ms, clock_ms, in_force, [segment, rate_kbit, passed_bytes, passed_packets, dropped_bytes,
-    dropped_packets], the same from the user]` (docs/api.md). Once it is final nothing is added."""
+    """What one end found; once it is final nothing is added.
+
+    Of the attachment point `samples` are rows as they came, in the order of their time, each of one moment: `[at_ms,
+    clock_ms, in_force, [segment, rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets], the same
+    from the user]`. `report` is what the end of a test that sends counted (`station.report`), None before it came; the
+    user's end has nothing else. docs/api.md describes both."""
 
     __test__ = False  # pytest takes it for one of its own
 
-    test = models.OneToOneField(LinkTest, on_delete=models.CASCADE, related_name="result")
-    agent_version = models.CharField(max_length=32)
+    class Side(models.TextChoices):
+        AP = "ap", "attachment point"
+        USER = "user", "user"
+
+    test = models.ForeignKey(LinkTest, on_delete=models.CASCADE, related_name="results")
+    side = models.CharField(max_length=8, choices=Side, default=Side.AP, db_default=Side.AP.value)
+    agent_version = models.CharField(max_length=32, blank=True)
     samples = models.JSONField(default=list)
+    report = models.JSONField(null=True, blank=True)
     received_at = models.DateTimeField(help_text="Time of the newest upload.")
     is_final = models.BooleanField(default=False)
 
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["test", "side"], name="test_result_once_per_side")]
+
     def __str__(self) -> str:
-        return f"result of {self.test_id}"
+        return f"result of {self.test_id} by {self.get_side_display()}"
 
 
 class TestPolicy(models.Model):
@@ -95,7 +154,7 @@ class TestPolicy(models.Model):
 
     applies_to = models.CharField(max_length=16, choices=AppliesTo)
     group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
-    kind = models.CharField(max_length=16, choices=LinkTest.Kind, default=LinkTest.Kind.WATCH)
+    tool = models.CharField(max_length=16, choices=tool_choices, default=link_tests.WATCH, db_column="kind")
     max_seconds = models.PositiveIntegerField(
         "longest test [s]",
         validators=[MinValueValidator(link_tests.MIN_WATCH_S), MaxValueValidator(link_tests.MAX_WATCH_S)],
@@ -109,9 +168,22 @@ class TestPolicy(models.Model):
         validators=[MaxValueValidator(link_tests.MAX_AHEAD_S // 3600)],
         help_text="How far ahead a test may be scheduled.",
     )
+    limit_percent = models.PositiveSmallIntegerField(
+        "share of the limit [%]",
+        default=400,
+        db_default=400,
+        validators=[MinValueValidator(100), MaxValueValidator(400)],
+        help_text="The highest rate that a test offers. A watch sends nothing.",
+    )
+    megabytes_per_day = models.PositiveIntegerField(
+        "data per day [MB]",
+        default=5000,
+        db_default=5000,
+        help_text="Sent by both ends, of tests started or scheduled within 24 hours. A watch sends nothing.",
+    )
 
     class Meta:
-        ordering = ["applies_to", "group__name", "kind"]
+        ordering = ["applies_to", "group__name", "tool"]
         verbose_name = "policy of tests"
         verbose_name_plural = "policies of tests"
         constraints = [
@@ -121,16 +193,21 @@ class TestPolicy(models.Model):
                 name="test_policy_names_its_group",
             ),
             models.UniqueConstraint(
-                fields=["applies_to", "kind"], condition=models.Q(group=None), name="test_policy_once"
+                fields=["applies_to", "tool"], condition=models.Q(group=None), name="test_policy_once"
             ),
-            models.UniqueConstraint(fields=["group", "kind"], name="test_policy_once_per_group"),
+            models.UniqueConstraint(fields=["group", "tool"], name="test_policy_once_per_group"),
         ]
 
     def __str__(self) -> str:
         return f"{self.group}" if self.group is not None else self.get_applies_to_display()
 
+    def clean(self) -> None:
+        if self.tool != link_tests.WATCH and (self.max_seconds or 0) > link_tests.MAX_TEST_S:
+            text = f"{self.max_seconds} s exceed the {link_tests.MAX_TEST_S} s that a test that sends may last."
+            raise ValidationError({"max_seconds": ValidationError(text, code="test_long")})
 
-def tests_of(host_id: int) -> dict[int, tuple[dict[str, str], ...]]:
+
+def tests_of(host_id: int) -> dict[int, tuple[dict[str, str | int], ...]]:
     """By Link, of the active Links that the host provides: what its configuration says of their tests."""
     rows: Any = LinkTest.objects.filter(cancelled_at=None, retired_at=None)
     found: dict[int, list[link_tests.LinkTest]] = defaultdict(list)

@@ -28,6 +28,7 @@ class MailKind(models.TextChoices):
     CHANGED = "changed", "Someone else changed one of my limits, or cancelled a temporary limit"
     FAILED = "failed", "One of my limits has failed for more than 10 minutes"
     AWAY = "away", "An attachment point of mine has sent no report for more than an hour, or reports again"
+    TESTED = "tested", "A test that I scheduled has ended, or was not carried out"
 
 
 @cache

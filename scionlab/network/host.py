@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
@@ -97,6 +97,7 @@ def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, f
     until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_former else None
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
+    Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from bandwidth_config import RuleError
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.links.presets import offered
+from scionlab.links.test_status import reason_against
 from scionlab.links.update import link_update
 from scionlab.models import Link, UserAS, selectors
 from scionlab.notation.local_time import zone_of
@@ -28,10 +29,11 @@ from scionlab.pages.presenters import LinkPanel, history_of, is_live, policy_and
 from scionlab.pages.usage_panel import span_named, usage_panel
 from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.people.stale_pages import StalePageError
+from station.tools import TOOLS
 
 HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
 HISTORY_ROWS = 50
-WATCHES_SHOWN = 3
+TESTS_SHOWN = 5
 
 
 def found_link(user_as: UserAS, link_id: int) -> Link | None:
@@ -125,7 +127,7 @@ def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
 def _page(
     request: PageRequest, user_as: UserAS, link: Link, form: LimitsForm | None, *, is_wrong: bool = False
 ) -> HttpResponse:
-    """`form` None: the one to start from. At most ten statements with those that found the Link."""
+    """`form` None: the one to start from. At most eleven statements with those that found the Link."""
     now = timezone.now()
     policy, since = policy_and_dates(link)
     form = LimitsForm(link=link, policy=policy) if form is None else form
@@ -144,7 +146,9 @@ def _page(
         "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
         "usage": usage_panel(link, span, now=now),
         "watch_form": WatchForm(zone=zone_of(request.user), now=now),
-        "watches": newest_of(link, now=now, count=WATCHES_SHOWN),
+        "tests": newest_of(link, now=now, count=TESTS_SHOWN),
+        "tools": TOOLS.values(),
+        "not_sending": reason_against(status.agent, sends=True) if status.agent is not None else "",
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
         "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
         "history_shown": HISTORY_SHOWN,

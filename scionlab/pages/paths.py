@@ -1,4 +1,5 @@
-"""The page on which a person pastes SCION paths and reads the limits along them. Nothing is stored."""
+"""The page on which a person pastes SCION paths and reads the limits along them, and the report on the paths of an AS.
+Nothing is stored."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
+from scionlab.links.as_paths import paths_report
 from scionlab.links.path_view import PathView, path_views
+from scionlab.models import selectors
 from scionlab.notation.scion_path import MAX_HOPS, MAX_PATHS
 from scionlab.pages.forms import problems_of
 from scionlab.pages.own_pages import PageRequest, own_page, taken_back
@@ -64,3 +67,11 @@ def paths(request: PageRequest) -> HttpResponse:
 def _typed_before(request: PageRequest) -> dict[str, Any]:
     typed = taken_back(request)
     return {} if typed is None else typed.dict()
+
+
+@require_safe
+@own_page
+def user_as_paths(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    report = paths_report(user_as, now=timezone.now())
+    return render(request, "user_as/paths.html", {"nav": "ases", "user_as": user_as, "report": report})

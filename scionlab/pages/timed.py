@@ -64,7 +64,8 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            when = f"from {local(made.begins_at)} on" if made.begins_at > now else takes_effect(link, now=now)
+            is_later = made.begins_at > timezone.now()  # not `now`: it may have begun since
+            when = f"from {local(made.begins_at)} on" if is_later else takes_effect(link, now=now)
             until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."
             messages.success(request, f"Started: {when}; {until}")
             return redirect("link_detail", pk=pk, link_id=link_id)

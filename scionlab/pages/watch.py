@@ -1,29 +1,25 @@
-"""Watches of a Link: started, cancelled, and what they found."""
+"""Watches of a Link: started, and what they measured as a drawing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
-from scionlab.links.link_test import link_test_cancel, link_test_create
-from scionlab.links.test_formats import csv_name, points_csv
-from scionlab.links.test_status import RELATIONS, TestStatus, status_of_test
-from scionlab.links.verdict import Side, intervals_of
+from scionlab.links.link_test import link_test_create
+from scionlab.links.test_status import TestStatus
+from scionlab.links.verdict import Side, Verdict, intervals_of
 from scionlab.models import Link, LinkTest, TestResult, UserAS
 from scionlab.notation.local_time import zone_of
 from scionlab.pages.common import gone_is_404
-from scionlab.pages.consequences import local
 from scionlab.pages.forms import problems_of
 from scionlab.pages.link import link_or_404
-from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
+from scionlab.pages.own_pages import PageRequest, own_page, taken_back
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.usage.batch import DIRECTIONS, DirectionName
@@ -48,7 +44,7 @@ def watch_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            return redirect("link_watch", pk=pk, link_id=link_id, test_id=made.pk)
+            return redirect("link_test", pk=pk, link_id=link_id, test_id=made.pk)
     return _form_page(request, user_as, link, form, now, is_wrong=True)
 
 
@@ -61,59 +57,10 @@ def _form_page(
         "link": link,
         "form": form,
         "problems": list(problems_of(form, "")) if is_wrong else [],
-        "watches": newest_of(link, now=now, count=SHOWN),
+        "tests": newest_of(link, now=now, count=SHOWN),
     }
     is_taken = form.has_error("begins_at", "test_slot_taken")
     return render(request, "user_as/watch_new.html", context, status=409 if is_taken else 200)
-
-
-@require_safe
-@own_page
-def watch_page(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
-    user_as, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
-    found = _status_or_404(link, test_id, now)
-    context = {
-        "nav": "ases",
-        "user_as": user_as,
-        "link": link,
-        "one": found,
-        "panel": panel_of(found),
-        "live": reverse("link_watch", args=[pk, link_id, test_id]) if found.is_open else "",
-        "now": now,
-    }
-    return render(request, "user_as/watch.html", context)
-
-
-@require_safe
-@own_page
-def watch_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
-    _, link = link_or_404(request, pk, link_id)
-    test = _status_or_404(link, test_id, timezone.now()).test
-    response = HttpResponse(points_csv(test), content_type="text/csv; charset=utf-8; header=present")
-    response["Content-Disposition"] = f'attachment; filename="{csv_name(test)}"'
-    return response
-
-
-@require_POST
-@own_page
-@form_on("link_watch", "pk", "link_id", "test_id")
-@gone_is_404
-def watch_cancel(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
-    _, link = link_or_404(request, pk, link_id)
-    found = link_test_cancel(link_test_id=_status_or_404(link, test_id, timezone.now()).test.pk, actor=request.user)
-    if found.cancelled_at is None:
-        messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
-    else:
-        messages.success(request, "Cancelled.")
-    return redirect("link_watch", pk=pk, link_id=link_id, test_id=test_id)
-
-
-def _status_or_404(link: Link, test_id: int, now: datetime) -> TestStatus:
-    found = LinkTest.objects.filter(link=link, pk=test_id).select_related(*RELATIONS).first()
-    if found is None:
-        raise Http404("This link has no such watch.")
-    return status_of_test(found, now=now)
 
 
 # --- drawn --------------------------------------------------------------------------------------------------
@@ -139,9 +86,9 @@ class WatchPanel:
 def panel_of(status: TestStatus) -> WatchPanel | None:
     """None while nothing was measured."""
     verdict, result = status.verdict, status.result
-    if verdict is None or result is None:
+    if not isinstance(verdict, Verdict) or result is None:
         return None
-    by_direction = [_slots(status.test, result, name) for name in DIRECTIONS]
+    by_direction = [slots_of_test(status.test, result, name) for name in DIRECTIONS]
     top = scale_of(by_direction)
     names = ("To your AS", "From your AS")
     panels = [
@@ -152,8 +99,8 @@ def panel_of(status: TestStatus) -> WatchPanel | None:
     return WatchPanel(panels, list(zip(*by_direction, strict=True)), moments)
 
 
-def _slots(test: LinkTest, result: TestResult, direction: DirectionName) -> list[Slot]:
-    """One for each second of the watch; a gap where that second was not measured, or nothing was limited then."""
+def slots_of_test(test: LinkTest, result: TestResult, direction: DirectionName) -> list[Slot]:
+    """One for each second of the test; a gap where that second was not measured, or nothing was limited then."""
     began_ms = round(test.begins_at.timestamp() * 1000)
     by_second = {
         (one.begins_at_ms - began_ms) // 1000: one for one in intervals_of(result.samples, direction) if one.is_second

@@ -11,7 +11,7 @@ from django import forms
 
 from bandwidth_config import RuleError
 from link_tests import MAX_WATCH_S
-from scionlab.links.test_status import RELATIONS, TestStatus, status_of_test
+from scionlab.links.test_status import TestStatus, status_of_test, with_results
 from scionlab.models import Link, LinkTest
 from scionlab.notation.local_time import parse_local_time, write_local_time
 from scionlab.pages.forms import RuleField, text_input
@@ -50,6 +50,6 @@ class WatchForm(forms.Form):
 
 
 def newest_of(link: Link, *, now: datetime, count: int) -> list[TestStatus]:
-    """Of all its tests, newest first; one statement."""
-    rows = LinkTest.objects.filter(link=link).select_related(*RELATIONS).order_by("-begins_at", "-pk")
+    """Of its watches and tests, newest first; two statements."""
+    rows = with_results(LinkTest.objects.filter(link=link)).order_by("-begins_at", "-pk")
     return [status_of_test(one, now=now) for one in rows[:count]]

@@ -27,6 +27,8 @@ OTHER_STATUSES = {
     "idempotency_mismatch": status.HTTP_422_UNPROCESSABLE_ENTITY,
     "idempotency_secret": status.HTTP_409_CONFLICT,
     "test_slot_taken": status.HTTP_409_CONFLICT,
+    "test_not_armed": status.HTTP_409_CONFLICT,
+    "test_over": status.HTTP_409_CONFLICT,
 }
 
 
@@ -39,6 +41,7 @@ class RuleViolations(exceptions.APIException):
         super().__init__(detail=errors[0].message, code=errors[0].code)
         self.errors = errors
         self.status_code = OTHER_STATUSES.get(errors[0].code, self.status_code)
+        self.headers: Mapping[str, str] = getattr(errors[0], "headers", {})
 
 
 def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from scionlab.links.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS
 from scionlab.links.profiles import Profile, constant, outage, square_wave, stair
 from scionlab.models import Host, UserAS
 from scionlab.models.user import MailKind
-from scionlab.rest.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
+from scionlab.rest.fields import BandwidthField, Flag, LimitsField, ParametersField, StrictSerializer, Text, Whole
+from station.tools import TOOLS
 
 MAX_PASSWORD_CHARS = 4096
 MAX_NAME_CHARS = 100
@@ -162,11 +163,16 @@ class ApiTokenBody(StrictSerializer):
     )
 
 
-class WatchBody(StrictSerializer):
-    """When a Link is to be watched."""
+class LinkTestBody(StrictSerializer):
+    """What is to be done at a Link, and when."""
 
-    kind: Any = serializers.ChoiceField(choices=[WATCH], default=WATCH)
-    duration_s = Whole(min_value=1, max_value=MAX_WATCH_S)
+    tool = serializers.ChoiceField(
+        choices=[WATCH, *TOOLS],
+        default=WATCH,
+        help_text="\n".join(f"{one.name}: {one.question}" for one in TOOLS.values()),
+    )
+    duration_s = Whole(min_value=1, max_value=MAX_WATCH_S, required=False, help_text="Of a watch, which needs it.")
+    parameters = ParametersField(required=False, help_text="Of the other tools; what is left out has its default.")
     begins_at = serializers.DateTimeField(
         required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
     )

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, parse_bandwidth
+from station.tools import TOOLS
 
 _KBIT = {
     "type": ["integer", "string"],
@@ -81,6 +82,23 @@ class StrictSerializer(serializers.Serializer[Any]):
                 {name[:100]: [serializers.ErrorDetail(text, "unknown_field")] for name in unknown}
             )
         return super().to_internal_value(data)
+
+
+def _parameters_schema() -> dict[str, Any]:
+    """Of all tools: where several have a parameter of that name, the widest bounds."""
+    every = [one for tool in TOOLS.values() for one in tool.parameters]
+    properties = {}
+    for name in sorted({one.name for one in every}):
+        of_name = [one for one in every if one.name == name]
+        low, high = min(one.low for one in of_name), max(one.high for one in of_name)
+        text = f"{of_name[0].label} [{of_name[0].unit}]"
+        properties[name] = {"type": "integer", "minimum": low, "maximum": high, "description": text}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+@extend_schema_field(_parameters_schema())
+class ParametersField(serializers.DictField):
+    """Of a tool that sends; the tool itself checks them."""
 
 
 class LimitsSerializer(StrictSerializer):

@@ -16,6 +16,7 @@ from scionlab.rest.base import ApiView
 from scionlab.rest.documents import UsedDocument
 from scionlab.rest.fields import StrictSerializer, Text
 from scionlab.rest.schema import describe
+from scionlab.rest.test_documents import LinkTestDocument
 from scionlab.usage.batch import DIRECTIONS
 
 
@@ -55,6 +56,7 @@ class PathLinkDocument(serializers.Serializer[Any]):
     enforced_kbit = serializers.IntegerField(allow_null=True, help_text="In the kernel; null: not known.")
     state = serializers.ChoiceField(choices=get_args(State), source="status.state", allow_null=True, default=None)
     used = UsedDocument(allow_null=True, help_text="In this direction in the last hour; null: not known.")
+    last_test = LinkTestDocument(allow_null=True, help_text="The newest one that has begun; null: none, or not shown.")
     from_rtt_ms = serializers.FloatField(source="rtts_ms.leaves", allow_null=True, help_text="Shortest round trip.")
     to_rtt_ms = serializers.FloatField(source="rtts_ms.enters", allow_null=True)
     is_narrowest = serializers.BooleanField(help_text="Its limit is the lowest one known on this path.")

@@ -29,7 +29,7 @@ def describe(
     body: Any = None,
     answer: Any = None,
     is_list: bool = False,
-    success: int = status.HTTP_200_OK,
+    success: int | tuple[int, ...] = status.HTTP_200_OK,
     examples: Mapping[str, Any] | None = None,
     is_public: bool = False,
     also_csv: bool = False,
@@ -37,7 +37,7 @@ def describe(
     """Describes one handler. `examples` are of the body."""
     shown = [OpenApiExample(name, value=value, request_only=True) for name, value in (examples or {}).items()]
     content = answer(many=True) if is_list else answer
-    responses: dict[Any, Any] = {success: content}
+    responses: dict[Any, Any] = dict.fromkeys(success if isinstance(success, tuple) else (success,), content)
     if answer is BINARY:
         responses = {(success, "application/gzip"): OpenApiTypes.BINARY}
     if also_csv:
@@ -101,7 +101,8 @@ _HEADERS: Final = {
 _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 412: "ETag", 429: "Retry-After", 503: "Retry-After"}
 # Who asks for a token has none yet, and withdrawing the one in use needs no comparison.
 _PLAIN: Final = {"/api/v1/token/"}
-READS_BY_POST: Final = {"/api/v1/paths/"}  # nothing is stored, so no key is needed to send it again
+# Sent again it does nothing more, so no key is needed.
+REPEATABLE: Final = {"/api/v1/paths/", "/api/v1/tests/{id}/start/", "/api/v1/tests/{id}/report/"}
 CONFIRMS: Final = "/apply/"  # what was looked at: If-Match is required, and sending it again does nothing
 
 _DESCRIPTIONS: Final = {"200": "OK.", "201": "Created.", "204": "Done; no body."}
@@ -109,7 +110,7 @@ TAGS: Final = {
     "ASes": "User ASes with their attachments.",
     "links": "Links to attachment points: their limits and the state of enforcement.",
     "timed limits": "Temporary limits, which end automatically.",
-    "tests": "Tests of Links: watch whether a Link is what slows your traffic.",
+    "tests": "Tests of Links: watch whether one is what slows your traffic, or send over it between its two ends.",
     "paths": "Limits along SCION paths.",
     "attachment points": "Attachment points and the defaults in force there.",
     "bulk changes": "Bulk changes of limits or defaults, for administrators: preview, apply, undo.",
@@ -176,7 +177,7 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
 
 def _conditions(path: str, method: str, operation: Operation) -> list[str]:
     """The request headers that the operation looks at."""
-    if path in _PLAIN | READS_BY_POST:
+    if path in _PLAIN | REPEATABLE:
         return []
     if method == "get":
         return [IF_NONE_MATCH] if "application/json" in operation["responses"]["200"]["content"] else []
@@ -213,6 +214,8 @@ def _possible_errors(path: str, method: str, operation: Operation, asked: list[s
         found.add(428)
     if IDEMPOTENCY_KEY in asked:
         found |= {409, 422}  # 409 also where another test has the time
+    if path.endswith("/start/"):
+        found.add(409)
     return found
 
 

@@ -7,10 +7,13 @@ from typing import Any, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from link_tests import KINDS, WATCH
+from scionlab.links.sending_steps import Code as SendingCode
+from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_formats import points_of
 from scionlab.links.test_status import State, TestStatus
-from scionlab.links.verdict import Code
-from scionlab.models import LinkTest
+from scionlab.links.verdict import Code, Verdict
+from station.tools import TOOLS
 
 
 class TestSideDocument(serializers.Serializer[Any]):
@@ -40,12 +43,80 @@ class VerdictDocument(serializers.Serializer[Any]):
     from_user = TestSideDocument()
 
 
+class TestStepDocument(serializers.Serializer[Any]):
+    """One phase of one direction. Rates are of frames, as limits count them; null: nobody counted."""
+
+    number = serializers.IntegerField()
+    code = serializers.ChoiceField(choices=get_args(SendingCode))
+    payload_bytes = serializers.IntegerField()
+    limits_kbit = serializers.ListField(
+        child=serializers.IntegerField(), help_text="More than one: the limit changed meanwhile."
+    )
+    sent_kbit = serializers.FloatField(allow_null=True, help_text="By the sending end.")
+    passed_kbit = serializers.FloatField(allow_null=True, help_text="Admitted by the limit, with all other traffic.")
+    dropped_percent = serializers.FloatField(allow_null=True, help_text="At the limit, of all that came there.")
+    received_kbit = serializers.FloatField(
+        allow_null=True, help_text="By the receiving end, in the whole seconds after the first one."
+    )
+    other_kbit = serializers.FloatField(allow_null=True, help_text="Of what passed: certainly other traffic.")
+    is_contradicted = serializers.BooleanField(
+        help_text="The user's end reported to have received more than passed; that is not used."
+    )
+
+
+class SendingSideDocument(serializers.Serializer[Any]):
+    """One direction."""
+
+    code = serializers.ChoiceField(choices=get_args(SendingCode))
+    text = serializers.CharField(help_text="For people.")
+    steps = TestStepDocument(many=True)
+
+
+class EchoDocument(serializers.Serializer[Any]):
+    """Packets that were to come back."""
+
+    sent = serializers.IntegerField()
+    came_back = serializers.IntegerField()
+    rtt_us = serializers.ListField(
+        child=serializers.IntegerField(), allow_null=True, help_text="Lowest, median, highest."
+    )
+    mtu = serializers.ListField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="Largest packet that passed to the user AS, and from it; 0: not even the smallest.",
+    )
+
+
+class SendingVerdictDocument(serializers.Serializer[Any]):
+    """Whether the limit was enforced, in both directions: the code of the worse one."""
+
+    code = serializers.ChoiceField(
+        choices=get_args(SendingCode),
+        help_text="enforced; limited_elsewhere: less arrived, and the limit dropped nothing; over_the_limit: more "
+        "passed; not_enough: too little was sent to tell; mixed: differs from phase to phase; no_result.",
+    )
+    is_good = serializers.BooleanField(help_text="Enforced; of a test without load: the ends reach each other.")
+    text = serializers.CharField(help_text="For people.")
+    to_user = SendingSideDocument()
+    from_user = SendingSideDocument()
+    echo = EchoDocument(allow_null=True)
+
+
 class LinkTestDocument(serializers.Serializer[Any]):
     """A test of a Link."""
 
     id = serializers.IntegerField(source="test.pk")
     link_id = serializers.IntegerField(source="test.link_id")
-    kind = serializers.ChoiceField(source="test.kind", choices=LinkTest.Kind.choices)
+    tool = serializers.ChoiceField(source="test.tool", choices=[WATCH, *TOOLS])
+    kind = serializers.ChoiceField(
+        source="test.kind", choices=sorted(KINDS), help_text="As the attachment point has it."
+    )
+    parameters = serializers.DictField(
+        child=serializers.IntegerField(), source="test.parameters", allow_null=True, help_text="null of a watch."
+    )
+    port = serializers.IntegerField(
+        source="test.port", allow_null=True, help_text="Of the attachment point's end; null of a watch."
+    )
     begins_at = serializers.DateTimeField(source="test.begins_at")
     ends_at = serializers.DateTimeField(source="test.ends_at")
     created_at = serializers.DateTimeField(source="test.created_at")
@@ -54,7 +125,19 @@ class LinkTestDocument(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=get_args(State))
     text = serializers.CharField(help_text="The verdict, or why there is none, for people.")
     is_late = serializers.BooleanField(help_text="The result arrived more than a minute after the end.")
-    verdict = VerdictDocument(allow_null=True, help_text="null: nothing was measured so far.")
+    verdict = serializers.SerializerMethodField()
+    sending_verdict = serializers.SerializerMethodField()
+
+    @extend_schema_field(VerdictDocument(allow_null=True, help_text="Of a watch. null: nothing was measured so far."))
+    def get_verdict(self, status: TestStatus) -> Any:
+        return VerdictDocument(status.verdict).data if isinstance(status.verdict, Verdict) else None
+
+    @extend_schema_field(
+        SendingVerdictDocument(allow_null=True, help_text="Of a test that sends. null: nothing came so far.")
+    )
+    def get_sending_verdict(self, status: TestStatus) -> Any:
+        found = status.verdict
+        return SendingVerdictDocument(found).data if isinstance(found, SendingVerdict) else None
 
 
 class TestCountedDocument(serializers.Serializer[Any]):

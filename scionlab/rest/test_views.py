@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.test_formats import csv_name, points_csv
-from scionlab.links.test_status import RELATIONS, TestStatus, status_of_test
+from scionlab.links.test_status import TestStatus, status_of_test, with_results
 from scionlab.models import LinkTest
 from scionlab.models.locks import lock_link
 from scionlab.rest import bodies
@@ -30,7 +30,7 @@ class LinkTestsView(LinkView):
 
     @describe("tests", "Tests of a Link", "Newest first.", answer=LinkTestDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
-        rows = LinkTest.objects.filter(link=self.link(pk)).select_related(*RELATIONS).order_by("-begins_at", "-pk")
+        rows = with_results(LinkTest.objects.filter(link=self.link(pk))).order_by("-begins_at", "-pk")
         now = timezone.now()
         return self.page_of(
             rows, lambda found: LinkTestDocument([status_of_test(one, now=now) for one in found], many=True).data
@@ -38,25 +38,30 @@ class LinkTestsView(LinkView):
 
     @describe(
         "tests",
-        "Watch a Link",
-        "Counts each second what is offered, passed and dropped in both directions. Nothing is sent. 409 "
-        "`test_slot_taken`: another test has that time; `next_free_at` is the next beginning that is free.",
-        body=bodies.WatchBody,
+        "Watch or test a Link",
+        "`watch` counts each second what is offered, passed and dropped in both directions, and sends nothing. The "
+        "other tools send between the attachment point and the host of the user AS; their user's end begins with "
+        "`/start/`. 409 `test_slot_taken`: another test has that time; `next_free_at` is the next beginning that is "
+        "free.",
+        body=bodies.LinkTestBody,
         answer=LinkTestDocument,
         success=status.HTTP_201_CREATED,
-        examples={"A minute from now on": {"duration_s": 60}},
+        examples={
+            "Watch it for a minute from now on": {"duration_s": 60},
+            "Send in both directions": {"tool": "quick", "parameters": {"seconds": 3}},
+        },
     )
     def post(self, request: Request, pk: int) -> Response:
         self.link(pk)
         return self.once(lambda: self._create(pk))
 
     def _create(self, pk: int) -> Response:
-        wanted = bodies.WatchBody(data=self.request.data)
+        wanted = bodies.LinkTestBody(data=self.request.data)
         wanted.is_valid(raise_exception=True)
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)):
             made = link_test_create(link_id=pk, actor=self.person, **wanted.validated_data)
         location = self.request.build_absolute_uri(f"/api/v1/tests/{made.pk}/")
-        found = status_of_test(LinkTest.objects.select_related(*RELATIONS).get(pk=made.pk), now=timezone.now())
+        found = status_of_test(with_results(LinkTest.objects.all()).get(pk=made.pk), now=timezone.now())
         return Response(LinkTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
 
 
@@ -64,7 +69,7 @@ class LinkTestDetailView(ApiView):
     query = ResultQuery
 
     def test(self, pk: int) -> TestStatus:
-        rows = LinkTest.objects.filter(link__in=links_of(self.person)).select_related(*RELATIONS)
+        rows = with_results(LinkTest.objects.filter(link__in=links_of(self.person)))
         return status_of_test(get_object_or_404(rows, pk=pk), now=timezone.now())
 
     @describe("tests", "One test, with what was measured", answer=LinkTestResultDocument, also_csv=True)

@@ -7,11 +7,13 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from scionlab.host_api import enrol, result_upload, usage_upload, views
 from scionlab.rest import (
     account_views,
+    as_path_views,
     as_views,
     bulk_views,
     docs_views,
     link_views,
     path_views,
+    sending_views,
     site_views,
     test_views,
 )
@@ -31,6 +33,7 @@ rest_patterns: Patterns = [
     path("ases/", as_views.UserASListView.as_view(), name="api_as_list"),
     path("ases/<key:pk>/", as_views.UserASDetailView.as_view(), name="api_as_detail"),
     path("ases/<key:pk>/configuration/", as_views.UserASConfigurationView.as_view(), name="api_as_configuration"),
+    path("ases/<key:pk>/paths/", as_path_views.UserASPathsView.as_view(), name="api_as_paths"),
     path("links/", link_views.LinkListView.as_view(), name="api_link_list"),
     path("links/<key:pk>/", link_views.LinkDetailView.as_view(), name="api_link_detail"),
     path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
@@ -38,6 +41,8 @@ rest_patterns: Patterns = [
     path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
     path("links/<key:pk>/tests/", test_views.LinkTestsView.as_view(), name="api_link_tests"),
     path("tests/<key:pk>/", test_views.LinkTestDetailView.as_view(), name="api_link_test_detail"),
+    path("tests/<key:pk>/start/", sending_views.LinkTestStartView.as_view(), name="api_link_test_start"),
+    path("tests/<key:pk>/report/", sending_views.LinkTestReportView.as_view(), name="api_link_test_report"),
     path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
     path("paths/", path_views.PathsView.as_view(), name="api_paths"),
     path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),

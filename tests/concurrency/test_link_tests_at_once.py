@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, transaction
 
 from scionlab.links.link_test import SlotTakenError, link_test_create
 from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User
@@ -21,7 +21,7 @@ def insert(link_id: int, begins_at: datetime) -> bool:
     """Past the service, without a lock; whether the database took it."""
     try:
         with transaction.atomic():
-            LinkTest.objects.create(link_id=link_id, kind="watch", begins_at=begins_at, ends_at=begins_at + MINUTE)
+            LinkTest.objects.create(link_id=link_id, tool="watch", begins_at=begins_at, ends_at=begins_at + MINUTE)
     except IntegrityError:
         return False
     finally:
@@ -58,3 +58,32 @@ def test_of_four_who_start_a_watch_at_once_three_learn_the_next_free_time(
     assert len(made) == 1
     assert [one.next_free_at for one in found if isinstance(one, SlotTakenError)] == [made[0].ends_at] * 3
     assert Host.objects.get(pk=ap.host_id).limits_version == before + 1
+
+
+def test_of_fifty_tests_that_send_at_once_the_database_takes_one_for_each_lane(
+    owner: User, ap: AttachmentPoint
+) -> None:
+    """Five links want the same minute, each in any of the four lanes. Past the service nobody holds the attachment
+    point's lock, so two that wait for each other may both have to go: whoever is left fills the lanes."""
+    links = [links_of(attach(owner, spec(ap, public_ip=f"198.51.100.{number}")))[0] for number in range(1, 6)]
+
+    def insert_in_lane(number: int) -> bool:
+        link, lane = links[number % 5], number % 4
+        row = {"link_id": link.pk, "tool": "quick", "ap_id": ap.pk, "lane": lane}
+        try:
+            with transaction.atomic():
+                LinkTest.objects.create(**row, begins_at=T0, ends_at=T0 + MINUTE)
+        except (IntegrityError, OperationalError):  # taken, or a deadlock
+            return False
+        finally:
+            connections.close_all()
+        return True
+
+    with ThreadPoolExecutor(max_workers=25) as pool:
+        futures = [pool.submit(insert_in_lane, number) for number in range(50)]
+        taken = [future.result(timeout=DEADLINE_S) for future in futures]
+    taken += [insert_in_lane(number) for number in range(20)]
+    rows = list(LinkTest.objects.values_list("lane", "link"))
+    assert sum(taken) == len(rows) == 4
+    assert {lane for lane, _ in rows} == {0, 1, 2, 3}
+    assert len({link_id for _, link_id in rows}) == 4

@@ -21,7 +21,7 @@ import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails
-from scionlab.links import bulk, defaults, link_test, profiles, test_results, timed_limit, user_as
+from scionlab.links import bulk, defaults, link_test, profiles, test_mails, test_results, timed_limit, user_as
 from scionlab.links import update as link
 from scionlab.links.bulk_plan import SITE, Operation
 from scionlab.models import (
@@ -209,6 +209,12 @@ def _retire_tests(w: World) -> Work:
 def _result(w: World) -> Work:
     upload = test_results.Upload(w.watch().test_id, "1", True, ())
     return lambda: test_results.result_store(host_id=w.near.host_id, upload=upload)
+
+
+def _tell_of_tests(w: World) -> Work:
+    later = timezone.now() + timedelta(hours=1)
+    link_test.link_test_create(link_id=w.link.pk, duration_s=60, begins_at=later, actor=w.owner)
+    return lambda: test_mails.link_tests_tell(now=later + timedelta(minutes=10))
 
 
 def _bulk(w: World) -> Work:
@@ -400,6 +406,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "link_test_cancel": lambda w: partial(link_test.link_test_cancel, link_test_id=w.watch().pk, actor=w.boss),
     "_retire_locked (of tests)": _retire_tests,
     "result_store": _result,
+    "user_report_store": lambda w: partial(test_results.user_report_store, test_id=w.watch().pk, report={}),
+    "_tell": _tell_of_tests,
     "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
         lambda: defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
@@ -541,6 +549,8 @@ ADDED_ONLY = {
     "signing_key_ensure",
     "vpn_delete",
     "result_store",
+    "user_report_store",
+    "_tell",
 }
 
 

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
+from link_tests import UDP, WATCH, LinkTest
 from scion_files import TOPOLOGY_ONLY
 
 SITE_URL = "https://scionlab.example.org"
@@ -40,7 +41,7 @@ class SampleEnd:
     from_user_kbit: int | None = None
     timed: tuple[TimedLimits, ...] = ()
     is_observed: bool = False
-    tests: tuple[dict[str, str], ...] = ()
+    tests: tuple[dict[str, str | int], ...] = ()
     mtu: int = 1472
     border_router: int = 1
     public_port: int = 50_000
@@ -79,6 +80,22 @@ AP_HOST = SampleHost(
         ),
     ),
 )  # fmt: skip
+
+# Tests of both kinds at its first user AS.
+_BEGINS_AT = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
+TESTS = (
+    LinkTest(_BEGINS_AT, _BEGINS_AT + timedelta(seconds=600), "0f" * 16, WATCH),
+    LinkTest(_BEGINS_AT + timedelta(hours=1), _BEGINS_AT + timedelta(hours=1, seconds=20), "1f" * 16, UDP, 30_301, 750,
+             1_000_000),
+)  # fmt: skip
+TESTED_AP_HOST = replace(
+    AP_HOST,
+    link_ends=(
+        AP_HOST.link_ends[0],
+        replace(AP_HOST.link_ends[1], tests=tuple(one.statement() for one in TESTS)),
+        *AP_HOST.link_ends[2:],
+    ),
+)
 
 USER_HOST = SampleHost(
     uid="b00000000000000000000000000000b6",

@@ -32,7 +32,17 @@ from scionlab.configuration.download import build_user_download
 from scionlab.host_api.receipt_format import parse_receipt
 from tests.agent_limiter import direction, limiter_state
 from tests.cases import table
-from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
+from tests.contract.config_samples import (
+    AP_HOST,
+    FULL_AP_HOST,
+    KEYS,
+    SITE_URL,
+    TESTED_AP_HOST,
+    TESTS,
+    USER_AP_HOST,
+    USER_HOST,
+    SampleHost,
+)
 
 SAMPLES = Path(__file__).with_name("samples")
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
@@ -52,6 +62,14 @@ def test_agent_enforces_what_the_service_packs() -> None:
     assert (str(limited[11].local_ip), limited[11].local_port) == ("2001:db8::7", 50004)
     assert limited[10].vpn is True
     assert bundle.links[1].is_user_as is False
+
+
+def test_agent_reads_tests_of_both_kinds() -> None:
+    sample = (SAMPLES / "schema1-ap-tests.tar.gz").read_bytes()
+    for data in (sample, tar_of(TESTED_AP_HOST)):
+        bundle = read_bundle(data, host_id=AP_HOST.uid)
+        assert bundle.links[2].tests == TESTS
+        assert [number for number, link in bundle.links.items() if link.tests] == [2]
 
 
 def test_host_of_a_user_as_that_is_an_attachment_point_is_read_too() -> None:

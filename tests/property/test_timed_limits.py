@@ -21,6 +21,7 @@ from ap_agent.document.timetable import Timetable, next_change
 from bandwidth_config import Limits, LinkStep, RuleError, TimedLimits, generate_link_info
 from link_info import LinkInfo, parse_link_info
 from link_rules import MAX_STEPS, MAX_TIMED_S, check_steps, parse_ip
+from link_tests import UDP, WATCH, LinkTest
 from scionlab.links import profiles
 from tests.unit.test_link_info import End, OneHost
 
@@ -148,6 +149,47 @@ def test_timetable_is_right_however_the_clock_is_set(
         following = timetable.next_change(moment)
         assert following is None or following > moment
         moment = following
+
+
+@st.composite
+def test_lists(draw: st.DrawFn) -> tuple[LinkTest, ...]:
+    spans = draw(st.lists(st.tuples(st.integers(0, LAST_S), st.integers(1, 60), st.booleans()), max_size=3))
+    return tuple(
+        LinkTest(at(begin), at(begin + length), f"{number:032x}", UDP if sends else WATCH, 30_300 if sends else None)
+        for number, (begin, length, sends) in enumerate(spans)
+    )
+
+
+test_lists.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for one of its own
+
+
+@settings(max_examples=60)
+@given(
+    timed_lists(),
+    test_lists(),
+    st.lists(st.tuples(st.integers(-40, LAST_S + 70), st.booleans()), min_size=1, max_size=12),
+)
+def test_tests_that_send_hold_from_30_s_before_until_their_end_however_the_clock_is_set(
+    timed: tuple[TimedLimits, ...], tests: tuple[LinkTest, ...], looks: list[tuple[int, bool]]
+) -> None:
+    def held(second: float) -> tuple[LinkTest, ...]:
+        span = timedelta(seconds=30)
+        return tuple(one for one in tests if one.kind == UDP and one.begins_at - span <= at(second) < one.ends_at)
+
+    links = {1: replace(link(Limits(3, 3), timed), tests=tests), 2: link(Limits(4, 4), ())}
+    timetable = Timetable(links)
+    before = timetable.at(at(-100))
+    for second, may_send in looks:
+        found = timetable.at(at(second), may_send=may_send)
+        assert found[1].tests == (held(second) if may_send else ())
+        assert limits_in(found) == limits_at(links, at(second))
+        assert found[2] is before[2]
+        assert timetable.next_limits(at(second)) == next_change(links, at(second))
+        following = timetable.next_change(at(second))
+        until = (following - T0).total_seconds() if following is not None else LAST_S + 100
+        assert all(held(one) == held(second) for one in range(second, int(until)))
+        assert (found is before) == (found[1] == before[1])
+        before = found
 
 
 # --- profiles ----------------------------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ def test_profile_keeps_name_zone_and_mail_choices(browser: Client, owner: User) 
     assert (owner.full_name, owner.time_zone, owner.mail_opt_outs) == (
         "Anna",
         "Europe/Zurich",
-        ["changed", "clamped", "enforced"],
+        ["changed", "clamped", "enforced", "tested"],
     )
     assert str(owner.tz) == "Europe/Zurich"
     refused = Page(browser.post("/account/", {**data, "time_zone": "Mars/Base"}))

@@ -14,7 +14,8 @@ from django.test import Client
 
 from scionlab.links.bulk import bulk_apply, bulk_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.models import AttachmentPoint, Link, User
+from scionlab.links.link_test import link_test_create
+from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkTest, User, UserAS
 from scionlab.people.api_token import api_token_create
 from scionlab.platform.etags import etag_of
 from scionlab.rest.bulk_documents import bulk_document
@@ -34,7 +35,12 @@ def examples() -> Iterator[tuple[str, str, str, str]]:
                     yield method, path, json.dumps(example["value"]), name
 
 
-def test_requests_work_as_they_stand_in_the_description(link: Link, staff: User, ap_b: AttachmentPoint) -> None:
+def test_requests_work_as_they_stand_in_the_description(
+    link: Link, staff: User, ap_b: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    """Of an administrator, who owns the AS: only an owner sends over a link."""
+    UserAS.objects.filter(pk=link.interface_b.AS_id).update(owner=staff)
+    HostReceipt.objects.filter(pk=receipt.pk).update(says_tests=True, sending_tests="on")
     User.objects.create_user("you@example.org", PASSWORD)  # as it stands there
     found = list(examples())
     assert len(found) > 20
@@ -58,6 +64,8 @@ def send(method: str, path: str, body: str, link: Link, staff: User, ap_b: Attac
     key = next((pk for start, pk in ids.items() if path.startswith(start)), 0)
     if path.endswith(("/apply/", "/put-back/")):
         key, headers["If-Match"] = _bulk_change(link, staff, path=path)
+    if path.startswith("/api/v1/tests/"):
+        key = _begun_test(link, staff)
     return Client().generic(
         method.upper(),
         path.replace("{id}", str(key)),
@@ -87,6 +95,12 @@ def _bulk_change(link: Link, staff: User, *, path: str) -> tuple[int, str]:
     if path.endswith("/put-back/"):
         bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
     return change.pk, etag_of(bulk_document(change))
+
+
+def _begun_test(link: Link, staff: User) -> int:
+    made = link_test_create(link_id=link.pk, tool="quick", begins_at=None, actor=staff)
+    LinkTest.objects.filter(pk=made.pk).update(begins_at=made.created_at)
+    return int(made.pk)
 
 
 def _ap(link: Link) -> int:

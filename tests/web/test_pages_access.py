@@ -30,7 +30,7 @@ PAGES_OF_AN_AS = {
     "links/{link}/timed/preview/": {"GET", "HEAD"},
     "links/{link}/timed/1/cancel/": {"POST"},
     "links/{link}/watch/": {"GET", "HEAD", "POST"},
-    "links/{link}/watch/1/cancel/": {"POST"},
+    "links/{link}/tests/1/cancel/": {"POST"},
 }
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

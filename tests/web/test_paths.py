@@ -23,9 +23,20 @@ from django.utils import timezone
 
 from bandwidth_config import Limits
 from scion_files import TOPOLOGY_ONLY
+from scionlab.links.link_test import link_test_create
 from scionlab.links.path_view import PathView, path_views
 from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, UsageSeries, UsageSlot, User
+from scionlab.models import (
+    AttachmentPoint,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    LinkTest,
+    UsageSeries,
+    UsageSlot,
+    User,
+)
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
@@ -198,6 +209,17 @@ def test_only_a_confirmed_limit_is_known(link: Link, owner: User, receipt: HostR
     assert found.text == "No limit on this path is known to be in force. Not known: 1 limit that is not confirmed."
 
 
+def test_the_last_test_of_ones_own_link_stands_beside_it(link: Link, other: Link, owner: User) -> None:
+    made = link_test_create(link_id=link.pk, duration_s=10, begins_at=None, actor=owner)
+    assert look(across(link), owner).links[0].last_test is None  # it has not begun
+    hour = timedelta(hours=1)
+    LinkTest.objects.filter(pk=made.pk).update(begins_at=made.begins_at - hour, ends_at=made.ends_at - hour)
+    found = look(across(link), owner).links[0].last_test
+    assert found is not None
+    assert (found.test.pk, found.state) == (made.pk, "missed")
+    assert look(across(link), other.interface_b.AS.useras.owner).links[0].last_test is None
+
+
 def test_a_traceroute_belongs_to_the_path_that_it_went(link: Link, owner: User) -> None:
     one, two = link.interface_b.interface_id, link.interface_a.interface_id
     lines = f"0 {USER},192.0.2.11 IfID={one} 0.4ms 0.2ms 0.3ms\n1 {AP},192.0.2.1 IfID={two} * 0.5ms *\n"
@@ -237,7 +259,7 @@ def test_fifty_paths_of_sixty_four_hops_take_as_many_statements_as_one_link(
         ) as asked:
             found = path_views(text, "", reader=owner, now=timezone.now())
         counts.append(len(asked))
-    assert counts == [4, 4]
+    assert counts == [5, 5]  # a sixth where a link was tested
     assert (len(found), {len(path.hops) for path in found}) == (50, {64})
     kinds = Counter(one.kind for path in found for one in path.links)
     assert kinds == {"shown": 50, "not_limited": 50 * 62}

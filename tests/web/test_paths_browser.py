@@ -40,3 +40,6 @@ def test_the_page_is_accessible_and_fits_a_phone(page: Page, link: Link, ap: Att
     page.get_by_role("button", name="Show limits").click()
     expect(page.get_by_role("alert")).to_be_focused()
     judge(page, "an error")
+    page.goto(f"/ases/{link.interface_b.AS_id}/paths/")
+    expect(page.get_by_role("cell", name="1 000 kbit/s")).to_be_visible()
+    judge(page, "what the links of an AS give together")

@@ -37,7 +37,7 @@ NOW = timezone.now()
 def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tuple[Any, str, timedelta]]:
     """A row of each kind that is as old as `at` says, with its column and its age."""
     host = link.interface_a.host
-    test = LinkTest.objects.create(link=link, kind="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
+    test = LinkTest.objects.create(link=link, tool="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
     mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
     asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)

@@ -16,10 +16,10 @@ from django.test import Client
 from bandwidth_config import RuleError, generate_link_info
 from link_info import check_link_info
 from link_tests import MAX_TESTS_PER_LINK
-from scionlab.links import link_test
+from scionlab.links import test_slots
 from scionlab.links.link_test import SlotTakenError, link_test_cancel, link_test_create, link_tests_retire
 from scionlab.links.test_policy import BUILT_IN, Allowance, allowance_of, who_may_what
-from scionlab.links.test_status import RELATIONS, TestStatus, status_of_test
+from scionlab.links.test_status import TestStatus, status_of_test, with_results
 from scionlab.links.update import link_set_active
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkTest, TestPolicy, TestResult, User
 from scionlab.operations.retention import old_rows_forget
@@ -83,7 +83,7 @@ def send(host: Host, document: Any, *, as_host: Host | None = None) -> tuple[int
 
 
 def status(test: LinkTest, now: Now) -> TestStatus:
-    return status_of_test(LinkTest.objects.select_related(*RELATIONS).get(pk=test.pk), now=now.moment)
+    return status_of_test(with_results(LinkTest.objects.all()).get(pk=test.pk), now=now.moment)
 
 
 # --- reserving ----------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_slot_that_is_taken_names_the_next_free_beginning(link: Link, owner: Use
 def test_attachment_point_carries_out_sixteen_at_once(
     link: Link, owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_test, "MAX_WATCHES_AT_ONCE", 1)
+    monkeypatch.setattr(test_slots, "MAX_WATCHES_AT_ONCE", 1)
     other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_ip="198.51.100.9")).pk)
     create(link, owner, 60, 100)
     with pytest.raises(SlotTakenError) as caught:
@@ -156,7 +156,7 @@ def test_link_has_eight_at_most_in_its_document(link: Link, owner: User, staff: 
 
 def test_database_refuses_what_overlaps_whoever_writes_it(link: Link, owner: User) -> None:
     made = create(link, owner, 60, 100)
-    row = {"link": link, "kind": "watch", "created_by": owner}
+    row = {"link": link, "tool": "watch", "created_by": owner}
     with pytest.raises(IntegrityError), transaction.atomic():
         LinkTest.objects.create(**row, begins_at=at(159), ends_at=at(200))
     beside = LinkTest.objects.create(**row, begins_at=at(160), ends_at=at(200))
@@ -186,7 +186,7 @@ def policy(applies_to: str, group: Group | None = None, **values: int) -> TestPo
 def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_does(
     link: Link, owner: User, staff: User
 ) -> None:
-    assert allowance_of(owner, "watch") == BUILT_IN
+    assert allowance_of(owner, "watch") == BUILT_IN.capped("watch")
     students = Group.objects.create(name="students")
     owner.groups.add(students)
     policy("everybody", max_seconds=30, max_pending=1, runs_per_day=2)
@@ -199,7 +199,7 @@ def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_
     assert allowance_of(staff, "watch") == Allowance(600, 2, 1, 168)
     assert refusal(link, owner, 30, 500) is None
     assert refusal(link, owner, 30, 900) == "test_runs"
-    lines = {line.who: line.allowance for line in who_may_what()}
+    lines = {line.who: line.allowance for line in who_may_what() if line.tool == "watch"}
     assert lines == {
         "everybody": Allowance(30, 2, 1, 168),
         "group students": Allowance(30, 2, 9, 168),
@@ -210,10 +210,11 @@ def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_
 def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None:
     page = "/admin/scionlab/testpolicy/"
     assert "600" in door.get(page).content.decode()
-    values = {"applies_to": "everybody", "kind": "watch", "max_seconds": 601, "runs_per_day": 5, "max_pending": 1}
-    refused = door.post(f"{page}add/", {**values, "horizon_hours": 24})
+    values = {"applies_to": "everybody", "tool": "watch", "max_seconds": 601, "runs_per_day": 5, "max_pending": 1}
+    values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100}
+    refused = door.post(f"{page}add/", values)
     assert "less than or equal to 600" in refused.content.decode()
-    assert door.post(f"{page}add/", {**values, "horizon_hours": 24, "max_seconds": 600}).status_code == 302
+    assert door.post(f"{page}add/", {**values, "max_seconds": 600}).status_code == 302
     assert TestPolicy.objects.get().runs_per_day == 5
     shown = door.get(page).content.decode()
     assert "Who may what" in shown
@@ -431,7 +432,7 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     assert "Watch now" in browser.get(page).content.decode()
     started = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
     test = LinkTest.objects.get()
-    assert (started.status_code, started["Location"]) == (302, f"{page}watch/{test.pk}/")
+    assert (started.status_code, started["Location"]) == (302, f"{page}tests/{test.pk}/")
     result = started["Location"]
     assert other.get(result).status_code == other.post(f"{result}cancel/").status_code == 404
     taken = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
@@ -455,7 +456,7 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     assert done.count('<tr><th scope="row">') == 10
     assert done.count("no data</span></td>") == 6  # three seconds that were not measured, in both directions
     assert 'class="gap" d="M500 0h300v100h-300z"' in done
-    csv = browser.get(f"{result}watch.csv")
+    csv = browser.get(f"{result}test.csv")
     assert csv["Content-Disposition"] == f'attachment; filename="watch_{test.pk}_20261025T000003Z.csv"'
     assert browser.post(f"{result}cancel/").status_code == 302
     test.refresh_from_db()

@@ -1,0 +1,133 @@
+"""What a test that sends is: the phases of its tool under the limits of its Link, and what must be so before one is
+reserved. Reserving is `links.link_test`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from bandwidth_config import Limits, RuleError, format_kbit
+from link_tests import MAX_TEST_BYTES, MAX_TEST_S
+from scionlab.enforcement.status import link_status
+from scionlab.links.test_policy import Allowance
+from scionlab.links.test_status import reason_against
+from scionlab.models import Link, User, selectors
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from station.plan import MTU, MTU_SEARCH_BYTES, STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
+from station.tools import TOOLS
+
+WORDS: Final[dict[str, str]] = {"to_user": "to your AS", "from_user": "from your AS"}
+MEGABYTE: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What both ends do. `kbit` and `max_bytes` are of the attachment point's end, `offered_bytes` of both."""
+
+    tool: str
+    parameters: Mapping[str, int]
+    phases: tuple[Phase, ...]
+    limits: Limits
+
+    @property
+    def duration_s(self) -> int:
+        return total_s(self.phases)
+
+    @property
+    def kbit(self) -> int:
+        return ap_kbit(self.phases)
+
+    @property
+    def max_bytes(self) -> int:
+        return ap_bytes(self.phases)
+
+    @property
+    def offered_bytes(self) -> int:
+        return self.max_bytes + sum(_user_bytes(one) for one in self.phases if one.sends(USER))
+
+
+def _user_bytes(phase: Phase) -> int:
+    return MTU_SEARCH_BYTES if phase.kind == MTU else phase.packets(4) * phase.payload_bytes
+
+
+def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
+    """`limits` are those that hold at the beginning. Raises `FieldRuleError` (`test_blocked`, `test_parameter`,
+    `test_bytes`)."""
+    for name, kbit in zip(DIRECTIONS, limits, strict=True):
+        if kbit == 0:
+            text = (
+                f"The link is blocked {WORDS[name]} (0 kbit/s) at that time. Raise the limit, or choose another time."
+            )
+            raise FieldRuleError("test_blocked", text, "link_id")
+    try:
+        parameters = TOOLS[tool].read(given)
+        phases = TOOLS[tool].phases(parameters, *limits)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "parameters") from exc
+    plan = Plan(tool, parameters, phases, limits)
+    if plan.max_bytes > MAX_TEST_BYTES:
+        text = (
+            f"The attachment point would send {_megabytes(plan.max_bytes)} MB; a test sends "
+            f"{_megabytes(MAX_TEST_BYTES)} MB at most. Choose shorter phases, or a lower limit for that time."
+        )
+        raise FieldRuleError("test_bytes", text, "parameters")
+    return plan
+
+
+def check_plan(plan: Plan, allowance: Allowance, sent_today_bytes: int) -> None:
+    """Against what a person may. Raises `FieldRuleError` (`test_long`, `test_share`, `test_data`)."""
+    allowed_s = min(allowance.max_seconds, MAX_TEST_S)
+    if plan.duration_s > allowed_s:
+        text = (
+            f"{plan.duration_s} s exceed the {allowed_s} s that such a test may last. Choose shorter phases, or ask "
+            "the administrators for more."
+        )
+        raise FieldRuleError("test_long", text, "parameters")
+    for phase in plan.phases:
+        for name in _streams(phase):
+            limit_kbit = plan.limits[DIRECTIONS.index(name)]
+            if phase.kbit * 100 > limit_kbit * allowance.limit_percent:
+                text = (
+                    f"This test would offer {format_kbit(phase.kbit)} {WORDS[name]}, where the limit is "
+                    f"{format_kbit(limit_kbit)}; you may offer {allowance.limit_percent} % of it. Choose another tool "
+                    "or other parameters, or ask the administrators for more."
+                )
+                raise FieldRuleError("test_share", text, "parameters")
+    allowed_bytes = allowance.megabytes_per_day * MEGABYTE
+    if sent_today_bytes + plan.offered_bytes > allowed_bytes:
+        text = (
+            f"This test would send {_megabytes(plan.offered_bytes)} MB, after {_megabytes(sent_today_bytes)} MB within "
+            f"the last 24 hours; you may send {allowance.megabytes_per_day} MB. Try again later, choose shorter "
+            "phases, or ask the administrators for more."
+        )
+        raise FieldRuleError("test_data", text, "parameters")
+
+
+def _streams(phase: Phase) -> tuple[DirectionName, ...]:
+    """The directions in which it loads the Link."""
+    return tuple(one for one in DIRECTIONS if phase.kind == STREAM and phase.direction in {one, "both"})
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / MEGABYTE:.1f}".removesuffix(".0")
+
+
+def check_ready(link: Link, actor: User, now: datetime) -> None:
+    """Whoever starts a test consents for the user's end, so it is its owner; and the attachment point must be able to.
+
+    Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`, `test_not_possible`).
+    """
+    owner = link.interface_b.AS.useras.owner
+    if owner != actor:
+        text = f"The AS belongs to {owner}. A test sends to its host, so only its owner may start one."
+        raise FieldRuleError("test_not_yours", text, "link_id")
+    status = link_status(selectors.with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
+    if status.agent is not None and (reason := reason_against(status.agent, sends=True)):
+        text = f"{reason[0].upper()}{reason[1:]}, so nothing can be sent over this link."
+        raise FieldRuleError("test_not_possible", text, "link_id")
+    if status.stage != "enforced":
+        text = f"{status.text} A test that sends needs a limit that is enforced. Try again when it is."
+        raise FieldRuleError("test_not_enforced", text, "link_id")

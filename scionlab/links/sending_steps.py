@@ -1,0 +1,250 @@
+"""One phase of one direction of a test that sends: what was sent, passed and received, and the code of that. Pure.
+
+Judged are the counters of the Link's class at the attachment point (`TestResult.samples`) in the time of the phase,
+which begins by the attachment point's clock, against what the two ends sent and received (`station.report`). What the
+attachment point says is believed. What the user's end says only makes a verdict milder: what it claims to have received
+above what the class passed is contradicted and not used. Rates are of frames, as limits count them, in kbit/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+from bandwidth_config import format_kbit
+from scionlab.links.verdict import Interval
+from scionlab.usage.batch import DirectionName
+from scionlab.usage.totals import AT_LIMIT_PERCENT
+
+Code = Literal["over_the_limit", "mixed", "limited_elsewhere", "not_enough", "no_result", "enforced"]
+COUNTED_PERCENT: Final = 90  # of what the attachment point sent the class counts at least
+DROPS_PERCENT: Final = 1  # of what reached the class: from here on it was the class that dropped
+CONTRADICTED_PERCENT: Final = 102
+_TAIL_MS: Final = 1000  # what waited in the queue arrives after the phase
+
+
+class Window(NamedTuple):
+    """Sums of intervals of the class: a limit that changes inside is in `budget_bytes`, what the limit carries."""
+
+    took_ms: int
+    budget_bytes: float
+    passed_bytes: int
+    dropped_bytes: int
+    limits: tuple[int, ...]
+
+    @classmethod
+    def of(cls, intervals: Sequence[Interval]) -> Window:
+        return cls(
+            took_ms=sum(one.took_ms for one in intervals),
+            budget_bytes=sum(one.limit_kbit * one.took_ms / 8 for one in intervals),
+            passed_bytes=sum(one.passed_bytes for one in intervals),
+            dropped_bytes=sum(one.dropped_bytes for one in intervals),
+            limits=tuple(dict.fromkeys(one.limit_kbit for one in intervals)),
+        )
+
+    @property
+    def offered_bytes(self) -> int:
+        return self.passed_bytes + self.dropped_bytes
+
+    @property
+    def dropped_percent(self) -> float | None:
+        return 100 * self.dropped_bytes / self.offered_bytes if self.offered_bytes else None
+
+    def kbit(self, count: float) -> float:
+        return count * 8 / self.took_ms if self.took_ms else 0.0
+
+    def allowed_bytes(self, frame: int) -> float:
+        """What never passes more in this time: limit, bucket, room of the queue and a frame (docs/agent.md)."""
+        highest = max(self.limits, default=0)
+        return self.budget_bytes * 1.02 + max(4000, highest / 2) + max(20_000, highest * 100 / 8) + frame
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one phase and direction. `planned` is the phase; `ap` and `user` are what the two ends report of it, None
+    where they did not begin it; `frame` bytes count for one packet."""
+
+    direction: DirectionName
+    planned: Mapping[str, Any]
+    frame: int
+    intervals: Sequence[Interval]
+    ap: Mapping[str, Any] | None
+    user: Mapping[str, Any] | None
+
+    @property
+    def ends(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """Who sends, and who receives."""
+        return (self.ap, self.user) if self.direction == "to_user" else (self.user, self.ap)
+
+    @property
+    def sent_kbit(self) -> float | None:
+        return self._kbit(self.ends[0], "sent_packets")
+
+    @property
+    def received_kbit(self) -> float | None:
+        """In the whole seconds after the first one, which has what filled the queue."""
+        rows = (self.ends[1] or {"seconds": []})["seconds"][1 : self.planned["duration_ms"] // 1000]
+        return float(sum(row[2] for row in rows) * self.frame * 8 / 1000 / len(rows)) if rows else None
+
+    @property
+    def all_received_kbit(self) -> float | None:
+        """With what waited in the queue and arrived after the phase."""
+        return self._kbit(self.ends[1], "received_packets")
+
+    def _kbit(self, end: Mapping[str, Any] | None, count: str) -> float | None:
+        if end is None or not end["seconds"]:
+            return None
+        took_ms = min(self.planned["duration_ms"], 1000 * len(end["seconds"]))  # it may have been cut off
+        return float(end[count] * self.frame * 8 / took_ms)
+
+    @cached_property
+    def _inside(self) -> list[Interval]:
+        """The seconds that are wholly inside the phase."""
+        if self.ap is None:
+            return []
+        begin_ms = self.ap["begins_at_ms"]
+        last_ms = begin_ms + self.planned["duration_ms"]
+        return [
+            one for one in self.intervals if one.is_second and begin_ms <= one.begins_at_ms <= last_ms - one.took_ms
+        ]
+
+    @cached_property
+    def window(self) -> Window:
+        return Window.of([one for one in self._inside if one.in_force])
+
+    @property
+    def is_observed(self) -> bool:
+        return bool(self._inside) and not self.window.took_ms
+
+    @property
+    def passed_kbit(self) -> float | None:
+        return self.window.kbit(self.window.passed_bytes) if self.window.took_ms else None
+
+    @property
+    def other_kbit(self) -> float | None:
+        """Of what passed: what is certainly no test traffic, because more came to the class than was sent."""
+        if self.passed_kbit is None or self.sent_kbit is None:
+            return None
+        return max(0.0, min(self.passed_kbit, self.window.kbit(self.window.offered_bytes) - self.sent_kbit))
+
+    @cached_property
+    def is_contradicted(self) -> bool:
+        """The user's end says that it received more than the class passed in all seconds that touch the phase."""
+        if self.direction != "to_user" or self.user is None or self.ap is None:
+            return False
+        begin_ms = self.ap["begins_at_ms"]
+        end_ms = begin_ms + self.planned["duration_ms"] + _TAIL_MS
+        passed = sum(
+            one.passed_bytes
+            for one in self.intervals
+            if one.begins_at_ms < end_ms and one.begins_at_ms + one.took_ms > begin_ms
+        )
+        claimed = self.user["received_packets"] * self.frame
+        return bool(claimed > passed * CONTRADICTED_PERCENT / 100 + 2 * self.frame)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
+    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `why` explains that there is no
+    result."""
+
+    number: int
+    direction: DirectionName
+    payload_bytes: int
+    code: Code
+    why: str
+    limits_kbit: tuple[int, ...]
+    sent_kbit: float | None
+    passed_kbit: float | None
+    dropped_percent: float | None
+    received_kbit: float | None
+    other_kbit: float | None
+    is_contradicted: bool
+
+    @property
+    def word(self) -> str:
+        return self.code.replace("_", " ")
+
+    @property
+    def is_alone(self) -> bool:
+        """Nothing else passed, and the receiving end is believed."""
+        return not self.is_contradicted and (self.other_kbit or 0) * 50 <= (self.passed_kbit or 0)
+
+    @property
+    def is_stepped(self) -> bool:
+        """The limit changed meanwhile."""
+        return len(self.limits_kbit) > 1
+
+
+def step_of(evidence: Evidence) -> Step:
+    why = _why_not(evidence)
+    return Step(
+        number=evidence.planned["number"],
+        direction=evidence.direction,
+        payload_bytes=evidence.planned["payload_bytes"],
+        code="no_result" if why else _code(evidence),
+        why=why,
+        limits_kbit=evidence.window.limits,
+        sent_kbit=evidence.sent_kbit,
+        passed_kbit=evidence.passed_kbit,
+        dropped_percent=evidence.window.dropped_percent,
+        received_kbit=evidence.received_kbit,
+        other_kbit=evidence.other_kbit,
+        is_contradicted=evidence.is_contradicted,
+    )
+
+
+def _why_not(evidence: Evidence) -> str:
+    """Why nothing can be said; empty where something can."""
+    window, sent_kbit = evidence.window, evidence.sent_kbit
+    if evidence.is_observed:
+        return "the limit was not enforced then"
+    if not window.took_ms:
+        return "the attachment point counted nothing in that time"
+    if _is_over(evidence):
+        return ""
+    offered_kbit = window.kbit(window.offered_bytes + 2 * evidence.frame)
+    if evidence.direction == "to_user" and (sent_kbit or 0) * COUNTED_PERCENT / 100 > offered_kbit:
+        return f"the limiter counted {format_kbit(round(offered_kbit))} of {format_kbit(round(sent_kbit or 0))} sent"
+    if sent_kbit is None and not _is_full(evidence):
+        return "the sending end did not report what it sent"
+    return ""
+
+
+def _code(evidence: Evidence) -> Code:
+    window = evidence.window
+    if _is_over(evidence):
+        return "over_the_limit"
+    if _is_lost_behind(evidence):
+        return "limited_elsewhere"
+    if _is_full(evidence):
+        return "enforced"
+    if (window.dropped_percent or 0) > DROPS_PERCENT:
+        return "mixed"
+    is_enough = (evidence.sent_kbit or 0) * 100 >= window.kbit(window.budget_bytes) * AT_LIMIT_PERCENT
+    return "limited_elsewhere" if is_enough else "not_enough"
+
+
+def _is_over(evidence: Evidence) -> bool:
+    """By the class, or by what the attachment point's end received behind it."""
+    window = evidence.window
+    allowed = window.allowed_bytes(evidence.frame)
+    at_ap_kbit = (evidence.all_received_kbit or 0) if evidence.direction == "from_user" else 0
+    return window.passed_bytes > allowed or at_ap_kbit > window.kbit(allowed)
+
+
+def _is_full(evidence: Evidence) -> bool:
+    window = evidence.window
+    return (window.passed_bytes + 2 * evidence.frame) * 100 >= window.budget_bytes * AT_LIMIT_PERCENT
+
+
+def _is_lost_behind(evidence: Evidence) -> bool:
+    """The user's end received clearly less than the class passed of the test."""
+    received_kbit, passed_kbit = evidence.all_received_kbit, evidence.passed_kbit
+    if evidence.direction != "to_user" or received_kbit is None or passed_kbit is None or evidence.is_contradicted:
+        return False
+    own_kbit = passed_kbit - (evidence.other_kbit or 0)
+    return (received_kbit + evidence.window.kbit(2 * evidence.frame)) * 100 < own_kbit * AT_LIMIT_PERCENT

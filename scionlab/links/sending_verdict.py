@@ -1,0 +1,185 @@
+"""What a test that sends found, of all its phases and in words. Pure; a phase is judged in `links.sending_steps`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bandwidth_config import format_kbit
+from scionlab.links.sending_steps import Code, Evidence, Step, step_of
+from scionlab.links.verdict import intervals_of, percent
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from station.plan import ECHO, MTU, STREAM, frame_bytes
+
+_WORST_FIRST: Final[tuple[Code, ...]] = (
+    "over_the_limit",
+    "mixed",
+    "limited_elsewhere",
+    "not_enough",
+    "no_result",
+    "enforced",
+)
+_NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
+
+Report = Mapping[str, Any]  # as `station.report.Report.to_json` writes it
+ByNumber = Mapping[int, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Echo:
+    """`rtt_us`: lowest, median, highest. `mtu`: to the user, from the user; 0: not even the smallest packet."""
+
+    sent: int
+    came_back: int
+    rtt_us: Sequence[int] | None
+    mtu: Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class SendingSide:
+    direction: DirectionName
+    code: Code
+    text: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class SendingVerdict:
+    """The code of the worse direction."""
+
+    code: Code
+    text: str
+    to_user: SendingSide
+    from_user: SendingSide
+    echo: Echo | None
+
+    @property
+    def sides(self) -> tuple[SendingSide, SendingSide]:
+        return self.to_user, self.from_user
+
+    @property
+    def is_good(self) -> bool:
+        """Enforced; of a test without load: the ends reached each other."""
+        if any(side.steps for side in self.sides):
+            return self.code == "enforced"
+        return self.echo is not None and self.echo.came_back > 0
+
+
+def sending_verdict(
+    phases: Sequence[Mapping[str, Any]],
+    samples: Sequence[Sequence[Any]],
+    *,
+    ap: Report,
+    user: Report | None,
+    is_ipv6: bool,
+) -> SendingVerdict:
+    """`phases` as planned (`LinkTest.phases`); `ap` and `user` are the reports, None where the user's has not come."""
+    by_ap, by_user = _by_number(ap), _by_number(user)
+    sides: dict[str, SendingSide] = {}
+    for direction in DIRECTIONS:
+        intervals = intervals_of(samples, direction)
+        steps = tuple(
+            step_of(
+                Evidence(
+                    direction=direction,
+                    planned=one,
+                    frame=frame_bytes(one["payload_bytes"], 6 if is_ipv6 else 4),
+                    intervals=intervals,
+                    ap=by_ap.get(one["number"]),
+                    user=by_user.get(one["number"]),
+                )
+            )
+            for one in phases
+            if one["kind"] == STREAM and one["direction"] == direction
+        )
+        code = _together([one.code for one in steps])
+        sides[direction] = SendingSide(direction, code, _side_text(direction, code, steps), steps)
+    echo = _echo(phases, by_ap, by_user)
+    loaded = [side for side in sides.values() if side.steps]
+    code = min((side.code for side in loaded), key=_WORST_FIRST.index, default="no_result")
+    text = " ".join(side.text for side in loaded) or _echo_text(echo)
+    return SendingVerdict(code, text, sides["to_user"], sides["from_user"], echo)
+
+
+def _by_number(report: Report | None) -> ByNumber:
+    return {} if report is None else {one["number"]: one for one in report["phases"]}
+
+
+def _together(codes: Sequence[Code]) -> Code:
+    """Of all phases of a direction. Those that sent too little, as some do on purpose, count where no other does."""
+    if "over_the_limit" in codes:
+        return "over_the_limit"
+    told = set(codes) - {"not_enough", "no_result"}
+    if told:
+        return told.pop() if len(told) == 1 else "mixed"
+    return "not_enough" if "not_enough" in codes else "no_result"
+
+
+# --- in words ---------------------------------------------------------------------------------------------------
+
+_SENTENCES: Final[dict[tuple[Code, DirectionName] | Code, str]] = {
+    "enforced": "enforced. {got} of {limit} {came}{dropped}.",
+    "over_the_limit": "over the limit. {passed} passed where {limit} is the limit. The administrators are told.",
+    ("limited_elsewhere", "to_user"): "limited elsewhere. {passed} left the attachment point, {received} arrived.",
+    ("limited_elsewhere", "from_user"): (
+        "limited elsewhere. Your end sent {sent}, {passed} reached the attachment point, which dropped none."
+    ),
+    "not_enough": "not enough was sent to tell: {sent}, where {limit} is the limit.",
+    "mixed": "mixed. {passed} of {limit} passed{dropped}.",
+    "no_result": "no result: {why}.",
+}
+
+
+def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> str:
+    """Of the phase that speaks for the direction: of those with its code the one that passed most."""
+    if not steps:
+        return ""
+    told = max([one for one in steps if one.code == code] or steps, key=lambda one: one.passed_kbit or 0.0)
+    sentence = f"{_NAMES[direction]}: {_sentence(told, code)}"
+    if told.is_stepped:
+        sentence += " The limit changed meanwhile."
+    if any(one.is_contradicted for one in steps):
+        sentence += " Your end reported more than the link passed; that is not used."
+    return sentence
+
+
+def _sentence(step: Step, code: Code) -> str:
+    passed, sent, received = (
+        "nothing" if one is None else format_kbit(round(one))
+        for one in (step.passed_kbit, step.sent_kbit, step.received_kbit)
+    )
+    is_arrived = step.received_kbit is not None and step.is_alone
+    got, came = (received, "arrived") if is_arrived else (passed, "passed")
+    dropped = f"; {percent(step.dropped_percent)} of the traffic was dropped" if step.dropped_percent else ""
+    written = _SENTENCES.get(code) or _SENTENCES[code, step.direction]
+    limit = " and ".join(format_kbit(one) for one in step.limits_kbit)
+    figures = {"passed": passed, "sent": sent, "received": received, "got": got, "came": came}
+    return written.format(**figures, dropped=dropped, limit=limit, why=step.why or "it differs")
+
+
+def _echo(phases: Sequence[Mapping[str, Any]], by_ap: ByNumber, by_user: ByNumber) -> Echo | None:
+    """As the user's end saw it, which asked; the attachment point's, which answered, where that is missing."""
+    asked = next((one for one in phases if one["kind"] == ECHO), None)
+    if asked is None:
+        return None
+    seen = [by[one["number"]] for one in phases for by in (by_user, by_ap) if one["number"] in by]
+    mtu = next((one["mtu"] for one in seen if one["kind"] == MTU and one["mtu"] is not None), None)
+    end = next((one for one in seen if one["kind"] == ECHO), None)
+    if end is None:
+        return Echo(asked["count"], 0, None, mtu)
+    return Echo(asked["count"], min(asked["count"], end["received_packets"]), end["rtt_us"], mtu)
+
+
+def _echo_text(echo: Echo | None) -> str:
+    if echo is None:
+        return "No result."
+    if not echo.came_back:
+        return f"The ends do not reach each other: none of {echo.sent} packets came back."
+    text = f"The ends reach each other: {echo.came_back} of {echo.sent} packets came back"
+    if echo.rtt_us is not None:
+        text += f", round trip {echo.rtt_us[1] / 1000:.1f} ms (median)"
+    if echo.mtu is not None:
+        to_user, from_user = (f"up to {one} bytes" if one else "not even 576 bytes" for one in echo.mtu)
+        text += f". Packets pass to your AS {to_user}, from it {from_user}"
+    return f"{text}."

@@ -1,0 +1,94 @@
+"""Mails about tests of Links, found by looking once a minute at those that have ended: to whoever scheduled one, and to
+the administrators where more passed than the limit (`LinkTest.is_over_limit`, which the cockpit shows).
+
+Looking again, or twice at once, tells nobody twice: a mail has the test in its key. A result that comes late is judged
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+from django.urls import reverse
+from django.utils import timezone
+
+from link_tests import WATCH
+from scionlab.enforcement.notices import local_time
+from scionlab.links.sending_verdict import SendingVerdict
+from scionlab.links.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
+from scionlab.models import LinkTest, Mail, MailKind, User
+from scionlab.people.mail import mail_of, mails_create
+from scionlab.platform.each import for_each
+from scionlab.platform.retry import retried
+
+logger = logging.getLogger(__name__)
+
+SCHEDULED_AHEAD: Final = timedelta(minutes=15)  # who starts one now looks at it, and needs no mail
+LOOKED_AT_FOR: Final = timedelta(days=1)  # since the end, or since the result came
+AT_ONCE: Final = 200
+
+
+def link_tests_tell(*, now: datetime | None = None) -> list[int]:
+    """Judge what has ended and tell who has to be told; returns the tests that were judged. Any number of times, and at
+    once."""
+    now = now or timezone.now()
+    is_recent = Q(ends_at__gt=now - LOOKED_AT_FOR) | Q(results__received_at__gt=now - LOOKED_AT_FOR)
+    is_new = Q(judged_at=None) | Q(results__received_at__gt=F("judged_at"))
+    matters = ~Q(tool=WATCH) | Q(begins_at__gt=F("created_at") + SCHEDULED_AHEAD)
+    over = LinkTest.objects.filter(is_recent, is_new, matters, cancelled_at=None, ends_at__lte=now - LATE_AFTER)
+    ids = over.order_by("ends_at", "pk").values_list("pk", flat=True)[:AT_ONCE]
+    return for_each(list(dict.fromkeys(ids)), lambda test_id: [test_id] if _tell(test_id, now) else [])
+
+
+@retried
+@transaction.atomic
+def _tell(test_id: int, now: datetime) -> bool:
+    rows = with_results(LinkTest.objects.filter(pk=test_id))
+    test = rows.select_related("link__interface_b__AS__isd", "link__interface_b__AS__useras").first()
+    if test is None:
+        return False
+    status = status_of_test(test, now=now)
+    is_over_limit = isinstance(status.verdict, SendingVerdict) and status.verdict.code == "over_the_limit"
+    LinkTest.objects.filter(pk=test_id).update(judged_at=now, is_over_limit=is_over_limit)
+    mails_create([*_to_creator(status), *(_alarms(status) if is_over_limit else ())])
+    if is_over_limit:
+        logger.error("link_test.over_the_limit id=%s %s", test.pk, test)
+    return True
+
+
+def _to_creator(status: TestStatus) -> Iterator[Mail]:
+    """What became of a test that was scheduled."""
+    test, user = status.test, status.test.created_by
+    if user is None or test.begins_at - test.created_at <= SCHEDULED_AHEAD:
+        return
+    with timezone.override(user.tz):  # of the sentences in it
+        context = {**_context(status, user), "text": status.text}
+    fields = {"key": f"test:{test.pk}", "recipient": user.email, "kind": MailKind.TESTED, "user": user}
+    yield mail_of("test_ended", context, **fields)
+
+
+def _alarms(status: TestStatus) -> Iterator[Mail]:
+    """To each administrator; nobody does without these."""
+    for user in User.objects.filter(is_staff=True, is_active=True).order_by("pk"):
+        context = {**_context(status, user), "text": status.verdict.text if status.verdict is not None else ""}
+        key = f"over_the_limit:{status.test.pk}:{user.pk}"
+        yield mail_of("over_the_limit", context, key=key, recipient=user.email, user=user)
+
+
+def _context(status: TestStatus, user: User) -> dict[str, object]:
+    test, link = status.test, status.test.link
+    page = reverse("link_test", args=[link.interface_b.AS_id, link.pk, test.pk])
+    return {
+        "tool": test.tool,
+        "isd_as": link.interface_b.AS.isd_as,
+        "ap": link.interface_a.AS.isd_as,
+        "begins_at": local_time(test.begins_at, user.tz),
+        "state": status.state,
+        "page": settings.SITE_URL + page,
+    }

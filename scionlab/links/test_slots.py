@@ -1,0 +1,71 @@
+"""Which time is free for a test: of its Link, of its attachment point, and of the lanes there."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from bandwidth_config import time_text
+from link_tests import ARMED_AHEAD_S, MAX_WATCHES_AT_ONCE, TEST_LANES
+from scionlab.models import AttachmentPoint, LinkTest
+from scionlab.notation.local_time import say_time
+from scionlab.platform.field_errors import FieldRuleError
+
+# The process that sends has its port as soon as the test is armed, and for up to a second after the end.
+LANE_AHEAD: Final = timedelta(seconds=ARMED_AHEAD_S)
+LANE_REST: Final = timedelta(seconds=2)
+_SECOND: Final = timedelta(seconds=1)
+
+
+class SlotTakenError(FieldRuleError):
+    """Another test has that time; `next_free_at` is the first beginning that is free."""
+
+    def __init__(self, duration_s: int, next_free_at: datetime) -> None:
+        message = (
+            f"Another test has that time. The next {duration_s} s that are free begin at {say_time(next_free_at)}."
+        )
+        super().__init__("test_slot_taken", message, "begins_at")
+        self.next_free_at = next_free_at
+        self.more = {"next_free_at": time_text(next_free_at)}
+
+
+class Slot(NamedTuple):
+    """`lane` is None of a watch."""
+
+    begins_at: datetime
+    lane: int | None
+
+
+def reserved(ap: AttachmentPoint) -> Any:
+    """What the document of the attachment point has."""
+    return LinkTest.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
+
+
+def next_free(
+    link_id: int, ap: AttachmentPoint, begins_at: datetime, length: timedelta, *, now: datetime, sends: bool
+) -> Slot:
+    """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point has
+    room for one more; of a test that sends also a lane."""
+    rows = reserved(ap).filter(ends_at__gt=now - LANE_REST)
+    tests = list(rows.values_list("link_id", "lane", "begins_at", "ends_at"))
+    while True:
+        ends_at = begins_at + length
+        beside = [(of, end) for of, _, begin, end in tests if begin < ends_at and end > begins_at]
+        own = [end for of, end in beside if of == link_id]
+        if own:
+            begins_at = max(own)
+        elif len(beside) >= MAX_WATCHES_AT_ONCE:
+            begins_at = min(end for _, end in beside)
+        elif not sends:
+            return Slot(begins_at, None)
+        else:
+            held_from = max(now, begins_at - LANE_AHEAD)
+            held = [
+                (lane, end + LANE_REST)
+                for _, lane, begin, end in tests
+                if lane is not None and begin - LANE_AHEAD < ends_at + LANE_REST and end + LANE_REST > held_from
+            ]
+            free = set(range(TEST_LANES)) - {lane for lane, _ in held}
+            if free:
+                return Slot(begins_at, min(free))
+            begins_at = max(begins_at + _SECOND, min(end for _, end in held) + LANE_AHEAD)

@@ -1,0 +1,98 @@
+"""What a test that sends measured, drawn: each second of both directions, with the part of it that was the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from scionlab.links.sending_verdict import SendingSide, SendingVerdict
+from scionlab.links.test_status import TestStatus
+from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.pages.watch import slots_of_test
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from station.plan import STREAM, frame_bytes
+
+_NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
+
+
+@dataclass(frozen=True)
+class SendingDirection:
+    """`plot` is all that passed, `own` the test's part of it on the same scale."""
+
+    key: DirectionName
+    name: str
+    plot: UsagePlot
+    own: str
+    side: SendingSide
+
+
+@dataclass(frozen=True)
+class SendingPanel:
+    """`rows`: for each second both directions, each with the rate of the test in it."""
+
+    directions: list[SendingDirection]
+    rows: list[tuple[tuple[Slot, float], tuple[Slot, float]]]
+    ticks: list[datetime]
+
+
+def sending_panel(status: TestStatus) -> SendingPanel | None:
+    """None while nothing was measured, and for a test that loads nothing."""
+    verdict, result, test = status.verdict, status.result, status.test
+    if not isinstance(verdict, SendingVerdict) or result is None or not any(side.steps for side in verdict.sides):
+        return None
+    slots = {name: slots_of_test(test, result, name) for name in DIRECTIONS}
+    own = {name: _own_kbit(status, name, slots[name]) for name in DIRECTIONS}
+    top = scale_of(list(slots.values()))
+    directions = []
+    for side in verdict.sides:
+        of_test = [
+            _with_rate(slot, kbit) for slot, kbit in zip(slots[side.direction], own[side.direction], strict=True)
+        ]
+        plot = usage_plot(slots[side.direction], top_kbit=top)
+        drawn = usage_plot(of_test, top_kbit=top).used
+        directions.append(SendingDirection(side.direction, _NAMES[side.direction], plot, drawn, side))
+    to_user, from_user = (zip(slots[name], own[name], strict=True) for name in DIRECTIONS)
+    moments = ticks(test.begins_at, test.ends_at, 4)
+    return SendingPanel(directions, list(zip(to_user, from_user, strict=True)), moments)
+
+
+def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot]) -> list[float]:
+    """What the receiving end counted, at most what passed. Where the user's end has not reported, or is contradicted,
+    what the attachment point sent stands for it."""
+    result, user = status.result, status.user_report
+    ap = {} if result is None or result.report is None else {one["number"]: one for one in result.report["phases"]}
+    by_user = {} if user is None else {one["number"]: one for one in user["phases"]}
+    bytes_of = [0.0] * len(slots)
+    began_ms = round(status.test.begins_at.timestamp() * 1000)
+    version = 6 if ":" in status.test.link.interface_b.public_ip else 4
+    for planned in status.test.phases or ():
+        of_ap = ap.get(planned["number"])
+        if of_ap is None or planned["kind"] != STREAM or planned["direction"] != direction:
+            continue
+        frame = frame_bytes(planned["payload_bytes"], version)
+        offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are of whole seconds since then
+        for row, packets in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
+            _spread(bytes_of, offset_s + row, packets * frame)
+    return [min(count * 8 / 1000, slot.kbit or 0.0) for count, slot in zip(bytes_of, slots, strict=True)]
+
+
+def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any] | None) -> list[int]:
+    """Packets of each second."""
+    if direction == "from_user":
+        return [row[2] for row in ap["seconds"]]
+    return [row[0] for row in ap["seconds"]] if user is None else [row[2] for row in user["seconds"]]
+
+
+def _spread(bytes_of: list[float], at_s: float, count: int) -> None:
+    """Over the two seconds of the clock in which that second lies."""
+    first = int(at_s)
+    later = at_s - first
+    for second, part in ((first, 1 - later), (first + 1, later)):
+        if 0 <= second < len(bytes_of):
+            bytes_of[second] += count * part
+
+
+def _with_rate(slot: Slot, kbit: float) -> Slot:
+    return replace(slot, kbit=None if slot.kbit is None else kbit)

@@ -1,0 +1,250 @@
+"""The verdict of a test that sends: a link of 1000 kbit/s, phases of 5 s, packets of 1250 bytes as a limit counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scionlab.links.sending_steps import Evidence
+from scionlab.links.sending_verdict import sending_verdict
+from tests.cases import case
+
+LIMIT = 1000  # kbit/s: 125 000 bytes, 100 packets a second
+FRAME, PAYLOAD = 1250, 1208  # with 14 + 20 + 8 bytes of headers
+SECONDS = 5
+BEGAN = {"to_user": 10_400, "from_user": 17_400}  # ms; samples are taken at whole seconds
+END = 25
+
+
+def phases() -> list[dict[str, Any]]:
+    rest = {"kind": "stream", "kbit": 1500, "payload_bytes": PAYLOAD, "duration_ms": 1000 * SECONDS, "count": 0}
+    return [{"number": number, "direction": name, **rest} for number, name in enumerate(BEGAN)]
+
+
+def report(*, sent: int = 0, received: int = 0, seconds: int = SECONDS, **more: Any) -> dict[str, Any]:
+    """Of one phase: packets in each second."""
+    return {
+        "sent_packets": sent * seconds,
+        "received_packets": received * seconds,
+        "lost_packets": 0,
+        "seconds": [[sent, sent * PAYLOAD, received, received * PAYLOAD]] * seconds,
+        "rtt_us": None,
+        "mtu": None,
+        **more,
+    }
+
+
+def samples(
+    passed: dict[str, int], dropped: dict[str, int], limits: dict[int, int], *, in_force: bool = True
+) -> list[list[Any]]:
+    """Packets that the class passes and drops in each second of the phase of its direction; `limits` by second."""
+    rows: list[list[Any]] = []
+    counted = {name: [0, 0] for name in BEGAN}
+    for second in range(END):
+        limit = next(kbit for begin, kbit in sorted(limits.items(), reverse=True) if begin <= second)
+        sides = []
+        for name, began_ms in BEGAN.items():
+            if began_ms < 1000 * second <= began_ms + 1000 * SECONDS + 600:
+                counted[name][0] += passed.get(name, 0)
+                counted[name][1] += dropped.get(name, 0)
+            done, lost = counted[name]
+            sides.append(["0" * 16, limit, done * FRAME, done, lost * FRAME, lost])
+        rows.append([1000 * second, 1000 * second, in_force, *sides])
+    return rows
+
+
+def judged(
+    *,
+    passed: dict[str, int] | None = None,
+    dropped: dict[str, int] | None = None,
+    limits: dict[int, int] | None = None,
+    ap: tuple[dict[str, Any], dict[str, Any]] | None = None,
+    user: tuple[dict[str, Any], dict[str, Any]] | None = None,
+    in_force: bool = True,
+) -> Any:
+    """By default both directions offer 150 packets a second, 100 pass and arrive, 50 are dropped."""
+    both = dict.fromkeys(BEGAN, 100)
+    rows = samples(
+        both | (passed or {}), dict.fromkeys(BEGAN, 50) | (dropped or {}), limits or {0: LIMIT}, in_force=in_force
+    )
+    of_ap = ap or (report(sent=150), report(received=100))
+    of_user = user or (report(received=100), report(sent=150))
+    ends = []
+    for found in (of_ap, of_user):
+        rows_of = [
+            {**planned, "begins_at_ms": BEGAN[planned["direction"]], **one}
+            for planned, one in zip(phases(), found, strict=True)
+        ]
+        ends.append({"phases": [one for one in rows_of if one["seconds"]]})
+    return sending_verdict(phases(), rows, ap=ends[0], user=None if user == () else ends[1], is_ipv6=False)
+
+
+NOTHING = report(seconds=0)
+ARRIVES_100 = report(received=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "codes", "text"),
+    [
+        ("as wanted", {}, "enforced enforced", "To your AS: enforced. 1 000 kbit/s of 1 000 kbit/s arrived; 33 % of"),
+        ("95 %", {"passed": {"to_user": 95}, "user": (report(received=95), report(sent=150))}, "enforced enforced", ""),
+        (
+            "94 %, dropped",
+            {"passed": {"from_user": 92}, "ap": (report(sent=150), report(received=92))},
+            "enforced mixed",
+            "From your AS: mixed. 920 kbit/s of 1 000 kbit/s passed; 35 % of the traffic was dropped.",
+        ),
+        (
+            "92 % of it, nothing dropped",
+            {"passed": {"from_user": 92}, "dropped": {"from_user": 0}, "ap": (report(sent=150), report(received=92))},
+            "enforced limited_elsewhere",
+            "Your end sent 1 500 kbit/s, 920 kbit/s reached the attachment point, which dropped none.",
+        ),
+        (
+            "lost behind the limit",
+            {"user": (report(received=90), report(sent=150))},
+            "limited_elsewhere enforced",
+            "1 000 kbit/s left the attachment point, 900 kbit/s arrived.",
+        ),
+        (
+            "half of it was other traffic: 50 of ours passed and arrived",
+            {
+                "passed": {"to_user": 100},
+                "dropped": {"to_user": 100},
+                "user": (report(received=51), report(sent=150)),
+                "ap": (report(sent=150), ARRIVES_100),
+            },
+            "enforced enforced",
+            "",
+        ),
+        (
+            "too little sent",
+            {
+                "passed": {"to_user": 50},
+                "dropped": {"to_user": 0},
+                "ap": (report(sent=50), ARRIVES_100),
+                "user": (report(received=50), report(sent=150)),
+            },
+            "not_enough enforced",
+            "not enough was sent to tell: 500 kbit/s, where 1 000 kbit/s is the limit.",
+        ),
+        ("the class passes twice", {"passed": {"from_user": 200}}, "enforced over_the_limit", "over the limit"),
+        (
+            "received behind a class that counts little",
+            {"passed": {"from_user": 0}, "dropped": {"from_user": 0}, "ap": (report(sent=150), report(received=150))},
+            "enforced over_the_limit",
+            "",
+        ),
+        (
+            "the class does not count what is sent",
+            {"passed": {"to_user": 0}, "dropped": {"to_user": 0}},
+            "no_result enforced",
+            "the limiter counted",
+        ),
+        ("observed", {"in_force": False}, "no_result no_result", "the limit was not enforced then"),
+        ("the user's end is silent, a full class says enough", {"user": (NOTHING, NOTHING)}, "enforced enforced", ""),
+        (
+            "the user's end is silent, and the class is not full",
+            {"user": (NOTHING, NOTHING), "passed": {"from_user": 50}, "dropped": {"from_user": 0}},
+            "enforced no_result",
+            "From your AS: no result: the sending end did not report what it sent.",
+        ),
+        (
+            "a client that claims more than passed does not raise an alarm, and is told",
+            {"user": (report(received=150), report(sent=150))},
+            "enforced enforced",
+            "Your end reported more than the link passed; that is not used.",
+        ),
+        (
+            "a step of a timed limit in between is marked",
+            {
+                "limits": {0: LIMIT, 13: 2 * LIMIT},
+                "passed": {"to_user": 145, "from_user": 200},
+                "ap": (report(sent=150), report(received=200)),
+                "user": (report(received=145), report(sent=250)),
+            },
+            "enforced enforced",
+            "The limit changed meanwhile.",
+        ),
+    ],
+)
+def test_verdict_of_each_direction(
+    subtests: pytest.Subtests, name: str, given: dict[str, Any], codes: str, text: str
+) -> None:
+    with case(subtests, name):
+        found = judged(**given)
+        told = found.text.replace("\N{NO-BREAK SPACE}", " ")
+        assert (" ".join(side.code for side in found.sides), text in told) == (codes, True), told
+
+
+@pytest.mark.parametrize(("extra", "code"), [(0, "enforced"), (1, "over_the_limit")])
+def test_alarm_is_raised_above_what_a_limit_may_pass_and_not_before(extra: int, code: str) -> None:
+    """Four seconds: 500 000 bytes and 2 %, a bucket of 4000, a queue of 20 000 and a frame."""
+    most = (500_000 * 102 // 100 + 4000 + 20_000 + FRAME) // FRAME
+    rows = samples({"to_user": 0, "from_user": 100}, {"from_user": 50}, {0: LIMIT})
+    for number, row in enumerate(rows):
+        row[3][2] = min(max(number - 11, 0), 4) * (most + extra) * FRAME // 4
+    whole = [{**one, "begins_at_ms": BEGAN[one["direction"]], **report(sent=110)} for one in phases()]
+    found = sending_verdict(phases(), rows, ap={"phases": whole}, user=None, is_ipv6=False)
+    assert found.to_user.code == code
+
+
+def test_a_stranger_of_the_class_is_seen_as_other_traffic() -> None:
+    found = judged(passed={"to_user": 100}, dropped={"to_user": 75})
+    assert found.to_user.steps[0].other_kbit == 250
+    assert found.from_user.steps[0].other_kbit == 0
+
+
+@pytest.mark.parametrize(
+    ("lost", "mtu", "good", "text"),
+    [
+        (
+            1,
+            [1500, 1400],
+            True,
+            "19 of 20 packets came back, round trip 12.3 ms (median). Packets pass to your AS up to",
+        ),
+        (20, None, False, "do not reach each other: none of 20 packets came back"),
+        (0, [1500, 0], True, "from it not even 576 bytes."),
+    ],
+)
+def test_reach_has_no_load_and_answers_by_its_echo(lost: int, mtu: list[int] | None, good: bool, text: str) -> None:
+    planned = [
+        {
+            "number": 0,
+            "kind": "echo",
+            "direction": "both",
+            "kbit": 16,
+            "payload_bytes": 64,
+            "duration_ms": 2,
+            "count": 20,
+        },
+        {
+            "number": 1,
+            "kind": "mtu",
+            "direction": "both",
+            "kbit": 99,
+            "payload_bytes": 64,
+            "duration_ms": 2,
+            "count": 0,
+        },
+    ]
+    rtt = None if lost == 20 else [11_000, 12_300, 20_000]
+    user = {
+        "phases": [
+            planned[0] | {"received_packets": 20 - lost, "rtt_us": rtt, "mtu": None},
+            planned[1] | {"rtt_us": None, "mtu": mtu},
+        ]
+    }
+    found = sending_verdict(planned, [], ap={"phases": []}, user=user, is_ipv6=False)
+    assert (found.is_good, text in found.text) == (good, True), found.text
+
+
+def test_what_fills_the_queue_and_what_drains_after_the_phase_is_no_rate() -> None:
+    rows = [[0, 0, packets, 0] for packets in (150, 100, 101, 99, 50)]
+    user = {"seconds": rows, "received_packets": 500}
+    planned = {"duration_ms": 4000, "number": 0, "payload_bytes": 958}
+    found = Evidence(direction="to_user", planned=planned, frame=1000, intervals=(), ap=None, user=user)
+    assert (found.received_kbit, found.all_received_kbit) == (800, 1000)
+    assert Evidence("to_user", planned, 1000, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
