@@ -7,17 +7,18 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scionlab_bw import VERSION, account, commands, credentials
+from scionlab_bw import VERSION, account, commands, credentials, paths
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
 from scionlab_bw.tables import STATES, clean
+from scionlab_bw.test_link import test_link
 from scionlab_bw.watch_load import watch_load
 
 EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
 AS is a number (`scionlab-bw ases`), an ISD-AS or a label.
 Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d. Times: 18:30, 2026-11-22 18:30.
-Exit codes: 0 done (watch-load: the Link was full), 1 refused (watch-load: it was not),
+Exit codes: 0 done (watch-load: the Link was full; test: its limit is enforced), 1 refused (or not so),
             2 usage error, 3 service not reachable, 4 not logged in or permission denied.
 """
 
@@ -35,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument("--json", action="store_true", help="print the JSON of the service")
     of_link = argparse.ArgumentParser(add_help=False, parents=[shared])
     of_link.add_argument("link", metavar="LINK")
+    of_as = argparse.ArgumentParser(add_help=False, parents=[shared])
+    of_as.add_argument("as_", metavar="AS")
 
     log_in = sub.add_parser("login", help="log in and store an API token")
     log_in.add_argument("url", nargs="?", default=os.environ.get(credentials.URL_VARIABLE), help="URL of the service")
@@ -44,8 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_parser("logout", help="revoke and delete the stored token").set_defaults(run=account.logout)
     sub.add_parser("ases", help="list your ASes", parents=[shared]).set_defaults(run=commands.ases)
-    name = sub.add_parser("rename", help="change the label of an AS", parents=[shared])
-    name.add_argument("as_", metavar="AS")
+    name = sub.add_parser("rename", help="change the label of an AS", parents=[of_as])
     name.add_argument("label", metavar="LABEL")
     name.set_defaults(run=commands.rename)
     every = sub.add_parser("links", help="list your Links", parents=[shared])
@@ -68,6 +70,9 @@ def parser() -> argparse.ArgumentParser:
     used.add_argument("--csv", action="store_true", help="print CSV")
     used.set_defaults(run=commands.usage)
     _add_path(sub.add_parser("path", help="show the limits along SCION paths", parents=[shared]))
+    sub.add_parser("paths", help="show what the Links of an AS give together", parents=[of_as]).set_defaults(
+        run=paths.paths
+    )
     past = sub.add_parser("history", help="show the history of a Link", parents=[of_link])
     past.add_argument("--limit", type=int, default=20, metavar="N", help="maximum number of entries (default 20)")
     past.set_defaults(run=commands.history)
@@ -77,11 +82,26 @@ def parser() -> argparse.ArgumentParser:
     watch = sub.add_parser("watch", help="print a line for every change of the state", parents=[of_link])
     watch.add_argument("--once", action="store_true", help="print only the first line")
     watch.set_defaults(run=commands.watch)
-    load = sub.add_parser("watch-load", help="find out whether a Link slows your traffic", parents=[of_link])
-    load.add_argument("--for", dest="duration", default="60s", metavar="DURATION", help="5s to 10m (default 60s)")
-    load.add_argument("--at", metavar="TIME", help="start (default: now)")
-    load.set_defaults(run=watch_load)
+    _add_watch_load(sub.add_parser("watch-load", help="find out whether a Link slows your traffic", parents=[of_link]))
+    _add_test(sub.add_parser("test", help="send over a Link from this host and back", parents=[of_link]))
     return top
+
+
+def _add_watch_load(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--for", dest="duration", default="60s", metavar="DURATION", help="5s to 10m (default 60s)")
+    command.add_argument("--at", metavar="TIME", help="start (default: now)")
+    command.set_defaults(run=watch_load)
+
+
+def _add_test(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "tool", nargs="?", default="quick", metavar="TOOL", help="reach, quick (default), sizes, rates"
+    )
+    command.add_argument("--set", dest="parameters", action="append", default=[], metavar="NAME=VALUE")
+    command.add_argument("--at", metavar="TIME", help="start (default: now)")
+    command.add_argument("--id", type=int, metavar="N", help="run this end of a test that was scheduled on the page")
+    command.add_argument("--bind", metavar="ADDRESS", help="address to send from (default: as the route says)")
+    command.set_defaults(run=test_link)
 
 
 def _add_path(command: argparse.ArgumentParser) -> None:
@@ -89,7 +109,8 @@ def _add_path(command: argparse.ArgumentParser) -> None:
         "paths", metavar="FILE", help="output of `scion showpaths`, or sequences; - for standard input"
     )
     command.add_argument("--traceroute", metavar="FILE", help="output of `scion traceroute` along one of the paths")
-    command.set_defaults(run=commands.path)
+    command.add_argument("--test", metavar="TOOL", help="test your own Links along the path, one after the other")
+    command.set_defaults(run=paths.path)
 
 
 def _add_set(command: argparse.ArgumentParser) -> None:

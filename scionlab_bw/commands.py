@@ -8,7 +8,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from scionlab_bw import links, tables
@@ -124,29 +123,6 @@ def usage(service: Service, arguments: Namespace) -> int:
 
 def _iso(found: datetime) -> str:
     return found.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def path(service: Service, arguments: Namespace) -> int:
-    """The limits along the paths that `scion showpaths` printed."""
-    body = {"paths": _content(arguments.paths)}
-    if arguments.traceroute is not None:
-        body["traceroute"] = _content(arguments.traceroute)
-    found = service.post("paths/", body)
-    if arguments.json:
-        _print_json(found)
-    else:
-        shown = [tables.path(one, number) for number, one in enumerate(found["paths"], 1)]
-        note = "LIMIT, ENFORCED and USED (in the last hour) are in kbit/s in the direction of travel, RTT is in ms."
-        print("\n\n".join([*shown, note]))
-    return 0
-
-
-def _content(file: str) -> str:
-    """Of a file, `-` for standard input. Raises `UsageError`."""
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{file} cannot be read: {exc}") from exc
 
 
 # --- changing -----------------------------------------------------------------------------------------------

@@ -1,0 +1,104 @@
+"""`path`: the limits along SCION paths, and tests of one's own Links there. `paths`: what the Links of an AS give
+together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from scionlab_bw import links, tables
+from scionlab_bw.client import Service
+from scionlab_bw.errors import UsageError
+from scionlab_bw.test_link import test_link
+from scionlab_bw.units import format_number
+
+
+def path(service: Service, arguments: Namespace) -> int:
+    """The limits along the paths that `scion showpaths` printed."""
+    body = {"paths": _content(arguments.paths)}
+    if arguments.traceroute is not None:
+        body["traceroute"] = _content(arguments.traceroute)
+    found = service.post("paths/", body)
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        shown = [tables.path(one, number) for number, one in enumerate(found["paths"], 1)]
+        note = "LIMIT, ENFORCED and USED (in the last hour) are in kbit/s in the direction of travel, RTT is in ms."
+        print("\n\n".join([*shown, note]))
+    return 0 if arguments.test is None else _test_each(service, found["paths"], arguments)
+
+
+def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespace) -> int:
+    """A test of each of one's own Links along one path, one after the other. 0: all of them are good."""
+    if len(found) != 1:
+        raise UsageError(f"--test needs a single path; these are {len(found)}. Choose one of them.")
+    own = [one for one in found[0]["links"] if one["kind"] == "shown"]
+    number = len(found[0]["links"])
+    count = f"{len(own)} of {number} links of this path {'is' if len(own) == 1 else 'are'} yours"
+    if not own:
+        raise UsageError(f"{count}: there is nothing to test.")
+    print(f"\n{count}.", flush=True)
+    codes = []
+    for one in own:
+        print(f"\n{tables.clean(one['from_isd_as'])} to {tables.clean(one['to_isd_as'])}:", flush=True)
+        codes.append(test_link(service, Namespace(link=str(one["link_id"]), **_OF_A_TEST, tool=arguments.test)))
+    return max(codes)
+
+
+_OF_A_TEST: dict[str, Any] = {"id": None, "at": None, "bind": None, "parameters": [], "json": False}
+
+
+def _content(file: str) -> str:
+    """Of a file, `-` for standard input. Raises `UsageError`."""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{file} cannot be read: {exc}") from exc
+
+
+def paths(service: Service, arguments: Namespace) -> int:
+    """Limits, weights and shared bottlenecks of the active Links of an AS."""
+    user_as = links.find_as(service, arguments.as_).content
+    found = service.get(f"ases/{user_as['id']}/paths/").content
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    headers = [
+        "LINK",
+        "ATTACHMENT POINT",
+        "TO USER",
+        "FROM USER",
+        "WEIGHT",
+        "USED TO",
+        "USED FROM",
+        "STATE",
+        "LAST TEST",
+    ]
+    if found["links"]:
+        rows = [_row(one) for one in found["links"]]
+        print(tables.table(headers, rows, right=(0, 2, 3, 4, 5, 6)), end="\n\n")
+    for text in (found["text"], *(one["text"] for one in found["bottlenecks"])):
+        print(tables.clean(text))
+    return 0
+
+
+def _row(one: dict[str, Any]) -> tuple[Any, ...]:
+    limits, weights = one["wanted"], one["weights"]
+    same = weights["to_user_kbit"] == weights["from_user_kbit"]
+    weight = str(weights["to_user_kbit"]) if same else f"{weights['to_user_kbit']} / {weights['from_user_kbit']}"
+    used = one["used"] or {}
+    rates = ["-" if used.get(name) is None else format_number(used[name]["kbit"]) for name in ("to_user", "from_user")]
+    test = one["last_test"]
+    return (
+        one["link_id"],
+        one["attachment_point"],
+        format_number(limits["to_user_kbit"]),
+        format_number(limits["from_user_kbit"]),
+        weight,
+        *rates,
+        tables.state(one),
+        "-" if test is None else test["text"],
+    )
