@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from bandwidth_config import Limits
 from bench import first_engine
 from bench.peers import thesis, wondershaper
+from link_tests import LinkTest
 from measuring.netns import Namespace
 from measuring.traffic import Address
 
@@ -31,13 +32,15 @@ WRONG_SHARE = 1.1  # of the limit that is asked for; beyond every tolerance of a
 
 @dataclass(frozen=True)
 class Link:
-    """A link and its limit: through which device of the attachment point it goes, and both its ends."""
+    """A link and its limit: through which device of the attachment point it goes, and both its ends. `tests` are those
+    that send; no limiter but ours knows them."""
 
     interface_id: int
     dev: str
     local: Address
     remote: Address
     limits: Limits
+    tests: tuple[LinkTest, ...] = ()
 
     @property
     def ifb(self) -> str:

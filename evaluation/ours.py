@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from bandwidth_config import FROM_USER_KEY, TO_USER_KEY
-from bench.engines import Cycle, Engine
+from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
+from bench.engines import Cycle, DirectionCounters, Engine
 from evaluation.limiters import Link
 from link_info import LinkInfo, check_link_info
 from measuring.netns import Namespace
@@ -25,6 +25,10 @@ class OurLimiter:
     def enforce(self, links: Iterable[Link], *, four_keys: bool = False) -> Cycle:
         """These links and no others; returns when the kernel has them. Raises `RuntimeError` when it does not."""
         return self._engine.enforce(link_infos(links, four_keys=four_keys))
+
+    def counters(self) -> Mapping[tuple[int, str], DirectionCounters]:
+        """By interface id and direction (`to_user`, `from_user`)."""
+        return self._engine.counters()
 
     def close(self) -> None:
         self._engine.close()
@@ -46,6 +50,8 @@ def _entry(link: Link, *, four_keys: bool) -> dict[str, object]:
     if not four_keys:
         (local, local_port), (_, port) = link.local, link.remote
         entry |= {"Port": port, "Local-IP": local, "Local-Port": local_port, "VPN": False}
+    if link.tests:
+        entry[TESTS_KEY] = [one.statement() for one in link.tests]
     if not link.limits.is_symmetric:
         entry |= {TO_USER_KEY: link.limits.to_user_kbit, FROM_USER_KEY: link.limits.from_user_kbit}
     return entry

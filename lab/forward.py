@@ -48,8 +48,16 @@ class PortForward:
                 near.close()
                 continue
             far.settimeout(None)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+            threading.Thread(target=_connect, args=(near, far), daemon=True).start()
+
+
+def _connect(near: socket.socket, far: socket.socket) -> None:
+    """Until both ends have closed."""
+    with near, far:
+        other = threading.Thread(target=_pump, args=(near, far), daemon=True)
+        other.start()
+        _pump(far, near)
+        other.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

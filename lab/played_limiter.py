@@ -147,7 +147,7 @@ class PlayedLimiter:
             is_step=is_step,
             total=Total(total, total, total) if total is not None else None,
             devices=("eth0",),
-            next_step_at=self._timetable.next_change(now),
+            next_step_at=self._timetable.next_limits(now),
         )
         write_state(self._run_dir, state)
         self._written_at = now

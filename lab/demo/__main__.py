@@ -22,6 +22,7 @@ from pathlib import Path
 from lab.browser import PageError
 from lab.demo import report, scion
 from lab.demo.agent import DemoAgent
+from lab.demo.client import run_client
 from lab.demo.site import DemoSite
 from lab.demo.traffic import Measured, measure
 from lab.demo.without_root import show_without_root
@@ -120,7 +121,7 @@ def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
             site = DemoSite(service, world.service.call)
             host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
-            agent = DemoAgent(world.ap, folder / "agent", "usage_interval_s = 2\n")
+            agent = DemoAgent(world.ap, folder / "agent", "usage_interval_s = 2\nlink_tests = true\n")
             step("The attachment point enrols with a one-time token; it will believe only what this key signed")
             print("\n".join(f"  {line}" for line in agent.enrol(host.token)[:2]))
             step("Starting the limiter (rights, no network) and the agent (network, no rights) on the attachment point")
@@ -151,6 +152,7 @@ class Story:
         self._create()
         self._measure(USER_ASES, seconds, watched=USER_ASES[0])
         self.verdicts.append(report.judge_idle(self.agent))
+        self._test(USER_ASES[0])
         self._change()
         self._measure(CHANGED, max(4.0, seconds - 2))
         self._share(max(5.0, seconds - 2))
@@ -167,6 +169,8 @@ class Story:
     def _measure(self, user_ases: tuple[UserAs, ...], seconds: float, *, watched: UserAs | None = None) -> None:
         self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
         where = "" if watched is None else self.site.watch(watched, WATCHED_S)
+        if watched is not None:
+            _wait_until(lambda: self.site.watched(watched, where)["state"] == "running", "the watch does not run")
         measured = self._measured(user_ases, seconds)
         print(report.table(self.site, self.agent, measured))
         self.verdicts += report.judge(self.site, measured)
@@ -176,6 +180,13 @@ class Story:
     def _judge_watch(self, watched: UserAs, where: str) -> None:
         _wait_until(lambda: self.site.watched(watched, where)["state"] == "finished", "the watch is not finished")
         self.verdicts.append(report.judge_watch(watched, self.site.watched(watched, where)))
+
+    def _test(self, user_as: UserAs) -> None:
+        self.step(f"{user_as.label} tests the link, which is idle now: `scionlab-bw test` on the host of the AS")
+        link = str(self.site.link(user_as)["id"])
+        host = self.world.users[user_as.host_name]
+        code, said = run_client(host, self.site.token(user_as.owner), "test", link, "quick", "--set", "seconds=3")
+        self.verdicts.append(report.judge_test(user_as, code, said))
 
     def _measured(self, user_ases: tuple[UserAs, ...], seconds: float) -> Measured:
         ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from lab.demo.agent import DemoAgent
@@ -129,6 +130,13 @@ def judge_watch(user_as: UserAs, watch: dict[str, Any]) -> Verdict:
     text = watch["text"].replace("\N{NO-BREAK SPACE}", " ")
     print(f"  {user_as.label} watched the link meanwhile:\n    {text}")
     return Verdict(f"watch of {user_as.label}: {text}", watch["verdict"]["code"] == "full")
+
+
+def judge_test(user_as: UserAs, code: int, said: str) -> Verdict:
+    """What `scionlab-bw test` printed on the host of the AS; the last line is the verdict."""
+    lines = said.strip().splitlines()
+    print("\n".join(fill(line, 116, initial_indent="  ", subsequent_indent="    ") for line in lines))
+    return Verdict(f"test of {user_as.label}: {lines[-1] if lines else 'nothing was printed'}", code == 0)
 
 
 def change_line(user_as: UserAs, kbit: int, took_s: float) -> str:

@@ -25,9 +25,11 @@ from pathlib import Path
 import requests
 
 from lab.demo.agent import DemoAgent
-from lab.demo.report import Verdict, aligned
+from lab.demo.client import run_client
+from lab.demo.report import Verdict, aligned, judge_test
+from lab.demo.scion_world import ANNA, CLARA, CORE_AS, CORE_IPV4, USERS, VPN_SUBNET, World
 from lab.demo.site import DemoSite
-from lab.demo.world import ADMIN, AP_AS, AP_IPV4, AP_IPV6, AP_ISD, PASSWORD, PREFIX, SITE_ADDRESS, SITE_URL, UserAs
+from lab.demo.world import ADMIN, AP_AS, AP_IPV4, AP_IPV6, AP_ISD, PASSWORD, PREFIX, SITE_URL, UserAs
 from lab.scion.host import Pings, ScionHost
 from lab.scion.programs import missing
 from lab.serve import is_healthy
@@ -36,13 +38,7 @@ from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
 from scion_files import TOPOLOGY_PATH
 
-CORE_AS, CORE_IPV4 = "ffaa:0:1101", "192.0.2.2"
 CORE = f"{AP_ISD}-{CORE_AS}"
-VPN_SUBNET, VPN_SERVER_IP, TUN = "10.10.1.0/24", "10.10.1.1", "tun0"
-ANNA = UserAs("Anna", "anna@example.org", "192.0.2.11", 50000, 400, 0)
-BEN = UserAs("Ben", "ben@example.org", "2001:db8::12", 50000, 1_000, 0)
-CLARA = UserAs("Clara", "clara@example.org", "192.0.2.13", 50000, 2_000, 0, over_vpn=True)
-USERS = (ANNA, BEN, CLARA)
 CHANGED_KBIT = 1_500
 PATH_DEADLINE_S, BACK_DEADLINE_S, STATE_DEADLINE_S = 120.0, 60.0, 90.0
 FLOOD_PAYLOAD_BYTES, FLOOD_INTERVAL_MS = 1200, 1  # 9.6 Mbit/s of payload: 24 times Anna's limit
@@ -101,40 +97,13 @@ def run(folder: Path, step: Step, seconds: float) -> int:
             )
             made = service.shell(script)
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
-            agent = DemoAgent(world.ap, folder / "agent")
+            agent = DemoAgent(world.ap, folder / "agent", "link_tests = true\n")
             agent.enrol(made["token"])
             with closing(agent):
                 agent.start()
                 return Story(site, agent, world, made, folder, step).tell(seconds)
         finally:
             service.stop()
-
-
-class World:
-    """The hosts, on one switch; Clara's tunnel is made once the service gave her an address in it."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        switch = lab.switch("switch")
-
-        def host(short: str, *addresses: str) -> Namespace:
-            namespace = lab.namespace(short)
-            switch.plug(namespace.nic("eth0", *addresses))
-            return namespace
-
-        self.service = host("service", f"{SITE_ADDRESS[0]}/24")
-        self.core = host("core", f"{CORE_IPV4}/24")
-        self.ap = host("ap", f"{AP_IPV4}/24", f"{AP_IPV6}/64")
-        self.users = {one.label: host(one.label.lower(), f"{one.ip}/{64 if one.is_ipv6 else 24}") for one in USERS}
-
-    def join_vpn(self, user_as: UserAs, ip: str) -> None:
-        """Carry its inner packets to the attachment point and back, as OpenVPN would."""
-        for host, inner, outer, peer in (
-            (self.ap, VPN_SERVER_IP, AP_IPV4, f"{ip}={user_as.ip}"),
-            (self.users[user_as.label], ip, user_as.ip, f"default={AP_IPV4}"),
-        ):
-            self.lab.tun(host.nic(TUN, f"{inner}/24"))
-            host.python("lab.tunnel", "--dev", TUN, "--local", f"{outer}:1194", "--peer", f"{peer}:1194")
 
 
 @dataclass
@@ -155,6 +124,7 @@ class Story:
         self._install()
         self._reach()
         started = {host.isd_as: host.pids() for host in self.hosts}
+        self._test_links()
         self._overload(seconds)
         self._change()
         self._block_and_return()
@@ -221,6 +191,17 @@ class Story:
             if self._time_until_path(here, there) is None:
                 raise LabError(f"{one.label} has no path to {other.label} within {PATH_DEADLINE_S:g} s")
             self._pings(f"{one.label} to {other.label}", here, there)
+
+    def _test_links(self) -> None:
+        self.step("Anna and Clara test their links, over which SCION runs: one command on the host of the AS")
+        before = self._state_changes()
+        for one in (ANNA, CLARA):
+            link, token = str(self.site.link(one)["id"]), self.site.token(one.owner)
+            host = self.world.users[one.label]
+            code, said = run_client(host, token, "test", link, "quick", "--set", "seconds=3")
+            self.verdicts.append(judge_test(one, code, said))
+        self._row("Anna and Clara", "their links are tested", self._lost(before))
+        self._judge("the links of routers over a test of a link", self._state_changes() == before)
 
     def _overload(self, seconds: float) -> None:
         self.step(f"Anna and the core send {FLOOD_FACTOR:g} times her limit to each other, {seconds:g} s")

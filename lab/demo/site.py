@@ -134,7 +134,7 @@ class DemoSite:
             _require(after, leaves=page.url)
             return after.url
 
-        found = re.search(r"/watch/([0-9]+)/$", self._inside(press))
+        found = re.search(r"/tests/([0-9]+)/$", self._inside(press))
         if found is None:
             raise PageError(f"no watch of {user_as.label} was started")
         return f"/api/v1/tests/{found[1]}/"
@@ -210,17 +210,23 @@ class DemoSite:
     def _get(self, path: str, email: str) -> Any:
         return self._answer(path, email).json()
 
+    def token(self, email: str) -> str:
+        """An API token of this person."""
+
+        def ask() -> str:
+            body = {"email": email, "password": PASSWORD}
+            answer = requests.post(f"{self._service.site_url}/api/v1/token/", json=body, timeout=20)
+            answer.raise_for_status()
+            return str(answer.json()["token"])
+
+        if email not in self._tokens:
+            self._tokens[email] = self._inside(ask)
+        return self._tokens[email]
+
     def _answer(self, path: str, email: str) -> requests.Response:
+        headers = {"Authorization": f"Token {self.token(email)}"}
+
         def ask() -> requests.Response:
-            if email not in self._tokens:
-                answer = requests.post(
-                    f"{self._service.site_url}/api/v1/token/",
-                    json={"email": email, "password": PASSWORD},
-                    timeout=20,
-                )
-                answer.raise_for_status()
-                self._tokens[email] = answer.json()["token"]
-            headers = {"Authorization": f"Token {self._tokens[email]}"}
             answer = requests.get(f"{self._service.site_url}{path}", headers=headers, timeout=20)
             answer.raise_for_status()
             return answer

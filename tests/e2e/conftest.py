@@ -60,7 +60,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             site = DemoSite(service, world.service.call)
             host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
-            agent = DemoAgent(world.ap, folder / "agent", more="usage_interval_s = 1\n")
+            agent = DemoAgent(world.ap, folder / "agent", more="usage_interval_s = 1\nlink_tests = true\n")
             agent.enrol(host.token)
             with closing(agent):
                 agent.start()

@@ -1,0 +1,277 @@
+"""Tests of links that send (`scionlab-bw test`): both ends over our limiter, and what their figures are worth."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from bench.core import Label, Outcome, Step
+from bench.plots import Plot
+from bench.report import NOTHING, Table, figure
+from evaluation import together
+from evaluation.bed import Bed
+from evaluation.conversations import Ends, converse, test_port
+from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
+from evaluation.figures import PALETTE
+from evaluation.limiters import OURS
+from link_tests import UDP, LinkTest
+from station.plan import Phase, frame_bytes
+
+NAME = "tests"
+TITLE = "Tests of links that send"
+RATES = (100, 1_000, 10_000, 100_000)
+ALONE_KBIT = 5_000
+OVERLOAD_PERCENT, UNDERLOAD_PERCENT = 150, 50
+SMALL_PAYLOAD, FULL_PAYLOAD = 200, 1452
+CONTROL_S = 3
+MOST_OFF = 0.01
+_WAYS = {TO_USER: "to_user", FROM_USER: "from_user"}
+INTRO = f"""
+Both ends of a test (`station/`), the attachment point's as a child without rights, over the link that the test is for.
+*Accuracy*: {OVERLOAD_PERCENT} % of the limit is sent each way, one way after the other; what arrived in whole seconds,
+the first and the last left out, beside what the headers leave of the limit ({SMALL_PAYLOAD} B of payload at
+{RATES[0]} kbit/s, so that a second has packets enough, else {FULL_PAYLOAD} B). *Counted*: {UNDERLOAD_PERCENT} % of the
+limit is sent, and the class of the link says what passed. *Without the entry* for the test's port in the limiter the
+class must count nothing, and everything must arrive: the negative control. *Another key*: the user's end has a wrong
+one. *Together*: two links are tested alone, then at the same time.
+"""
+
+
+def payload_of(kbit: int) -> int:
+    return SMALL_PAYLOAD if kbit < 500 else FULL_PAYLOAD
+
+
+def left_kbit(kbit: int) -> float:
+    """What headers leave of a limit for payload."""
+    return kbit * payload_of(kbit) / frame_bytes(payload_of(kbit), 4)
+
+
+def phases(kbit: int, percent: int, seconds: int) -> tuple[Phase, ...]:
+    """A stream each way, at that share of the limit."""
+    ways = enumerate(_WAYS.values())
+    return tuple(
+        Phase(number, "stream", way, kbit * percent // 100, payload_of(kbit), seconds * 1000, 0) for number, way in ways
+    )
+
+
+def steps(scale: EvaluationScale) -> list[Step]:
+    seconds, short = scale.pick(12, 6), scale.pick(8, 3)
+    found = []
+    for number in range(1, scale.repetitions + 1):
+        again = f" ({number} of {scale.repetitions})"
+        found += [
+            Step("accuracy, three links at once" + again, 2 * seconds + 8, _accuracy(RATES[:3], seconds)),
+            Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
+            Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
+        ]
+    return [*found, Step("counted, without the entry, another key", 24, _controls)]
+
+
+def _accuracy(rates: Sequence[int], seconds: int) -> Callable[[Outcome], None]:
+    def measure(outcome: Outcome) -> None:
+        limits = dict(enumerate(rates, start=1))
+        with together.beds([OURS], len(rates)) as found:
+            bed = found[OURS]
+            _limit(bed, limits)
+            ends = converse(bed, {wire: phases(kbit, OVERLOAD_PERCENT, seconds) for wire, kbit in limits.items()})
+        for wire, kbit in limits.items():
+            for way, rows in _received_kbit(ends[wire], seconds).items():
+                together.add_all(outcome, rows, "kbit/s", **_labels("accuracy", way, kbit))
+
+    return measure
+
+
+def _together(seconds: int) -> Callable[[Outcome], None]:
+    def measure(outcome: Outcome) -> None:
+        plan = phases(ALONE_KBIT, OVERLOAD_PERCENT, seconds)
+        with together.beds([OURS], 2) as found:
+            bed = found[OURS]
+            _limit(bed, dict.fromkeys((1, 2), ALONE_KBIT))
+            runs = [("alone", converse(bed, {wire: plan})) for wire in (1, 2)]
+            runs.append(("together", converse(bed, dict.fromkeys((1, 2), plan))))
+        for experiment, ends in runs:
+            for wire, both in ends.items():
+                for way, rows in _received_kbit(both, seconds).items():
+                    together.add_all(outcome, rows, "kbit/s", wire=wire, **_labels(experiment, way, ALONE_KBIT))
+
+    return measure
+
+
+def _controls(outcome: Outcome) -> None:
+    kbit = ALONE_KBIT
+    with together.beds([OURS], 1) as found:
+        bed = found[OURS]
+        for experiment, has_entry, has_key, percent in (
+            ("counted", True, True, UNDERLOAD_PERCENT),
+            ("without the entry", False, True, OVERLOAD_PERCENT),
+            ("another key", True, False, UNDERLOAD_PERCENT),
+        ):
+            _limit(bed, {1: kbit}, has_entry=has_entry)
+            before = _passed(bed)
+            both = converse(bed, {1: phases(kbit, percent, CONTROL_S)}, has_key=has_key)[1]
+            after = _passed(bed)
+            for way in DIRECTIONS:
+                sender, receiver = (both.ap, both.user) if way == TO_USER else (both.user, both.ap)
+                labels = _labels(experiment, way, kbit)
+                counted = after[way] - before[way]
+                sent = sum(one.sent_packets for one in sender.phases)
+                outcome.add(counted, "packets", what="counted", **labels)
+                outcome.add(sent, "packets", what="sent", **labels)
+                received = sum(one.received_bytes for one in receiver.phases)
+                outcome.add(received, "bytes", what="received", **labels)
+            if not has_key:
+                continue
+            for way, rows in _received_kbit(both, CONTROL_S).items():
+                together.add_all(outcome, rows, "kbit/s", what="rate", **_labels(experiment, way, kbit))
+
+
+def _limit(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:
+    """With a test on each wire; without its entry the limiter knows the links alone."""
+    links = []
+    for one in bed.links(limits):
+        test = _test(test_port(one.interface_id)) if has_entry else ()
+        links.append(replace(one, tests=test))
+    if bed.own is not None:
+        bed.own.enforce(links)
+
+
+def _test(port: int) -> tuple[LinkTest]:
+    begins_at = datetime.now(UTC).replace(microsecond=0)
+    return (LinkTest(begins_at, begins_at + timedelta(seconds=60), secrets.token_hex(16), UDP, port, 1_000, 1_000_000),)
+
+
+def _passed(bed: Bed) -> dict[str, int]:
+    """Packets of link 1 that its class let pass, and those that were refused."""
+    found = bed.own.counters() if bed.own is not None else {}
+    both = {way: found[1, name] for way, name in _WAYS.items()}
+    return {way: one.passed_packets + one.refused_packets for way, one in both.items()}
+
+
+def _received_kbit(both: Ends, seconds: int) -> dict[str, list[float]]:
+    """By direction: payload in each second of a stream that lasts so long, the first and the last left out."""
+    found: dict[str, list[float]] = {}
+    for way, name in _WAYS.items():
+        report = both.user if way == TO_USER else both.ap
+        rows = [one.seconds for one in report.phases if one.direction == name]
+        found[way] = [received * 8 / 1000 for *_, received in rows[0][1 : seconds - 1]] if rows else []
+    return found
+
+
+def _labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
+    return {"experiment": experiment, "limiter": OURS, "direction": way, "kbit": kbit}
+
+
+# --- what came out ----------------------------------------------------------------------------------------------
+
+
+def _mean(samples: Sequence[float]) -> float:
+    return sum(samples) / len(samples)
+
+
+def _accuracies(outcome: Outcome) -> dict[tuple[int, str], float]:
+    """By limit and direction: what arrived, as a share of what headers leave."""
+    return {
+        (int(one.labels["kbit"]), str(one.labels["direction"])): _mean(one.samples) / left_kbit(int(one.labels["kbit"]))
+        for one in outcome.find(experiment="accuracy")
+    }
+
+
+def _changes(outcome: Outcome) -> dict[tuple[int, str], float]:
+    """By link and direction: the rate while the other link was tested, as a share of that alone."""
+    found = {}
+    for one in outcome.find(experiment="alone"):
+        wire, way = int(one.labels["wire"]), str(one.labels["direction"])
+        for other in outcome.find(experiment="together", wire=wire, direction=way):
+            found[wire, way] = _mean(other.samples) / _mean(one.samples)
+    return found
+
+
+def _total(outcome: Outcome, experiment: str, what: str) -> float:
+    return together.total(outcome, what, experiment=experiment)
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    shares = _accuracies(outcome)
+    rows = [
+        [f"{kbit:,}", figure(left_kbit(kbit)), *(_share(shares.get((kbit, way))) for way in DIRECTIONS)]
+        for kbit in RATES
+    ]
+    controls = [
+        [name, *(f"{_total(outcome, name, what):,.0f}" for what in ("sent", "counted", "received"))]
+        for name in ("counted", "without the entry", "another key")
+    ]
+    return [
+        Table(
+            "A test at 150 % of the limit: payload that arrived, of what headers leave",
+            ["limit, kbit/s", "left for payload, kbit/s", *DIRECTIONS],
+            rows,
+            "Mean of all whole seconds of all repetitions.",
+        ),
+        Table(
+            "What the class of the link counts of a test, both directions",
+            ["run", "data packets sent", "packets counted", "payload received, B"],
+            controls,
+            "The packets of the conversation (at most 10 a second) are counted with the data.",
+        ),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def plots(outcome: Outcome) -> list[Plot]:
+    lines = {
+        way: [(float(kbit), share) for (kbit, found), share in sorted(_accuracies(outcome).items()) if found == way]
+        for way in DIRECTIONS
+    }
+    if not any(lines.values()):
+        return []
+    title = "A test at 150 % of the limit: payload that arrived, of what headers leave"
+    return [Plot("tests-accuracy", title, "share", "limit, kbit/s", lines=lines, palette=PALETTE)]
+
+
+def claims(outcome: Outcome) -> list[Claim]:
+    shares, changes = _accuracies(outcome), _changes(outcome)
+    worst = max((abs(one - 1) for one in shares.values()), default=None)
+    moved = max((abs(one - 1) for one in changes.values()), default=None)
+    sent, counted = _total(outcome, "counted", "sent"), _total(outcome, "counted", "counted")
+    escaped_sent, escaped = (_total(outcome, "without the entry", what) for what in ("sent", "counted"))
+    rates = [one.samples for one in outcome.find(experiment="without the entry", what="rate")]
+    above = min((_mean(one) / left_kbit(ALONE_KBIT) for one in rates if one), default=0.0)
+    no_key = outcome.find(experiment="another key", what="received")
+    moved_bytes = sum(sum(one.samples) for one in no_key)
+    return [
+        Claim(
+            "A test says what the limit lets pass, from 100 kbit/s to 100 Mbit/s, in both directions.",
+            f"within {MOST_OFF:.0%} of what headers leave of the limit",
+            NOTHING if worst is None else f"at most {worst:.2%} off",
+            worst is not None and len(shares) == 2 * len(RATES) and worst <= MOST_OFF,
+        ),
+        Claim(
+            "Everything that a test sends is counted in the class of its link.",
+            "packets counted of data packets sent, both ends: 1, and at most 5 % more for the conversation itself",
+            f"{counted:,.0f} of {sent:,.0f}",
+            sent > 0 and 1 <= counted / sent <= 1.05,
+        ),
+        Claim(
+            "Without the entry for its port a test escapes the limit (negative control).",
+            "the class counts nothing, and 1.4 times the limit or more arrives",
+            f"{escaped:,.0f} packets counted of {escaped_sent:,.0f}; {above:.2f} times the limit",
+            escaped_sent > 0 and escaped == 0 and above >= 1.4,
+        ),
+        Claim(
+            "A user's end with another key moves nothing.",
+            "0 bytes of payload, in both directions",
+            f"{moved_bytes:,.0f} B",
+            bool(no_key) and moved_bytes == 0 and _total(outcome, "another key", "sent") == 0,
+        ),
+        Claim(
+            "Tests of two links at one attachment point do not change each other.",
+            f"the rate beside another test within {MOST_OFF:.0%} of that alone",
+            NOTHING if moved is None else f"at most {moved:.2%} off",
+            moved is not None and len(changes) == 4 and moved <= MOST_OFF,
+        ),
+    ]

@@ -1,0 +1,26 @@
+"""The users' command line client on a host of the lab."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from lab.demo.world import SITE_ADDRESS
+from lab.forward import PortForward
+from measuring.netns import Namespace
+
+
+def run_client(host: Namespace, token: str, *arguments: str, stdin: str = "") -> tuple[int, str]:
+    """`scionlab-bw` with these arguments; its exit code and what it prints. It accepts http to 127.0.0.1 alone, so the
+    site is forwarded there."""
+    with host.call(lambda: PortForward(host, SITE_ADDRESS, 0)) as site:
+        url = f"http://127.0.0.1:{site.local_port}"
+        process = host.popen(
+            [sys.executable, "-m", "scionlab_bw", *arguments],
+            env=os.environ | {"SCIONLAB_BW_URL": url, "SCIONLAB_BW_TOKEN": token},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        out, _ = process.communicate(stdin, timeout=90)
+    return process.returncode, out
