@@ -7,6 +7,7 @@ COPY requirements/web.lock requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && useradd --system --home-dir /var/lib/scionlab --create-home scionlab
 COPY bandwidth_config.py config_tar.py link_rules.py link_tests.py scion_files.py manage.py ./
 COPY scionlab scionlab
+COPY station station
 COPY templates templates
 # Each image has the static files of its version, and the list of their names.
 ENV SCIONLAB_VAR=/var/lib/scionlab STATIC_ROOT=/srv/scionlab/collected PYTHONUNBUFFERED=1

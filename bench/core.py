@@ -258,5 +258,6 @@ def _commit() -> str:
         "link_info.py",
         "link_rules.py",
         "link_tests.py",
+        "station",
     )
     return f"{head} with changes to the agent" if changed else head

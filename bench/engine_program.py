@@ -29,13 +29,15 @@ from link_info import LinkInfo, check_link_info
 
 
 def wanted_of(links: Mapping[int, LinkInfo]) -> Wanted:
-    """Links as the engine wants them: by address and ports where they are known, else by address alone."""
+    """Links as the engine wants them: by address and ports where they are known, else by address alone. Their tests
+    that send hold, whatever the clock says."""
     return Wanted({number: limited(link) for number, link in links.items() if link.is_user_as})
 
 
 def limited(link: LinkInfo) -> LimitedLink:
     key = Key(link.remote_ip, link.remote_port, link.local_ip, link.local_port)
-    return LimitedLink(link.interface_id, (key,), link.limits.to_user_kbit, link.limits.from_user_kbit)
+    tests = [Key(link.remote_ip, local_port=one.port) for one in link.tests if one.port is not None]
+    return LimitedLink(link.interface_id, (key, *tests), link.limits.to_user_kbit, link.limits.from_user_kbit)
 
 
 class Program:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bandwidth_config import FROM_USER_KEY, TO_USER_KEY
+from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
 from link_info import LinkInfo
 from measuring.netns import REPOSITORY, Namespace
 
@@ -177,5 +177,6 @@ def _entry(link: LinkInfo) -> dict[str, object]:
         "VPN": link.vpn,
         TO_USER_KEY: to_user,
         FROM_USER_KEY: from_user,
+        TESTS_KEY: [one.statement() for one in link.tests] or None,
     }
     return {key: value for key, value in given.items() if value is not None}

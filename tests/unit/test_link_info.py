@@ -301,6 +301,11 @@ def test_a_malformed_document_is_refused_by_name(name: str) -> None:
     assert len(refused.value.message) < 200
 
 
+def test_the_key_that_stands_twice_is_named() -> None:
+    with pytest.raises(LinkInfoError, match='the key "2" twice'):
+        parse_link_info('{"1": {}, "2": {}, "2": {}}')
+
+
 @pytest.mark.parametrize("key", ["0", "4095", "01", "-1", "1.0", "1e0", " 1", "0x1", "", "eth0", "१", "99999999999"])
 def test_keys_are_interface_ids_in_plain_decimal(key: str) -> None:
     assert code_of(lambda: read(FOUR_KEYS, key)) == "interface_id"
@@ -409,12 +414,29 @@ def test_a_document_has_a_size() -> None:
     assert parse_link_info(b" " * 98 + b"{}", max_bytes=100) == {}
 
 
-def test_an_error_names_the_interface_and_what_was_found() -> None:
+TIMED = {"From": "2026-11-21T23:00:00Z", "Until": "2026-11-21T23:02:00Z", "Steps": [[0, 200, 200]]}
+SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
+    "type": ({"Bandwidth": "500"}, '"Bandwidth" is "500", not an integer from 0 to 100000000.'),
+    "range": ({"Port": 65_536}, '"Port" is 65536, outside 1 to 65535.'),
+    "a number without end": ({"Port": 10**60}, '"Port" is a number of more than 38 digits, outside 1 to 65535.'),
+    "a long text": ({"Bandwidth": "9" * 99}, f'"Bandwidth" is "{"9" * 56}..., not an integer from 0 to 100000000.'),
+    "family": ({"Local-IP": "2001:db8::1"}, "2001:db8::1 and 198.51.100.7 are not of one address family."),
+    "a direction": ({"Bandwidth-To-User": 1, "Bandwidth-From-User": "x"},
+                    '"Bandwidth-From-User" is "x", not an integer from 0 to 100000000.'),
+    "steps": ({"Timed": [TIMED | {"Steps": "x"}]}, '"Timed" 0: "Steps" is a text, not a list.'),
+    "a step": ({"Timed": [TIMED | {"Steps": [[0, 1]]}]},
+               '"Timed" 0: a step is a list, not three integers: [offset in s, to user, from user].'),
+    "a rule of steps": ({"Timed": [TIMED | {"Steps": [[5, 1, 1]]}]}, "The first step begins"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_an_error_names_the_interface_the_place_and_what_was_found(name: str) -> None:
+    values, sentence = SENTENCES[name]
     with pytest.raises(LinkInfoError) as refused:
-        read({**FOUR_KEYS, "Bandwidth": "500"}, "17")
-    assert refused.value.message == (
-        'link_info.json, interface 17: "Bandwidth" is "500", not an integer from 0 to 100000000.'
-    )
+        read({**ALL_KEYS, **values}, "17")
+    assert refused.value.message.startswith("link_info.json, interface 17")
+    assert sentence in refused.value.message
 
 
 _json = st.recursive(

@@ -14,6 +14,9 @@ import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
 from link_info import parse_link_info
+from multipath.__main__ import INTERRUPTED
+from multipath.__main__ import parser as mpget_parser
+from multipath.errors import MpgetError
 from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +42,18 @@ def test_the_manual_of_the_client_has_every_command_and_no_other() -> None:
         re.findall(r"^\.It Ic ([a-z-]+)", manual, flags=re.MULTILINE)
     )  # one with four forms is there four times
     assert list(said) == list(subparsers.choices)
+
+
+def test_the_manual_of_mpget_has_every_option_and_exit_status_and_no_other() -> None:
+    manual = (ROOT / "packaging/man/mpget.1").read_text(encoding="utf-8")
+    options, _, statuses = manual.partition(".Sh EXIT STATUS")
+    said = re.findall(r"^\.It Fl (?:o , )?-([a-z-]+)", options, flags=re.MULTILINE)
+    actions = [action.option_strings[-1] for action in mpget_parser()._actions]
+    assert sorted(f"--{one}" for one in said) == sorted({*actions} - {"--help"})
+    codes = {0, INTERRUPTED, *(one.code for one in MpgetError.__subclasses__())}
+    assert [int(one) for one in re.findall(r"^\.It (\d+)", statuses, flags=re.MULTILINE)] == sorted(codes)
+    assert "cp -r multipath scionlab_bw station $(CLIENT)" in RULES
+    assert "packaging/man/mpget.1" in RULES
 
 
 @pytest.mark.parametrize(("program", "door"), PROGRAMS.items())

@@ -19,7 +19,7 @@ from tests.faults.service.site import PREPARE, Answer, Site, free_port
 
 pytestmark = pytest.mark.xdist_group("faults of the embedded service")  # one process breaks it, others do not wait
 
-DISK_MIB = 8
+DISK_MIB = 16  # web, worker and beat keep 2 MiB of figures each
 ASK = """
 import json, sqlite3, sys
 rows = sqlite3.connect(sys.argv[1]).execute(sys.argv[2], json.loads(sys.argv[3]))
@@ -94,7 +94,7 @@ def embedded() -> Iterator[EmbeddedSite]:
 def test_a_full_disk_is_told_and_nothing_is_half_stored(embedded: EmbeddedSite) -> None:
     site = embedded
     before, maxima, accepted = site.changes_of(), site.maxima(), [300]
-    assert site.save(300).status == 200
+    assert site.save(300).status == 200, (site.service.var_dir / "log" / "web.log").read_text(encoding="utf-8")
     site.disk.fill()
     refused: list[Answer] = []
     for kbit in range(400, 600):
