@@ -17,6 +17,7 @@ from station.wire import Wire, drive
 __all__ = ["UserOrder", "run_user_end"]
 
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL})
+_REFUSED_EACH_S = 2.0  # Linux answers at least once a second for a closed port (net.ipv4.icmp_ratelimit)
 _NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN})
 
 
@@ -42,12 +43,12 @@ def _run(order: UserOrder, say: Callable[[str], None]) -> Report:
         talk = UserTalk(order, ap, wire.send, clock)
         drive(wire, talk, time.monotonic)
         if talk.outcome == NOBODY:
-            talk.why = _no_answer(order, wire)
+            talk.why = _no_answer(order, wire, talk.time_was_over)
     except OSError as exc:
         return Report(USER, ERROR, _no_socket(order, exc), None, ())
     finally:
         wire.close()
-    for hint in talk.hints(is_told=errno.EMSGSIZE in wire.refusals):
+    for hint in talk.hints(is_told=errno.EMSGSIZE in wire.refused_at):
         say(hint)
     return talk.report()
 
@@ -69,15 +70,17 @@ def _no_socket(order: UserOrder, exc: OSError) -> str:
     return f"This host cannot send to {order.ip}: {exc.strerror or exc}. Check its routes."
 
 
-def _no_answer(order: UserOrder, wire: Wire) -> str:
-    """In one or two sentences: what is known, and what to do."""
+def _no_answer(order: UserOrder, wire: Wire, time_was_over: bool) -> str:
+    """In one or two sentences: what is known, and what to do. A port that was closed for a moment, before the other end
+    began or after the time of the test, is not what kept the ends apart."""
     what = f"{order.ip}, UDP port {order.port}"
-    if errno.ECONNREFUSED in wire.refusals:
+    closed_at = wire.refused_at.get(errno.ECONNREFUSED)
+    if closed_at is not None and time.monotonic() - closed_at < _REFUSED_EACH_S and not time_was_over:
         return (
             f"{what}, is closed: the attachment point answers, but its end of the test does not run. "
             "Its operator may have stopped tests, or its agent did not start it."
         )
-    if _NO_ROUTE & set(wire.refusals):
+    if _NO_ROUTE & wire.refused_at.keys():
         return f"There is no way from {wire.local_ip} to {what}. Check the routes of this host."
     return (
         f"No answer came from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "

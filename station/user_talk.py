@@ -56,6 +56,7 @@ class UserTalk(Talk):
         self._hello = Opening(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
         self._response: Opening | None = None
         self._question: Question | None = None
+        self.time_was_over = False
 
     def step(self, now: float) -> None:
         """Sends what is due; ends when all is done, at `until`, and when the other end has fallen silent."""
@@ -64,6 +65,7 @@ class UserTalk(Talk):
         if self._question is None and self._round is None:
             self._ask(Kind.HELLO, now)
         if now >= self._until:
+            self.time_was_over = True
             self._over(NOBODY if self.peer is None else CUT, "The time of the test was over.")
         elif self._round is not None and self._round.stopped:
             self._over(CUT, "")

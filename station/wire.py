@@ -10,6 +10,7 @@ import errno
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -36,7 +37,7 @@ class Wire:
         self._is_v4 = version == 4
         self._socket = socket.socket(socket.AF_INET if self._is_v4 else socket.AF_INET6, socket.SOCK_DGRAM)
         self._is_whole: bool | None = None
-        self.refusals: list[int] = []  # errno of what the network or a queue of ICMP refused
+        self.refused_at: dict[int, float] = {}  # errno of what the network refused -> when last, of the monotonic clock
         try:
             self._socket.setblocking(False)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -121,8 +122,7 @@ class Wire:
             select.select([self._socket], [], [], min(max(seconds, _SHORTEST_S), _LONGEST_S))
 
     def _refused(self, number: int) -> None:
-        if number not in self.refusals:
-            self.refusals.append(number)
+        self.refused_at[number] = time.monotonic()
 
     def _fragment(self, *, whole: bool) -> None:
         level, option = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from csp.constants import NONE, SELF
 from django_guid.integrations import CeleryIntegration
@@ -82,7 +83,7 @@ REDIS_URL = env.redis_address("REDIS_URL", "")
 # A Redis of its own may throw away what was not used for longest; the one of REDIS_URL has messages, and must not.
 CACHE_URL = env.redis_address("CACHE_URL", REDIS_URL)
 if REDIS_URL:
-    CACHES = {
+    CACHES: dict[str, dict[str, Any]] = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": CACHE_URL,

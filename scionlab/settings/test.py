@@ -2,6 +2,7 @@
 
 import os
 
+from scionlab.platform import redis_client
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
 from scionlab.settings.base import CACHES, REDIS_URL
 
@@ -22,3 +23,7 @@ _process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
 if REDIS_URL and _process:
     REDIS_URL = f"{REDIS_URL}?db={int(_process) + 1}"
     CACHES["default"]["LOCATION"] = CACHE_URL = REDIS_URL
+if REDIS_URL:
+    # Beside other tests a Redis that works sometimes answers after more than a second.
+    redis_client.TIMEOUT_S = 10.0
+    CACHES["default"]["OPTIONS"] |= redis_client.options()

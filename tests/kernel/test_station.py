@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -321,6 +322,20 @@ def test_the_users_end_says_why_nothing_answered(bed: Bed) -> None:
     assert bed.told == ["This host has no address 192.0.2.77. Use --bind with an address of this host that is up."]
     assert bed.run_user(ip="2001:db8:9::1").outcome in {ERROR, NOBODY}
     assert bed.told == ["This host cannot send to 2001:db8:9::1: Network is unreachable. Check its routes."]
+
+
+def test_a_port_that_was_closed_at_first_is_not_what_the_users_end_blames(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attachment point's end may begin a moment later than the user's."""
+    monkeypatch.setitem(station.user_talk.TRIES, Kind.HELLO, 12)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        user = beside.submit(bed.run_user)
+        time.sleep(1)
+        bed.start_ap(remote_ip=USER_TOO)
+        assert user.result().outcome == NOBODY
+    assert len(bed.told) == 1
+    assert bed.told[0].startswith("No answer came from 192.0.2.1, UDP port 30300.")
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_reason(bed: Bed) -> None:

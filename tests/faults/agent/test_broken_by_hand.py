@@ -1,8 +1,8 @@
 """What somebody does to a limited host by hand: the limiter hears of it from the kernel, and repairs or reports it.
 
-Each fault of `lab.faults` under traffic; nothing polls or compares during a run. How long it takes is the benchmark's;
-here packets are unlimited or missing for less than a second, however long tc and ip take to show it. The faults share a
-host: what a repair leaves changed is undone before the next one.
+Each fault of `lab.faults` under traffic; nothing polls or compares during a run, so a fault that the kernel does not
+tell of stays. How long a repair takes is the benchmark's (`./dev bench faults`): beside other tests it is longer. The
+faults share a host: what a repair leaves changed is undone before the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.faults import DEVICES, FAULTS, Act, Report, measure
 from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
-REPAIRED_MS = 1_000
+REPAIRED_MS = 3_000
 UNDO_DEADLINE_S = 10.0
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
@@ -105,7 +105,7 @@ def show(report: Report) -> None:
 
 @pytest.mark.measured
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_repaired_or_reported_within_a_second(hosts: Hosts, name: str) -> None:
+def test_a_fault_is_repaired_or_reported(hosts: Hosts, name: str) -> None:
     fault, is_whole = FAULTS[name], False
     try:
         world = hosts.world()
