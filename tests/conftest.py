@@ -66,6 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.xdist_group("browser"))  # Chromium starts once for a file, not in each process
+        elif item.get_closest_marker("xdist_group") is None and _shares_a_world(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_a_world(item: pytest.Item) -> bool:
+    """It has a fixture of its module, which each process would make again."""
+    known = getattr(item, "_fixtureinfo", None)
+    return known is not None and any(
+        one.scope == "module" for several in known.name2fixturedefs.values() for one in several
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
