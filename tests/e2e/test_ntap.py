@@ -26,7 +26,7 @@ from station.user_end import UserOrder, run_user_end
 from tests.e2e.conftest import Stack
 from tests.e2e.test_rotation import shell, wait_until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 ANNA = UserAs("NTAP", "anna@example.org", "192.0.2.11", 50_700, 2_000, 0)
 SECOND = timedelta(seconds=1)
