@@ -14,11 +14,15 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck, settings
 from playwright.sync_api import expect
 from pytest_django.plugin import DjangoDbBlocker
 
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)
+# For the same reason an example may last as long as it does: a limit of 200 ms finds busy processors.
+settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 _skipped: list[str] = []
 
@@ -36,7 +40,12 @@ END $$"""
 GROUPS = {
     "tests/e2e/": "e2e",  # they share one running service
     "tests/faults/": "kernel, faults",
-    "tests/kernel/test_limiter_": "kernel, faults",
+    "tests/kernel/test_limiter_": "kernel, limiter",
+    "tests/kernel/test_agent_": "kernel, agent",
+    "tests/kernel/test_routes.py": "kernel, agent",
+    "tests/kernel/test_sending.py": "kernel, tests of links",
+    "tests/kernel/test_station.py": "kernel, tests of links",
+    "tests/kernel/test_sandbox.py": "kernel, tests of links",
     "tests/dataplane/": "kernel, data plane",
     "tests/kernel/test_selftest.py": "kernel, self-test",
     "tests/kernel/test_upgrade": "kernel, data plane",
@@ -57,6 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.xdist_group("browser"))  # Chromium starts once for a file, not in each process
+        elif item.get_closest_marker("xdist_group") is None and _shares_a_world(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_a_world(item: pytest.Item) -> bool:
+    """It has a fixture of its module, which each process would make again."""
+    known = getattr(item, "_fixtureinfo", None)
+    return known is not None and any(
+        one.scope == "module" for several in known.name2fixturedefs.values() for one in several
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

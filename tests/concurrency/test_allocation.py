@@ -332,7 +332,7 @@ def test_an_as_is_not_deleted_under_somebody_who_is_attaching_to_it(
     monkeypatch.setattr(user_as, "check_attachments", checked_and_slow)
 
     def delete() -> None:
-        assert attaching.wait(timeout=5)
+        assert attaching.wait(timeout=30)
         user_as_delete(user_as_id=provider.pk, actor=owner)
 
     made, refused = at_once(partial(attach, teammate, spec(own, public_ip="198.51.100.9")), delete)

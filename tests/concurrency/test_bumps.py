@@ -127,7 +127,7 @@ def test_a_bump_written_as_read_and_add_would_be_lost(owner: User, at_once: AtOn
 
     def bump_by_hand() -> None:
         rows = list(Host.objects.filter(pk__in=[ap.host_id for ap in aps]).order_by("pk"))
-        both.wait(timeout=5)
+        both.wait(timeout=30)
         for row in rows:
             row.limits_version += 1
             row.save(update_fields=["limits_version"])
@@ -160,7 +160,7 @@ class Pause:
 def _twice(pause: Pause, owner: User) -> Callable[[], bool]:
     def change_again() -> bool:
         """True when it had to wait for the worker."""
-        assert pause.read.wait(timeout=5)
+        assert pause.read.wait(timeout=30)
         threading.Timer(0.4, pause.go_on.set).start()
         site_default_set(default_bandwidth_kbit=200, actor=owner)
         had_to_wait = pause.go_on.is_set()

@@ -73,7 +73,7 @@ def test_reading_and_adding_by_hand_would_lose_one(links: list[Link], ap: Attach
 
     def bump_by_hand() -> None:
         row = Host.objects.get(pk=ap.host.pk)
-        both_read.wait(timeout=5)
+        both_read.wait(timeout=30)
         row.limits_version += 1
         row.save(update_fields=["limits_version"])
 
@@ -149,7 +149,7 @@ def test_a_number_is_checked_against_a_default_that_cannot_change_meanwhile(
     lower = _lower(None if whose == "site" else ap, 100)
 
     def lower_meanwhile() -> bool:
-        assert checked.wait(timeout=5)
+        assert checked.wait(timeout=30)
         watcher = threading.Timer(0.5, go_on.set)  # the save goes on although the default is still being lowered
         watcher.start()
         lower()
@@ -179,7 +179,7 @@ def test_without_the_lock_the_default_is_lowered_under_a_checked_number(
     lower = _lower(None if whose == "site" else ap, 100)
 
     def lower_meanwhile() -> bool:
-        assert checked.wait(timeout=5)
+        assert checked.wait(timeout=30)
         lower()
         was_held_up = go_on.is_set()
         go_on.set()
@@ -206,7 +206,7 @@ def test_a_number_that_comes_after_the_lower_default_is_refused(
             threading.Event().wait(0.4)  # the user's save arrives meanwhile
 
     def save_late() -> Link:
-        assert locked.wait(timeout=5)
+        assert locked.wait(timeout=30)
         return link_set_bandwidth(link_id=links[0].pk, bandwidth_kbit=900, actor=None)
 
     _, refused = at_once(lower, save_late)

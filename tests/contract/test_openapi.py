@@ -110,7 +110,6 @@ def aim(case: schemathesis.Case, world: World) -> None:
 @seed(SEED)
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],

@@ -28,7 +28,7 @@ SAMPLES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(samples=SAMPLES, version=st.tuples(st.integers(0, 9999), st.integers(0, 9999)))
 def test_every_sample_arrives(samples: list[tuple[int, dict[Key, Row]]], version: tuple[int, int]) -> None:
     sent: list[Sample] = []

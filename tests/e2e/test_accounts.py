@@ -22,7 +22,6 @@ from tests.e2e.test_browser import CHROMIUM, in_browser
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.kernel,
-    pytest.mark.timeout(180),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]
 

@@ -31,7 +31,6 @@ BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.kernel,
-    pytest.mark.timeout(180),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]
 

@@ -15,7 +15,6 @@ from tests.e2e.test_browser import CHROMIUM, fill_in_new_as, in_browser, log_in,
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.kernel,
-    pytest.mark.timeout(180),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]
 OWNER = "david@example.org"

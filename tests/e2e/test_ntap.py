@@ -26,7 +26,7 @@ from station.user_end import UserOrder, run_user_end
 from tests.e2e.conftest import Stack
 from tests.e2e.test_rotation import shell, wait_until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 ANNA = UserAs("NTAP", "anna@example.org", "192.0.2.11", 50_700, 2_000, 0)
 SECOND = timedelta(seconds=1)
@@ -97,7 +97,6 @@ def made(stack: Stack) -> Anna:
 @pytest.fixture
 def anna(made: Anna) -> Iterator[Anna]:
     yield made
-    shell(made.stack, "from scionlab.models import TestPolicy\nprint(TestPolicy.objects.all().delete())")
     for one in made.ask("GET", f"links/{made.link['id']}/tests/").json()["results"]:
         if one["state"] in {"scheduled", "armed", "running"}:
             made.ask("DELETE", f"tests/{one['id']}/")
@@ -106,7 +105,8 @@ def anna(made: Anna) -> Iterator[Anna]:
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.links.link_test import link_tests_retire\n"
+        "from scionlab.links.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
+        "TestPolicy.objects.all().delete()\n"
         "print(link_tests_retire(now=timezone.now() + timedelta(minutes=2)))",
     )
 

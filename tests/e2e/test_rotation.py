@@ -10,7 +10,7 @@ import pytest
 from lab.demo.world import ADMIN, UserAs
 from tests.e2e.conftest import Stack
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 USER_AS = UserAs("Rotation", "felix@example.org", "192.0.2.12", 50_400, 1_000, 0)
 _NEW_KEY = """

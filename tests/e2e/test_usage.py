@@ -20,7 +20,7 @@ from tests.e2e.test_rotation import shell, wait_until
 from tests.usage_flood import Ends, Flood, added, backlog, kernel
 from tests.usage_ledger import Sums
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 USER_AS = UserAs("Usage", "clara@example.org", "192.0.2.13", 50_500, 900, 0)
 RAISED_KBIT = 1_200

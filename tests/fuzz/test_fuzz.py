@@ -16,7 +16,7 @@ from lab.fuzz.targets import TARGETS, Target, seeds
 
 MISSING = runs.missing()
 needs_fuzzer = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-INPUTS = {"link_info": 8000, "manifest": 6000, "bundle": 3000}
+INPUTS = {"link_info": 4000, "manifest": 3000, "bundle": 1500}
 ENOUGH = 30_000  # inputs; each planted bug was found within 6000
 DEADLINE_S = 100.0
 

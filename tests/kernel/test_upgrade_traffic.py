@@ -32,7 +32,7 @@ from tests.kernel.landed import FirstEngine, first_engine, landed_code
 from tests.kernel.test_upgrade import U1, U2, U6, Wire, entry, wire
 
 __all__ = ["first_engine", "landed_code", "wire"]
-pytestmark = [pytest.mark.kernel, pytest.mark.measured, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kernel, pytest.mark.measured]
 
 LINKS = {"1": entry(U1, 500), "2": entry(U6, 800), "3": entry(U2, 0)}
 KBIT = {1: 500, 2: 800}

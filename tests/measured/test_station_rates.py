@@ -12,11 +12,11 @@ from tests.engine_host import EngineHost, key, limited
 from tests.kernel.station_bed import PREFIX, USER, report, station_bed, stream
 from tests.measured import testbed
 
-SECONDS = 4
+SECONDS = 3
 EVEN_KBIT = 15_000  # beyond, a pause of the machine costs the sender more than 1 %; what the limit leaves stays exact
 
 
-@pytest.mark.parametrize("limit_kbit", [100, 1000, 10_000, 100_000])
+@pytest.mark.parametrize("limit_kbit", [100, 10_000, 100_000])
 def test_half_as_much_again_is_sent_as_the_limit_and_what_it_leaves_is_measured(limit_kbit: int) -> None:
     """Both within 1 %, or a packet. The first second has the burst of an empty queue; what is lost was refused."""
     cleanup_stale(PREFIX)

@@ -112,7 +112,7 @@ def bend(data: bytes, size: int) -> bytes:
     return bytes(bent[:size])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(targets.TARGETS), first=st.integers(0, 2), seeds=st.lists(st.integers(0, 2**32), max_size=4)
 )

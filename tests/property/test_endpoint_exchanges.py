@@ -114,7 +114,7 @@ VPN = AttachmentSpec(attachment_point_id=0, use_vpn=True, public_port=50000, ban
 @example(case=([A, A1], [(NEW, A), (0, A1), (1, B)]))  # a chain of these
 @example(case=([A, A6], [(0, A6), (1, A)]))  # two families, and so the attachment point's addresses
 @example(case=([A, VPN], [(0, VPN), (1, A)]))  # the VPN goes from one Link to the other
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=wishes())
 def test_any_exchange_of_endpoints_is_one_save(
     case: tuple[list[AttachmentSpec], list[tuple[int | None, AttachmentSpec]]], aps: list[AttachmentPoint]

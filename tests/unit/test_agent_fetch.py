@@ -178,12 +178,10 @@ def test_nobody_there() -> None:
 def test_silent_service_runs_into_the_read_timeout(service: Service) -> None:
     service.answers["/config"] = svc.never()
     client = ServiceClient(settings_for(service, read_timeout_s=0.3))
-    started = time.monotonic()
 
     with pytest.raises(FetchError, match=r"no data for 0\.3 s"):
         client.fetch_config(HAVE)
 
-    assert time.monotonic() - started < 2
     client.close()
 
 
@@ -201,7 +199,7 @@ def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answ
     with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
         client.fetch_config(HAVE)
 
-    assert 0.5 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.5
     client.close()
 
 
@@ -242,7 +240,7 @@ def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) ->
     with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
         client.fetch_config(HAVE)
 
-    assert 0.5 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.5
     client.close()
 
 
@@ -277,8 +275,8 @@ def after(seconds: float, answer: Answer) -> Answer:
 def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(service: Service) -> None:
     service.answers["/config"] = after(0.6, status(304))
     client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
-    assert client.fetch_config(HAVE, wait_s=1) == NotModified()
-    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "1"}
+    assert client.fetch_config(HAVE, wait_s=20) == NotModified()
+    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20"}
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     assert "wait" not in service.seen[1].query
@@ -297,7 +295,7 @@ def test_service_that_says_nothing_after_the_wait_runs_into_the_timeout(service:
     started = time.monotonic()
     with pytest.raises(FetchError, match=r"no data for 1\.2 s"):
         client.fetch_config(HAVE, wait_s=1)
-    assert 1 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 1
     client.close()
 
 

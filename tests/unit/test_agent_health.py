@@ -235,7 +235,7 @@ def running(settings: Settings, tmp_path: Path) -> Iterator[subprocess.Popen[str
 def test_signal_ends_the_process_with_0_at_once(running: subprocess.Popen[str], number: signal.Signals) -> None:
     started = time.monotonic()
     running.send_signal(number)
-    out, _ = running.communicate(timeout=10)
+    out, _ = running.communicate(timeout=30)
 
     assert running.returncode == 0
     assert time.monotonic() - started < 5

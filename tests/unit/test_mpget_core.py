@@ -145,7 +145,7 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(kinds=KINDS, size=st.integers(0, 150_000), events=EVENTS, piece=st.sampled_from([None, 5_000, 20_000, 200_000]),
        rates=st.lists(st.sampled_from([0, 3_000, 50_000, 1_000_000]), min_size=4, max_size=4),
        max_paths=st.integers(1, 4))  # fmt: skip
@@ -213,7 +213,7 @@ def test_paths_bring_shares_of_their_rates_and_end_together() -> None:
     assert world.core.waste < 60_000
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rates=st.lists(st.integers(20_000, 2_000_000), min_size=2, max_size=5), size=st.integers(1, 1_000_000))
 def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int], size: int) -> None:
     world = World(size, [HONEST] * len(rates), piece_bytes=None, rules=Rules(min_weight=0))

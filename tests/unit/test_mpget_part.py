@@ -23,7 +23,7 @@ CONTENT = bytes(range(65, 90))
 EDGE = st.integers(0, 30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps=st.lists(st.tuples(st.booleans(), EDGE, EDGE, st.integers(0, 2))), low=EDGE, high=EDGE)
 def test_spans_are_sets_of_bytes(steps: list[tuple[bool, int, int, int]], low: int, high: int) -> None:
     spans, model = Spans(), dict[int, int]()

@@ -75,7 +75,7 @@ def test_nothing_to_send_is_answered_with_nothing(rt: RtSocket) -> None:
     assert rt.send([[]]) == [None]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.sampled_from([1, NO_DEVICE]), max_size=5), max_size=40),
     st.integers(32, 2000),

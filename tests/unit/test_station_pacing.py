@@ -27,7 +27,7 @@ def test_a_sender_that_stood_still_gives_up_what_it_is_behind_with() -> None:
     assert pacer.is_over
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 0.3), st.integers(500, 10_000)), min_size=1, max_size=20), st.integers(8, 2000))
 def test_no_window_has_more_than_the_rate_100_ms_and_two_packets(steps: list[tuple[float, int]], kbit: int) -> None:
     """Whoever asks as fast as he can."""

@@ -185,7 +185,7 @@ def test_the_path_mtu_is_found_each_way_and_what_blocks_is_said() -> None:
     assert world.user.hints(is_told=False) == [smaller]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.builds(
         Trouble,
@@ -213,7 +213,7 @@ def test_no_trouble_moves_data_elsewhere_or_beyond_a_bound(trouble: Trouble, max
         assert (ap.outcome, user.outcome) == (COMPLETED, COMPLETED)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3]))
 def test_whoever_has_not_answered_the_challenge_gets_no_data(seed: int, loss: float) -> None:
     """The registered address is a victim's: the attacker has the key, sends from elsewhere and in the victim's name,

@@ -215,7 +215,7 @@ def test_more_than_the_spool_may_hold_drops_the_oldest(counting: Counting, monke
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_kills_at_any_moment_lose_no_counted_byte(seed: int) -> None:
     """Links come, go and begin anew; the agent is killed between any two of its statements, and sends what it has."""

@@ -25,7 +25,6 @@ __all__ = ["browser", "page"]  # fixtures
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]

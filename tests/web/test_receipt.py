@@ -458,7 +458,7 @@ _ANY = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(values=st.dictionaries(st.sampled_from(_NEWER), _ANY))
 def test_what_newer_agents_say_is_refused_or_within_what_the_columns_hold(values: dict[str, Any]) -> None:
     known = {"schema": 1, "agent_version": "0.1.0", "version": "1.18", "limits_version": 7, "writes": 0}
@@ -477,7 +477,7 @@ def test_what_newer_agents_say_is_refused_or_within_what_the_columns_hold(values
         assert {len(one) for one in receipt.evidence.signatures.values()} == {64}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.one_of(
         st.binary(max_size=200),

@@ -347,7 +347,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(acts, st.data())
 def test_any_history_adds_up_to_what_the_kernel_counted(
     host: Host, link: Link, history: list[tuple[str, int, int]], data: st.DataObject

@@ -158,7 +158,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(anything)
 def test_any_document_is_read_or_refused(values: Any) -> None:
     for document in (values, DOCUMENT | (values if isinstance(values, dict) else {"links": values}) | {"schema": 1}):

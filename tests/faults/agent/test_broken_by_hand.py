@@ -20,7 +20,7 @@ PREFIX = "slbwb"
 REPAIRED_MS = 3_000
 UNDO_DEADLINE_S = 10.0
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kernel]
 
 
 def _name_it_back(world: FaultWorld) -> None:

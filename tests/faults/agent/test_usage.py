@@ -102,7 +102,6 @@ def restart(world: World, pid: int, number: int = signal.SIGTERM) -> int:
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
 def test_what_is_uploaded_is_what_the_program_counted_to_the_byte(
     world: World, place: tuple[Namespace, Namespace, Zygote], ledger: Ledger
 ) -> None:

@@ -119,7 +119,7 @@ class Site:
         """A script with the service's settings, as one more process of it."""
         done = subprocess.run(
             [sys.executable, "-c", code], env=self.service.environment | {"LOG_LEVEL": "ERROR"}, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0 or not must_succeed, done.stderr
         return done.stdout

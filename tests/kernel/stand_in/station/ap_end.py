@@ -2,7 +2,7 @@
 
     {"send": COUNT, "bytes": PAYLOAD, "kbit": RATE}   datagrams back, RATE counts frames
     {"end": true}                                     report and exit
-    {"stay": true}                                    20 s longer than the test, and SIGTERM does not end it
+    {"stay": true}                                    60 s longer than the test, and SIGTERM does not end it
 
 Others are counted. The report has one phase: what was sent and received, requests included.
 """
@@ -43,7 +43,7 @@ def main() -> None:
             if asked.get("end"):
                 sys.exit(report(order, "completed", sent, got, peer))
             if asked.get("stay"):
-                until_ms += 20_000
+                until_ms += 60_000
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if asked.get("send"):
                 send(here, source, asked, sent)
