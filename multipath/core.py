@@ -134,11 +134,12 @@ class Download:
         self.fill(now)
 
     def _judge_slot(self, now: float) -> None:
-        """Paths that had work in the whole slot and brought less than the minimum of the best one's bytes rest."""
+        """Paths that had work in the whole slot rest if even with a range more they had brought less than the minimum
+        of the best one's bytes: a share that is just the minimum is not judged by packets that came a moment later."""
         judged = [(p, p.received - p.slot_from) for p in self.paths if p.slot_from is not None and p.is_at_work]
         best = max((count for _, count in judged), default=0)
         for path, count in judged:
-            if self.free.total and count * 100 < self.rules.min_weight * best:
+            if self.free.total and (count + path.last_range) * 100 < self.rules.min_weight * best:
                 self._rest(path, now)
         for path in self.paths:
             path.slot_from = path.received if path.is_at_work else None
@@ -197,7 +198,7 @@ class Download:
         path, mine = self.paths[index], sum(one.path == index for one in self.tasks)
         if path.state is not State.ACTIVE or now < path.retry_at_s or mine >= path.under_way:
             return None
-        task = self._choose(index, now)
+        task = self.choose(index, now)
         if task is not None:
             if not mine:
                 path.measure(now, begins=True)
@@ -205,7 +206,7 @@ class Download:
             self.tasks.append(task)
         return task
 
-    def _choose(self, index: int, now: float) -> Task | None:
+    def choose(self, index: int, now: float) -> Task | None:
         path, size = self.paths[index], self.size or 0
         if not path.ranged:
             if self.tasks or self.done.total == size:

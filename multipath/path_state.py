@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-RANGE_S = 0.3  # a range is what its path brings in this time: small enough to share out, large against its headers
-MIN_RANGE, TAIL_RANGE, MAX_RANGE = 24 << 10, 2 << 10, 8 << 20  # bytes
+RANGE_S = 1.0  # a range is what its path brings in this time: small enough to share out, large against its headers
+MIN_RANGE, TAIL_RANGE, MAX_RANGE = 48 << 10, 4 << 10, 8 << 20  # bytes
 FIRST_RATE_S = 0.1
 GROWTH = 4  # of one range over the last: the first rates are those of TCP's slow start
-MIN_UNDER_WAY, MAX_UNDER_WAY = 3, 6
+MIN_UNDER_WAY, MAX_UNDER_WAY = 2, 6
 MAX_FAILURES, MAX_BACKOFF_S = 5, 30.0
 MAX_WRONG = 2  # pieces
 
@@ -53,7 +53,7 @@ class PathState:
     retry_at_s: float = 0.0
     back_at_s: float = 0.0  # from a rest
     slot_from: int | None = None  # `received` when the slot began; None: it was not at work then
-    _range: int = MIN_RANGE // GROWTH
+    last_range: int = MIN_RANGE // GROWTH  # bytes
     _mark: tuple[float, int] = (0.0, 0)
 
     @property
@@ -73,14 +73,14 @@ class PathState:
         """How many ranges at a time hide the wait between a request and its first byte."""
         if not self.ranged or self.failures:
             return 1
-        return min(MAX_UNDER_WAY, max(MIN_UNDER_WAY, 2 + math.ceil(self.handshake_s / (RANGE_S / 2))))
+        return min(MAX_UNDER_WAY, max(MIN_UNDER_WAY, 1 + math.ceil(self.handshake_s / (RANGE_S / 2))))
 
     def range_bytes(self, left_s: float, share: int) -> int:
         """Of the next range; smaller where all paths need only `left_s` for the rest, so that they end together. As
         long as no rate is known, no more than a `share`."""
-        self._range = int(max(MIN_RANGE, min(self.rate * RANGE_S, GROWTH * self._range, MAX_RANGE)))
-        most = self.rate * left_s / (2 * self.under_way) if self.rate else share
-        return max(TAIL_RANGE, int(min(self._range, most)))
+        self.last_range = int(max(MIN_RANGE, min(self.rate * RANGE_S, GROWTH * self.last_range, MAX_RANGE)))
+        most = self.rate * left_s / (1 * self.under_way) if self.rate else share
+        return max(TAIL_RANGE, int(min(self.last_range, most)))
 
     def measure(self, now: float, *, begins: bool = False) -> None:
         """Take a sample of the rate, at most each `RANGE_S`. `begins`: the path had nothing to do until now."""
