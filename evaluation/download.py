@@ -5,8 +5,8 @@
 
 `serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
 other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
-of the body, or to the limit, if that is sooner. The congestion control is pinned to cubic on both sides: BBR, the default of some kernels, starves behind
-shallow leaves. Frames are the lab's: no super-packets.
+of the body, or to the limit if that comes first. The congestion control is pinned to cubic on both sides: BBR, the
+default of some kernels, starves behind shallow leaves. Frames are the lab's: no super-packets.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ class WebServer:
 class Fetching:
     """Downloads in progress on a host of the lab."""
 
-    def __init__(self, host: Namespace, downloads: Sequence[Download], *, seconds: float, is_mptcp: bool = False) -> None:
+    def __init__(
+        self, host: Namespace, downloads: Sequence[Download], *, seconds: float, is_mptcp: bool = False
+    ) -> None:
         """`seconds`: how long each may take; what has come by then counts."""
         self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
         options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]

@@ -69,7 +69,7 @@ class Task:
     @property
     def labels(self) -> dict[str, Label]:
         """Of its series."""
-        varied = {"files": self.files, "leaf": self.leaf_bytes, "times": round(self.seconds)}
+        varied = {"files": self.files, "leaf": self.leaf_bytes, "seconds": round(self.seconds)}
         paths = len(self.limits_kbit)
         return {**labels(self.row, self.who), "column": self.column, "paths": paths, **varied}
 
@@ -117,7 +117,7 @@ Place = tuple[Bed, Sequence[Wire], Task]
 
 
 def _places(lab: BedLab, tasks: Sequence[Task]) -> list[Place]:
-    """Wires of one bed for all but MPTCP, whose subflows leave from every address of a host: it gets beds of its own."""
+    """Wires of one bed for all but MPTCP, whose subflows leave from every address of a host: beds of its own."""
     shared = Bed(lab, OURS, sum(len(task.limits_kbit) for task in tasks if task.who != MPTCP) or 1)
     left = iter(shared.wires())
     found: list[Place] = []
@@ -169,7 +169,7 @@ def token_bucket(bed: Bed, wire: Wire, kbit: int, queue_bytes: int) -> None:
 def web_server(host: Namespace, sizes: Iterable[int]) -> Iterator[Path]:
     """nginx on a host of the lab with a file of each size, named by it; yields a folder for what is fetched. Raises
     `LabError`."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:  # noqa: S108  of this run alone, and its name is random
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = Path(name)
         root = folder / "root"
         root.mkdir()
@@ -197,7 +197,7 @@ def web_server(host: Namespace, sizes: Iterable[int]) -> Iterator[Path]:
 
 def _start(task: Task, bed: Bed, wires: Sequence[Wire], folder: Path) -> Finish:
     if task.who in MODULES:
-        paths = [path_of(wire, task.size_bytes) for wire in wires]
+        paths = [path_of(wire.ends[1][0], wire.ends[0][0], task.size_bytes) for wire in wires]
         files = [Fetch(bed.users, folder, paths, module=MODULES[task.who]) for _ in range(task.files)]
         return partial(_finish_all, task, files)
     is_mptcp = task.who == MPTCP
@@ -210,9 +210,8 @@ def _start(task: Task, bed: Bed, wires: Sequence[Wire], folder: Path) -> Finish:
     return partial(_finish_loading, loading)
 
 
-def path_of(wire: Wire, size_bytes: int) -> str:
-    """As `mpget` is given it: from the user's address of a wire to the attachment point's."""
-    (server, _), (user, _) = wire.ends
+def path_of(user: str, server: str, size_bytes: int) -> str:
+    """As `mpget` is given it: from the user's address to the attachment point's."""
     return f"{user}>http://{server}:{NGINX_PORT}/{size_bytes}"
 
 
@@ -247,7 +246,9 @@ def _finish_all(task: Task, fetches: Sequence[Fetch]) -> Result:
     seconds = max(one["seconds"] for one in found)
     of_paths = [[path["received_bytes"] for path in one["paths"]] for one in found]
     waste = sum(one["waste_bytes"] for one in found) / sum(one["size_bytes"] for one in found)
-    return Result(sum(one["size_bytes"] for one in found) / seconds / 1000, list(map(sum, zip(*of_paths))), waste)
+    return Result(
+        sum(one["size_bytes"] for one in found) / seconds / 1000, list(map(sum, zip(*of_paths, strict=True))), waste
+    )
 
 
 def _finish_loading(loading: Fetching) -> Result:

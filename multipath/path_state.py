@@ -79,7 +79,7 @@ class PathState:
         """Of the next range; smaller where all paths need only `left_s` for the rest, so that they end together. As
         long as no rate is known, no more than a `share`."""
         self.last_range = int(max(MIN_RANGE, min(self.rate * RANGE_S, GROWTH * self.last_range, MAX_RANGE)))
-        most = self.rate * left_s / (1 * self.under_way) if self.rate else share
+        most = self.rate * left_s / self.under_way if self.rate else share
         return max(TAIL_RANGE, int(min(self.last_range, most)))
 
     def measure(self, now: float, *, begins: bool = False) -> None:
