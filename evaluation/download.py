@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import urlsplit
 
 from measuring.iproute import LabError
@@ -91,21 +92,17 @@ def load(url: str, *, within_s: float = math.inf, is_mptcp: bool = False) -> tup
     parts = urlsplit(url)
     if parts.hostname is None or parts.port is None:
         raise ValueError(f"{url!r} has no host and port")
-    began = time.monotonic()
-    connection = http.client.HTTPConnection(parts.hostname, parts.port)
-    connection.sock = _socket(is_mptcp=is_mptcp)
-    connection.sock.settimeout(60)
-    connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
-    connection.sock.connect((parts.hostname, parts.port))
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.request("GET", parts.path)
-    response = connection.getresponse()
-    received = 0
-    while time.monotonic() - began < within_s and (chunk := response.read1(CHUNK_BYTES)):
-        received += len(chunk)
-    seconds = time.monotonic() - began
-    connection.close()
-    return received, seconds
+    began, received = time.monotonic(), 0
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port)) as connection:
+        connection.sock = _socket(is_mptcp=is_mptcp)
+        connection.sock.settimeout(60)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+        connection.sock.connect((parts.hostname, parts.port))
+        connection.request("GET", parts.path)
+        response = connection.getresponse()
+        while time.monotonic() - began < within_s and (chunk := response.read1(CHUNK_BYTES)):
+            received += len(chunk)
+        return received, time.monotonic() - began
 
 
 def fetch(

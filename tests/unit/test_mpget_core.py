@@ -225,15 +225,15 @@ def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int]
     assert world.now - 100 <= 1.05 * size / sum(rates) + 1.0
 
 
-def test_a_range_is_what_its_path_brings_in_300_ms_and_3_to_6_are_under_way() -> None:
+def test_a_range_is_what_its_path_brings_in_a_second_and_2_to_6_are_under_way() -> None:
     path = PathState(facts=Facts(URL, 1), rate=1_000_000)
     sizes = [path.range_bytes(100, 10**9) for _ in range(4)]
-    assert sizes == [MIN_RANGE, 4 * MIN_RANGE, 300_000, 300_000]
-    assert path.range_bytes(0.3, 0) == 50_000
+    assert sizes == [MIN_RANGE, 4 * MIN_RANGE, 16 * MIN_RANGE, 1_000_000]
+    assert path.range_bytes(0.3, 0) == 150_000
     path.rate = 10_000
     assert path.range_bytes(100, 0) == MIN_RANGE
     assert PathState().range_bytes(100, 5000) == 5000
-    waits = {0.001: 3, 0.2: 4, 0.4: 5, 2.0: 6}
+    waits = {0.001: 2, 0.6: 3, 1.1: 4, 1.6: 5, 4.0: 6}
     assert [PathState(facts=Facts(URL, 1), handshake_s=one).under_way for one in waits] == list(waits.values())
 
 
@@ -265,6 +265,14 @@ def test_a_path_below_the_least_weight_rests_and_is_probed_again() -> None:
     assert seen[3] is State.RESTING
     assert 2 <= slow.rests <= 4
     assert seen[-8:] == [State.ACTIVE] * 8
+
+
+def test_a_path_whose_share_is_just_the_minimum_does_not_rest() -> None:
+    """Of 20 + 100 kB/s: the slow one must add what it may, though packets of a slot come in the next one."""
+    world = World(3_000_000, [HONEST] * 2, piece_bytes=None)
+    world.run(rates={0: 100_000, 1: 19_900})
+    assert world.core.paths[1].rests == 0
+    assert world.now - 100 < 1.03 * 3_000_000 / 119_900
 
 
 def test_a_handshake_far_above_the_best_one_rests_at_first() -> None:
