@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from multipath import VERSION, metalink
+from multipath import VERSION, MpgetError, UsageError, metalink
 from multipath.core import Download, Rules
-from multipath.errors import MpgetError, UsageError
 from multipath.metalink import MAX_DOCUMENT_BYTES, Metalink
 from multipath.part import Part
 from multipath.paths import FORMS, candidates

@@ -102,11 +102,17 @@ class Download:
     # --- events of paths ------------------------------------------------------------------------------------------
 
     def opened(self, index: int, facts: Facts, handshake_s: float, now: float) -> None:
-        """The first answer over a path."""
+        """The first answer over a path; that of all paths decides which file it is."""
         path = self.paths[index]
         if path.state is State.OPENING:
             path.failures, path.handshake_s, path.state, path.facts = 0, handshake_s, State.SPARE, facts
-            self._check_facts(index, facts, now)
+            if (reason := self.differs(facts)) is not None:
+                self.leave(index, reason, now)
+                return
+            self.reference = self.reference or facts
+            if self.size is None:
+                self.size = facts.size
+                self._release(0, self.size)
             self.fill(now)
 
     def failed(self, index: int, reason: str, now: float) -> None:
@@ -160,7 +166,7 @@ class Download:
             if any(one.state is State.OPENING and not one.failures for one in self.paths):
                 return
             if usable and not any(one.is_at_work for one in usable):
-                self._start(usable[0], now)
+                usable[0].state = State.ACTIVE
             return
         for index, path in enumerate(self.paths):
             if path.state is State.ACTIVE and not path.ranged:
@@ -168,28 +174,12 @@ class Download:
                 self._drop_all(index)
         for path in ranged:
             if path.state is State.SPARE and self._places() > 0:
-                self._start(path, now)
+                path.state, path.slot_from = State.ACTIVE, None
                 if max(HANDSHAKE_FLOOR_S, ranged[0].handshake_s) * 100 < self.rules.min_weight * path.handshake_s:
                     self._rest(path, now)
         if self._places() == self.rules.max_paths:
             for path in ranged:
                 path.state = State.ACTIVE if path.state is State.RESTING else path.state
-
-    def _start(self, path: PathState, now: float) -> None:
-        """Put a path to work. The first one decides which file it is; the others are compared with it."""
-        path.state, path.slot_from = State.ACTIVE, None
-        if self.reference is None and path.facts is not None:
-            self.reference = path.facts
-            if self.size is None:
-                self.size = path.facts.size
-                self._release(0, self.size)
-            for index, other in enumerate(self.paths):
-                if other.facts is not None:
-                    self._check_facts(index, other.facts, now)
-
-    def _check_facts(self, index: int, facts: Facts, now: float) -> None:
-        if (reason := self.differs(facts)) is not None:
-            self.leave(index, reason, now)
 
     # --- events of tasks ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 from urllib.parse import urljoin, urlsplit
 
-from multipath.errors import UsageError
+from multipath import UsageError
 from multipath.path_state import Facts
 from multipath.paths import Path, check_url
 

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 
-from multipath.errors import UsageError
+from multipath import UsageError
 from multipath.paths import MAX_PATHS, check_url
 
 MAX_DOCUMENT_BYTES = 8 << 20

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from multipath.errors import LocalError, UsageError, WrongHashError
+from multipath import LocalError, UsageError, WrongHashError
 from multipath.metalink import Pieces
 from multipath.path_state import Facts
 from multipath.spans import Span, Spans

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from multipath.errors import UsageError
+from multipath import UsageError
 
 MAX_PATHS = 64  # candidates; each is asked once
 FORMS = "ADDRESS>URL, dev=NAME>URL, proxy=http://HOST:PORT>URL or a URL"
@@ -68,13 +69,7 @@ def check_url(url: str) -> str:
 def candidates(given: Sequence[str], mirrors: Sequence[str]) -> tuple[list[Path], list[Path]]:
     """Paths in order, and those that were given twice; the mirrors by themselves where nothing is given. Raises
     `UsageError`."""
-    wanted = [path for text in given or mirrors for path in parse_path(text, mirrors)]
-    found = list(dict.fromkeys(wanted))
+    found = Counter(path for text in given or mirrors for path in parse_path(text, mirrors))
     if not 0 < len(found) <= MAX_PATHS:
         raise UsageError(f"There are {len(found)} paths. Give 1 to {MAX_PATHS} with --path or --metalink.")
-    return found, _repeated(wanted)
-
-
-def _repeated(wanted: Iterable[Path]) -> list[Path]:
-    seen: set[Path] = set()
-    return [one for one in wanted if one in seen or seen.add(one)]  # type: ignore[func-returns-value]  # None: kept
+    return list(found), [path for path, times in found.items() if times > 1]

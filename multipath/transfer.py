@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from multipath import AllPathsDeadError
 from multipath.core import Download, Task
-from multipath.errors import AllPathsDeadError
 from multipath.http import Connection, RefusedError, other_device
 from multipath.part import Part
 from multipath.path_state import State

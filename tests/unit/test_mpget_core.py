@@ -335,11 +335,11 @@ def test_resting_paths_work_when_no_other_does() -> None:
     assert world.core.paths[1].state is State.ACTIVE
 
 
-def test_of_servers_without_range_the_first_one_at_work_decides_which_file_it_is() -> None:
+def test_the_first_answer_decides_which_file_it_is_also_without_range() -> None:
     world = World(1000, [NO_RANGE, NO_RANGE], piece_bytes=None)
     world.core.opened(1, Facts(URL, 999, ranged=False), 0.01, world.now)
     world.open(0, 0.005)
-    assert (world.core.size, world.core.paths[1].state) == (1000, State.OUT)
+    assert (world.core.size, world.core.paths[0].state) == (999, State.OUT)
 
 
 def test_a_server_without_range_is_used_alone_and_gives_way_to_one_with_it() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from multipath import UsageError
 from multipath.__main__ import main, target
-from multipath.errors import UsageError
 from multipath.metalink import MAX_DOCUMENT_BYTES, Pieces, parse
 from multipath.paths import MAX_PATHS, Path, candidates
 from tests.cases import case

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multipath.errors import LocalError, UsageError, WrongHashError
+from multipath import LocalError, UsageError, WrongHashError
 from multipath.metalink import Pieces
 from multipath.part import Part
 from multipath.path_state import Facts
