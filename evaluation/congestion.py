@@ -38,7 +38,7 @@ USERS = {  # of each experiment: the wires of its paths, and whether it is the s
 }
 ROW = "5.2, 5.3"
 BEFORE, DURING = "before the window", "in the window"
-SAMPLE_S = 0.5  # multipath.progress.SERIES_S
+SAMPLE_S = 0.5  # multipath.__main__.SERIES_S
 START_S = 1.0  # what a program has to start in: its clock is behind ours by so much at most
 
 

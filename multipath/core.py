@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from multipath.path_state import (
+from multipath.state import (
     MAX_RANGE,
     MAX_WRONG,
     MIN_RANGE,
@@ -19,10 +19,12 @@ from multipath.path_state import (
     RANGE_S,
     TAIL_RANGE,
     Facts,
+    Owned,
     PathState,
+    Span,
+    Spans,
     State,
 )
-from multipath.spans import Owned, Span, Spans
 
 HANDSHAKE_FLOOR_S = 0.02  # what is below says nothing about a path
 REST_SLOTS = 5

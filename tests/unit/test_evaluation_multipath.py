@@ -14,7 +14,7 @@ from evaluation.round_robin import BLOCK_BYTES, choose_in_turn
 from evaluation.several_paths import COLUMNS, ONE_LIMITED, OTHERS_100, TABLE, needed
 from evaluation.suites import multipath
 from multipath.core import Download, Rules
-from multipath.path_state import Facts
+from multipath.state import Facts
 from tests.cases import case
 
 FULL, QUICK = EvaluationScale(), EvaluationScale(quick=True)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multipath.core import STALL_S, Download, Rules, Task
-from multipath.path_state import (
+from multipath.state import (
     MAX_FAILURES,
     MAX_UNDER_WAY,
     MAX_WRONG,
@@ -154,7 +154,7 @@ def test_every_interleaving_ends_with_the_right_bytes_or_says_that_it_cannot(
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in {"MIN_RANGE": 4096, "TAIL_RANGE": 512}.items():  # so that there are many of them
-            patched.setattr(f"multipath.path_state.{name}", value)
+            patched.setattr(f"multipath.state.{name}", value)
         _try(kinds, size, events, piece, rates, max_paths)
 
 
