@@ -26,7 +26,7 @@ from multipath.state import (
     State,
 )
 
-HANDSHAKE_FLOOR_S = 0.02  # what is below says nothing about a path
+HANDSHAKE_FLOOR_S = 0.1  # what is below says more about a busy machine than about a path
 REST_SLOTS = 5
 STALL_S = 1.0  # of a task without a byte: others may take all of its rest
 VERIFIED = -1  # the owner of bytes whose hash was right
@@ -148,13 +148,13 @@ class Download:
         best = max((count for _, count in judged), default=0)
         for path, count in judged:
             if self.free.total and (count + path.last_range) * 100 < self.rules.min_weight * best:
-                self._rest(path, now)
+                self._rest(path, now, slots=REST_SLOTS)
         for path in self.paths:
             path.slot_from = path.received if path.is_at_work else None
 
-    def _rest(self, path: PathState, now: float) -> None:
+    def _rest(self, path: PathState, now: float, *, slots: int) -> None:
         path.state, path.rests = State.RESTING, path.rests + 1
-        path.back_at_s = now + REST_SLOTS * self.rules.slot_s
+        path.back_at_s = now + slots * self.rules.slot_s
 
     def _places(self) -> int:
         return self.rules.max_paths - sum(one.is_at_work for one in self.paths)
@@ -178,7 +178,7 @@ class Download:
             if path.state is State.SPARE and self._places() > 0:
                 path.state, path.slot_from = State.ACTIVE, None
                 if max(HANDSHAKE_FLOOR_S, ranged[0].handshake_s) * 100 < self.rules.min_weight * path.handshake_s:
-                    self._rest(path, now)
+                    self._rest(path, now, slots=1)
         if self._places() == self.rules.max_paths:
             for path in ranged:
                 path.state = State.ACTIVE if path.state is State.RESTING else path.state

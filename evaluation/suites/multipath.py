@@ -21,8 +21,8 @@ PEER_COLUMNS = (20, 100, 500)
 FILES = (1, 2, 5, 10)
 TIMES = (1, 5, 20)
 LEAVES = (0, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000)  # 0: our own
-WHOLE_S, QUICK_S, SLOW_S = 10, 6, 20
-SETUP_S = 4
+WHOLE_S, QUICK_S, LONG_S = 10, 6, 30
+SETUP_S = 2
 INTRO = f"""
 `mpget` fetches a file from nginx over links whose limits our engine enforces at the attachment point ([mpget](mpget.md)
 says how it works), with its default options. A rate is the file's bytes over the time from the first connection attempt
@@ -31,7 +31,7 @@ to the last byte, by the downloader's own clock; files lie in memory, TCP is cub
 so a short download can be a little faster.
 
 The rows are those of two works: 5.x of a thesis on BitTorrent over SCION, 4.x of a report on multipath, whose limits
-are in kB/s. Transfers take {WHOLE_S} s and longer (4.4, 4.10 and 4.11 of `mpget` {SLOW_S} s). *A plain download* is one
+are in kB/s. Transfers take {WHOLE_S} s and longer (4.4, 4.10 and 4.11 of `mpget` {LONG_S} s). *A plain download* is one
 TCP connection. *Congested* is a limit of {congestion.KEPT:.0%} for some seconds, as a timed limit would set it; in 5.2
 both paths are behind an access that is as fast as one of them, so the other path has room. In 4.6 and 4.7 the others
 have {FREE_KBIT // 1000} Mbit/s each. In 4.12 the kernel's token bucket limits instead of ours, with queues of several
@@ -93,12 +93,13 @@ def _runs() -> list[tuple[str, list[Task]]]:
     found.append(("one and two equal links, 1 to 10 files", [*_two_and_one(WHOLE_S), *files]))
     for paths in TABLE:
         cells = [(column, who) for column in COLUMNS for who in (MPGET, ALONE)]
-        table = [Task("4.4", who, (column * KBIT_PER_KB,) * paths, SLOW_S, column) for column, who in cells]
+        table = [Task("4.4", who, (column * KBIT_PER_KB,) * paths, LONG_S, column) for column, who in cells]
         found.append((f"{paths} equal links", table))
-    several = [task for column in COLUMNS for task in _beside_100(column, SLOW_S, WHOLE_S)]
-    several += [Task("4.11", MPGET, (column * KBIT_PER_KB, *[800] * 4), SLOW_S, column) for column in COLUMNS]
+    several = [task for column in COLUMNS for task in _beside_100(column, LONG_S, WHOLE_S)]
+    found.append(("links beside another of 100 kB/s", several))
+    several = [Task("4.11", MPGET, (column * KBIT_PER_KB, *[800] * 4), LONG_S, column) for column in COLUMNS]
     several += [Task("4.12", MPGET, (2000, 1000), WHOLE_S, leaf_bytes=one) for one in LEAVES]
-    found.append(("links beside others of 100 kB/s, queues", several))
+    found.append(("links beside four of 100 kB/s, queues", several))
     found.append((f"one link of {FREE_KBIT // 1000} Mbit/s", [Task("4.6", MPGET, (FREE_KBIT,), WHOLE_S)]))
     for row, others in (("4.6", 1), ("4.7", 4)):
         for column in COLUMNS:

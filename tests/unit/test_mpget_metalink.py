@@ -6,7 +6,7 @@ import pytest
 
 from multipath import UsageError
 from multipath.__main__ import main, target
-from multipath.paths import MAX_DOCUMENT_BYTES, MAX_PATHS, Path, Pieces, candidates
+from multipath.paths import MAX_DOCUMENT_BYTES, MAX_PATHS, Path, Pieces, candidates, parse_metalink
 from tests.cases import case
 
 HEAD = '<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="a.iso">'
