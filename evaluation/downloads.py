@@ -11,6 +11,7 @@ program needs to start is not in it.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
 import time
@@ -38,6 +39,7 @@ MPGET, ROUND_ROBIN, ALONE, MPTCP, SPRAYING = (
 MODULES = {MPGET: "multipath", ROUND_ROBIN: "evaluation.round_robin"}
 NGINX_PORT, PYTHON_PORT = 8080, 8100
 LONGEST = 6  # times what a task needs at what headers leave; a peer that needs longer is judged by what it has then
+_FOLDER = "/dev/shm"  # noqa: S108  what waits for a disk says nothing about links
 _LISTENS_WITHIN_S = 10.0
 _APART_S = 0.1  # or a handshake would be the wait of a program that starts for the processor
 
@@ -98,7 +100,11 @@ def bound_kb(limits_kbit: Iterable[int]) -> float:
 
 
 def run(tasks: Sequence[Task], outcome: Outcome) -> None:
-    """All of them at once; adds the rate of each, and of two paths the ratio of their shares. Raises `LabError`."""
+    """All of them at once; adds the rate of each, and of two paths the ratio of their shares. Raises `LabError`, also
+    where the files have no room in memory."""
+    needed, free = sum(task.size_bytes * task.files for task in tasks), shutil.disk_usage(_FOLDER).free
+    if needed > free:
+        raise LabError(f"{_FOLDER} has {free:,} bytes free and this needs {needed:,}. Give it more room.")
     with BedLab() as lab:
         places = _places(lab, tasks)
         with web_server(places[0][0].ap, {size for task in tasks for size in task.sizes}) as folder:
@@ -173,7 +179,7 @@ def token_bucket(bed: Bed, wire: Wire, kbit: int, queue_bytes: int) -> None:
 def web_server(host: Namespace, sizes: Iterable[int]) -> Iterator[Path]:
     """nginx on a host of the lab with a file of each size, named by it; yields a folder for what is fetched. Raises
     `LabError`."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+    with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
         folder = Path(name)
         root = folder / "root"
         root.mkdir()

@@ -148,10 +148,8 @@ def number(option: str, text: str, low: float, high: float) -> float:
 def read_metalink(place: str) -> Metalink:
     """Of a file, or over the default route. Raises `UsageError`."""
     try:
-        if place.startswith(("http://", "https://")):
-            with urllib.request.urlopen(place, timeout=10) as answer:  # noqa: S310  HTTP or HTTPS, as just seen
-                return parse_metalink(answer.read(MAX_DOCUMENT_BYTES + 1))
-        with Path(place).open("rb") as file:
+        is_web = place.startswith(("http://", "https://"))
+        with urllib.request.urlopen(place, timeout=10) if is_web else Path(place).open("rb") as file:  # noqa: S310
             return parse_metalink(file.read(MAX_DOCUMENT_BYTES + 1))
     except (OSError, ValueError) as exc:
         raise UsageError(f"The Metalink {place} cannot be read: {exc}.") from None

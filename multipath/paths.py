@@ -120,9 +120,7 @@ def parse_metalink(document: bytes) -> Metalink:
         raise UsageError(f"The Metalink is not XML: {exc}.") from None
     files = root.findall("file", NAMESPACE)
     if root.tag != f"{{{NAMESPACE['']}}}metalink" or len(files) != 1:
-        raise UsageError(
-            f"{root.tag[:80]!r} with {len(files)} files is not what mpget reads: Metalink 4 with one file."
-        )
+        raise UsageError(f"{root.tag[:80]!r} with {len(files)} files: mpget reads Metalink 4 with one file.")
     return _file(files[0])
 
 
@@ -156,10 +154,8 @@ def _number(text: str, what: str) -> int:
 
 
 def _hash(element: ET.Element, kind: str) -> str:
-    text, digits = (
-        (element.text or "").strip().lower(),
-        2 * hashlib.new(HASHES[kind], usedforsecurity=False).digest_size,
-    )
+    text = (element.text or "").strip().lower()
+    digits = 2 * hashlib.new(HASHES[kind], usedforsecurity=False).digest_size
     if len(text) != digits or not re.fullmatch(r"[0-9a-f]+", text):
         raise UsageError(f"A hash in the Metalink is {text[:140]!r}: {kind} has {digits} hexadecimal digits.")
     return text

@@ -24,6 +24,8 @@ from multipath.state import Facts, State
 TIMEOUT_S = 10.0  # of a connection attempt, and without a byte
 MAX_REDIRECTS = 5
 AGAIN_LATER = {408, 425, 429, 500, 502, 503, 504}
+CHUNK_BYTES = 256 << 10
+TICK_S, SAVE_S = 0.1, 2.0
 
 
 class RefusedError(Exception):
@@ -154,10 +156,6 @@ def other_device(source: str, destination: str) -> str | None:
             return None
         found.append(str(entry.get("dev") or entry.get("ifname")))
     return found[0] if found[0] not in {found[1], "lo"} else None
-
-
-CHUNK_BYTES = 256 << 10
-TICK_S, SAVE_S = 0.1, 2.0
 
 
 class Transfer:

@@ -37,7 +37,7 @@ REFUSED = {
     "no XML": ("GIF89a", "is not XML"),
     "unknown encoding": ('<?xml version="1.0" encoding="ebcdic-x"?>' + HEAD + TAIL, "is not XML"),
     "Metalink 3": ('<metalink xmlns="http://www.metalinker.org/"><files/></metalink>', "Metalink 4 with one file"),
-    "two files": (HEAD + "</file><file name='b'>" + TAIL, "with 2 files is not what mpget reads"),
+    "two files": (HEAD + "</file><file name='b'>" + TAIL, "with 2 files: mpget reads Metalink 4 with one file"),
     "10 000 mirrors": (HEAD + f"<url>{U1}</url>" * 10_000 + TAIL, f"10000 mirrors; at most {MAX_PATHS} are tried"),
     "too large": (HEAD + " " * MAX_DOCUMENT_BYTES + TAIL, "larger than 8388608 bytes"),
     "size": (f"{HEAD}<size>-1</size>{TAIL}", "<size> in the Metalink is '-1'"),
