@@ -58,7 +58,6 @@ class Suspect:
 
     brought: list[tuple[Owned, bytes]]
     tried: set[int] = field(default_factory=set)
-    task: Task | None = None
 
 
 class Download:
@@ -207,10 +206,9 @@ class Download:
             return Task(index, 0, size, now)
         at_work = {number for number, one in enumerate(self.paths) if one.is_at_work}
         for piece, suspect in self.suspects.items():  # fetched elsewhere, as long as there is another path
-            is_free = piece not in self.unchecked and (suspect.task is None or not suspect.task.is_live)
+            is_free = piece not in self.unchecked and all(one.piece != piece for one in self.tasks)
             if is_free and (index not in suspect.tried or at_work <= suspect.tried):
-                suspect.task = Task(index, *self.piece_span(piece), now, piece)
-                return suspect.task
+                return Task(index, *self.piece_span(piece), now, piece)
         for start, end, _ in self.free:
             rate = sum(one.rate for one in self.paths if one.is_at_work)
             left_s = self.free.total / rate if rate else math.inf
@@ -272,10 +270,9 @@ class Download:
             task.is_live = False
             self.tasks.remove(task)
             self.abandoned += task.end - task.pos
-            suspect = None if task.piece is None else self.suspects.get(task.piece)
-            if suspect is None or suspect.task is not task:
+            if task.piece is None or task.piece not in self.suspects:
                 self._release(task.pos, task.end)
-            elif task.pos < task.end and task.piece is not None:
+            elif task.pos < task.end:
                 self.waste += self.done.cut(*self.piece_span(task.piece))
 
     def _drop_all(self, index: int) -> None:

@@ -98,10 +98,10 @@ class World:
             assert not (free and (done or under_way[low])), f"{low} to {high} is free and fetched"
             assert under_way[low] <= 2
             assert not (is_suspect and free), f"{low} to {high} is free, and of a wrong piece"
-        for piece, suspect in core.suspects.items():
+        for piece in core.suspects:
             start, end = core.piece_span(piece)
             over = [one for one in core.tasks if one.pos < end and start < one.end]
-            assert all(one is suspect.task or not core.paths[one.path].ranged for one in over)
+            assert all(one.piece == piece or not core.paths[one.path].ranged for one in over)
             assert over or piece in core.unchecked or not core.done.within(start, end)
         assert sum(not core.paths[one.path].ranged for one in core.tasks) <= 1
         assert core.free.total == sum(e - s for s, e, _ in core.free)
