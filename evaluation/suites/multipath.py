@@ -177,14 +177,17 @@ def _congestion_table(outcome: Outcome) -> Table:
 
 def plots(outcome: Outcome) -> list[Plot]:
     found = []
-    equal = {f"{paths} links": _points(rates(outcome, "4.4", paths=paths)) for paths in TABLE}
-    if any(equal.values()):
-        references = {f"published, {paths} links": _points(published) for paths, published in TABLE.items()}
-        found.append(_plot("multipath-equal", "4.4: 1 to 5 links with the same limit", equal, references))
+    if rates(outcome, "4.4"):
+        equal = {
+            f"{paths} {'link' if paths == 1 else 'links'}, {whose}": _points(values)
+            for paths, published in TABLE.items()
+            for whose, values in (("mpget", rates(outcome, "4.4", paths=paths)), ("published", published))
+        }
+        found.append(_plot("multipath-equal", "4.4: 1 to 5 links with the same limit", equal))
     beside = {who: _points(rates(outcome, "4.10", who)) for who in (MPGET, ROUND_ROBIN, MPTCP, SPRAYING)}
     if any(beside.values()):
-        references = {"published, best weight": _points(OTHERS_100["4.10"])}
-        found.append(_plot("multipath-beside", "4.10: a link beside another of 100 kB/s", beside, references))
+        best = {"published, best weight": _points(OTHERS_100["4.10"])}
+        found.append(_plot("multipath-beside", "4.10: a link beside another of 100 kB/s", beside | best))
     return found
 
 
@@ -192,6 +195,7 @@ def _points(found: dict[int, float]) -> list[Point]:
     return [(float(column), rate) for column, rate in sorted(found.items())]
 
 
-def _plot(name: str, title: str, lines: dict[str, list[Point]], references: dict[str, list[Point]]) -> Plot:
+def _plot(name: str, title: str, lines: dict[str, list[Point]]) -> Plot:
     shown = {who: points for who, points in lines.items() if points}
-    return Plot(name, title, "kB/s of payload", "limit of the first link, kB/s", lines=shown, references=references)
+    return Plot(name, title, "kB/s of payload", "limit of the first link, kB/s", lines=shown, is_log_x=False,
+                dashed=("published", "best weight"))  # fmt: skip
