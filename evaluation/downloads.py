@@ -107,7 +107,8 @@ def run(tasks: Sequence[Task], outcome: Outcome) -> None:
         raise LabError(f"{_FOLDER} has {free:,} bytes free and this needs {needed:,}. Give it more room.")
     with BedLab() as lab:
         places = _places(lab, tasks)
-        with web_server(places[0][0].ap, {size for task in tasks for size in task.sizes}) as folder:
+        shared = next(bed for bed, _, task in places if task.who != MPTCP)
+        with web_server(shared.ap, {size for task in tasks for size in task.sizes}) as folder:
             for place in places:
                 _set_up(*place)
             started = []
@@ -144,7 +145,7 @@ def _places(lab: BedLab, tasks: Sequence[Task]) -> list[Place]:
         }
         bed.limit(limits, four_keys=True)
         send_by_cubic(bed)
-    return [(bed, wires, task) for bed, wires, task in found]
+    return found
 
 
 def _set_up(bed: Bed, wires: Sequence[Wire], task: Task) -> None:
