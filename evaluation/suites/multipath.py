@@ -11,7 +11,7 @@ from bench.report import NOTHING, Table
 from evaluation import congestion, several_paths
 from evaluation.core import Claim, EvaluationScale
 from evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, run
-from evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, TABLE, of_rows, rates
+from evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, TABLE, of_rows, rates
 from evaluation.together import merge, with_spread
 
 NAME = "multipath"
@@ -100,13 +100,13 @@ def _runs() -> list[tuple[str, list[Task]]]:
     several = [Task("4.11", MPGET, (column * KBIT_PER_KB, *[800] * 4), LONG_S, column) for column in COLUMNS]
     several += [Task("4.12", MPGET, (2000, 1000), WHOLE_S, leaf_bytes=one) for one in LEAVES]
     found.append(("links beside four of 100 kB/s, queues", several))
-    found.append((f"one link of {FREE_KBIT // 1000} Mbit/s", [Task("4.6", MPGET, (FREE_KBIT,), WHOLE_S)]))
-    for row, others in (("4.6", 1), ("4.7", 4)):
+    for row in ONE_LIMITED:
         for column in COLUMNS:
-            limits = (column * KBIT_PER_KB, *[FREE_KBIT] * others)
-            found.append(
-                (f"{column} kB/s beside {others} times 100 Mbit/s", [Task(row, MPGET, limits, WHOLE_S, column)])
-            )
+            limits = (column * KBIT_PER_KB, *[FREE_KBIT] * (PATHS_OF[row] - 1))
+            wanted = [Task(row, MPGET, limits, WHOLE_S, column)]
+            if row == "4.6":
+                wanted.append(Task(row, MPGET, (FREE_KBIT,), WHOLE_S, column))
+            found.append((f"{column} kB/s beside {PATHS_OF[row] - 1} times {FREE_KBIT // 1000} Mbit/s", wanted))
     return found
 
 
@@ -147,8 +147,9 @@ def tables(outcome: Outcome) -> list[Table]:
         equal.append([f"{paths}: published", *(f"{published[column]:.2f}" for column in COLUMNS)])
     for row, best in (ONE_LIMITED | OTHERS_100).items():
         for who in (MPGET, ROUND_ROBIN, MPTCP, SPRAYING):
-            found = {column: rate for column, rate in rates(outcome, row, who).items() if column}
-            unequal += _row(f"{row}: {who}", found)
+            unequal += _row(f"{row}: {who}", rates(outcome, row, who, paths=PATHS_OF[row]))
+        if row == "4.6":
+            unequal += _row(f"{row}: {MPGET}, the free link alone", rates(outcome, row, paths=1))
         unequal.append([f"{row}: published, best weight", *(f"{best[column]:,.2f}" for column in COLUMNS)])
     queues = rates(outcome, "4.12", label="leaf")
     return [
