@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 
 from evaluation.bed import Bed, Wire
+
+
+def has_mptcp() -> bool:
+    """Whether this kernel was built with it."""
+    return Path("/proc/sys/net/mptcp/enabled").exists()
 
 
 def joined_by_mptcp(bed: Bed, wires: Sequence[Wire]) -> None:
