@@ -31,8 +31,8 @@ to the last byte, by the downloader's own clock; files lie in memory, TCP is cub
 so a short download can be a little faster.
 
 The rows are those of two works: 5.x of a thesis on BitTorrent over SCION, 4.x of a report on multipath, whose limits
-are in kB/s. Transfers take {WHOLE_S} s and longer (4.4, 4.10 and 4.11 of `mpget` {LONG_S} s). *A plain download* is one
-TCP connection. *Congested* is a limit of {congestion.KEPT:.0%} for some seconds, as a timed limit would set it; in 5.2
+are in kB/s. Transfers take {WHOLE_S} s and longer (4.4, 4.10 and 4.11 of `mpget` {LONG_S} s), in a quick run
+{QUICK_S} s and longer. *A plain download* is one TCP connection. *Congested* is a limit of {congestion.KEPT:.0%} for some seconds, as a timed limit would set it; in 5.2
 both paths are behind an access that is as fast as one of them, so the other path has room. In 4.6 and 4.7 the others
 have {FREE_KBIT // 1000} Mbit/s each. In 4.12 the kernel's token bucket limits instead of ours, with queues of several
 sizes.
@@ -55,9 +55,8 @@ def steps(scale: EvaluationScale) -> list[Step]:
     return [*found, _step(f"1 to {TIMES[-1]} times the size, all repetitions at once", lengths)]
 
 
-def _step(label: str, tasks: Sequence[Task], *, longest: float = 1.0) -> Step:
-    """`longest`: how many times longer than at what headers leave one of them takes."""
-    return Step(label, max(task.seconds for task in tasks) * longest + SETUP_S, partial(run, tasks))
+def _step(label: str, tasks: Sequence[Task]) -> Step:
+    return Step(label, max(task.seconds for task in tasks) + SETUP_S, partial(run, tasks))
 
 
 def _quick(scale: EvaluationScale) -> list[Step]:
