@@ -32,10 +32,10 @@ so a short download can be a little faster.
 
 The rows are those of two works: 5.x of a thesis on BitTorrent over SCION, 4.x of a report on multipath, whose limits
 are in kB/s. Transfers take {WHOLE_S} s and longer (4.4, 4.10 and 4.11 of `mpget` {LONG_S} s), in a quick run
-{QUICK_S} s and longer. *A plain download* is one TCP connection. *Congested* is a limit of {congestion.KEPT:.0%} for some seconds, as a timed limit would set it; in 5.2
-both paths are behind an access that is as fast as one of them, so the other path has room. In 4.6 and 4.7 the others
-have {FREE_KBIT // 1000} Mbit/s each. In 4.12 the kernel's token bucket limits instead of ours, with queues of several
-sizes.
+{QUICK_S} s and longer. *A plain download* is one TCP connection. *Congested* is a limit of {congestion.KEPT:.0%} for
+some seconds, as a timed limit would set it; in 5.2 both paths are behind an access that is as fast as one of them, so
+the other path has room. In 4.6 and 4.7 the others have {FREE_KBIT // 1000} Mbit/s each. In 4.12 the kernel's token
+bucket limits instead of ours, with queues of several sizes.
 
 Beside it in 4.10: *round robin*, `mpget` with another chooser that hands out equal blocks in turn (the negative
 control); *MPTCP*, a connection with a subflow over each link; *sprayed packets*, a TCP connection whose packets the
