@@ -31,7 +31,7 @@ from measuring.iproute import available, cleanup_stale
 # In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
 SUITES = (
     "sizes", "offered", "mtu", "fragments", "beside", "rates", "protocols", "sharing", "change", "heartbeats",
-    "bystander", "latency", "htbtable", "gigabit", "tests",
+    "bystander", "latency", "htbtable", "gigabit", "tests", "multipath",
 )  # fmt: skip
 RESULTS = REPOSITORY / "evaluation" / "results"
 

@@ -1,12 +1,12 @@
 """A web download, as a user would do it: Python's HTTP server and client over TCP with cubic.
 
-    python -m evaluation.download serve --address IP --port N --bytes SIZE
-    python -m evaluation.download fetch --seconds LIMIT     reads [[url, times], …] as JSON from stdin
+    python -m evaluation.download serve --address IP --port N --bytes SIZE [--mptcp]
+    python -m evaluation.download fetch --seconds LIMIT [--mptcp]     reads [[url, times], …] as JSON from stdin
 
 `serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
 other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
-of the body. The congestion control is pinned to cubic on both sides: BBR, the default of some kernels, starves behind
-shallow leaves. Frames are the lab's: no super-packets.
+of the body, or to the limit if that comes first. The congestion control is pinned to cubic on both sides: BBR, the
+default of some kernels, starves behind shallow leaves. Frames are the lab's: no super-packets.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import http.client
 import http.server
 import json
+import math
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import urlsplit
 
 from measuring.iproute import LabError
@@ -43,8 +45,12 @@ class CubicServer(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 64
+    is_mptcp = False
 
     def server_bind(self) -> None:
+        if self.is_mptcp:
+            self.socket.close()
+            self.socket = _socket(is_mptcp=True)
         self.socket.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
         super().server_bind()
 
@@ -67,34 +73,41 @@ def handler(size_bytes: int) -> type[http.server.BaseHTTPRequestHandler]:
     return Handler
 
 
-def serve(address: str, port: int, size_bytes: int) -> None:
+def _socket(*, is_mptcp: bool) -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP if is_mptcp else 0)
+
+
+def serve(address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
     """Answer until ended; at the latest after `LIFE_S`, when SIGALRM ends the process."""
     signal.alarm(LIFE_S)
+    CubicServer.is_mptcp = is_mptcp
     with CubicServer((address, port), handler(size_bytes)) as server:
         print("ready", flush=True)
         server.serve_forever()
 
 
-def load(url: str) -> tuple[int, float]:
-    """Bytes of the body, and seconds from the beginning of the connection to its last byte. Raises `OSError`."""
+def load(url: str, *, within_s: float = math.inf, is_mptcp: bool = False) -> tuple[int, float]:
+    """Bytes of the body that came within so long, and seconds from the beginning of the connection to the last of them.
+    Raises `OSError`."""
     parts = urlsplit(url)
     if parts.hostname is None or parts.port is None:
         raise ValueError(f"{url!r} has no host and port")
-    began = time.monotonic()
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
-    connection.connect()
-    connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
-    connection.request("GET", parts.path)
-    response = connection.getresponse()
-    received = 0
-    while chunk := response.read1(CHUNK_BYTES):
-        received += len(chunk)
-    seconds = time.monotonic() - began
-    connection.close()
-    return received, seconds
+    began, received = time.monotonic(), 0
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port)) as connection:
+        connection.sock = _socket(is_mptcp=is_mptcp)
+        connection.sock.settimeout(60)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+        connection.sock.connect((parts.hostname, parts.port))
+        connection.request("GET", parts.path)
+        response = connection.getresponse()
+        while time.monotonic() - began < within_s and (chunk := response.read1(CHUNK_BYTES)):
+            received += len(chunk)
+        return received, time.monotonic() - began
 
 
-def fetch(downloads: Sequence[Download]) -> dict[str, list[list[float]]]:
+def fetch(
+    downloads: Sequence[Download], *, within_s: float = math.inf, is_mptcp: bool = False
+) -> dict[str, list[list[float]]]:
     """Bytes and seconds of every download, by URL; the URLs side by side, each URL's downloads in turn."""
     found: dict[str, list[list[float]]] = {url: [] for url, _ in downloads}
     lock = threading.Lock()
@@ -104,7 +117,7 @@ def fetch(downloads: Sequence[Download]) -> dict[str, list[list[float]]]:
         for turn in range(times):
             if turn:
                 time.sleep(IDLE_S)
-            received, seconds = load(url)
+            received, seconds = load(url, within_s=within_s, is_mptcp=is_mptcp)
             with lock:
                 found[url].append([received, seconds])
 
@@ -119,10 +132,11 @@ def fetch(downloads: Sequence[Download]) -> dict[str, list[list[float]]]:
 class WebServer:
     """A web server on a host of the lab."""
 
-    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int) -> None:
+    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
         """Raises `LabError` when it does not start."""
         self.url = f"http://{address}:{port}{PATH}"
         options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
+        options += ["--mptcp"] * is_mptcp
         self._process = host.python("evaluation.download", "serve", *options)
         if self._process.stdout is None or self._process.stdout.readline().strip() != "ready":
             host.lab.stop(self._process)
@@ -133,10 +147,13 @@ class WebServer:
 class Fetching:
     """Downloads in progress on a host of the lab."""
 
-    def __init__(self, host: Namespace, downloads: Sequence[Download], *, seconds: float) -> None:
-        """`seconds`: how long they may take in all."""
-        self._seconds, self._host = seconds, host
-        self._process = host.python("evaluation.download", "fetch", "--seconds", str(int(seconds) + 1), stdin=-1)
+    def __init__(
+        self, host: Namespace, downloads: Sequence[Download], *, seconds: float, is_mptcp: bool = False
+    ) -> None:
+        """`seconds`: how long each may take; what has come by then counts."""
+        self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
+        options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]
+        self._process = host.python("evaluation.download", "fetch", *options, stdin=-1)
         if self._process.stdin is not None:
             self._process.stdin.write(json.dumps(downloads))
             self._process.stdin.close()
@@ -158,15 +175,18 @@ def main(argv: Sequence[str]) -> int:
     server.add_argument("--address", required=True)
     server.add_argument("--port", type=int, required=True)
     server.add_argument("--bytes", type=int, required=True)
+    server.add_argument("--mptcp", action="store_true")
     client = commands.add_parser("fetch")
     client.add_argument("--seconds", type=int, required=True)
+    client.add_argument("--mptcp", action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
-        serve(given.address, given.port, given.bytes)
+        serve(given.address, given.port, given.bytes, is_mptcp=given.mptcp)
         return 0
-    signal.alarm(given.seconds)
     go_ahead_of_others()  # the moment of the last byte is this program's own
-    print(json.dumps(fetch([(url, times) for url, times in json.load(sys.stdin)])))
+    downloads = [(url, times) for url, times in json.load(sys.stdin)]
+    signal.alarm((given.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
+    print(json.dumps(fetch(downloads, within_s=given.seconds, is_mptcp=given.mptcp)))
     return 0
 
 

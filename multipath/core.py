@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from multipath.path_state import (
+from multipath.state import (
     MAX_RANGE,
     MAX_WRONG,
     MIN_RANGE,
@@ -19,12 +19,14 @@ from multipath.path_state import (
     RANGE_S,
     TAIL_RANGE,
     Facts,
+    Owned,
     PathState,
+    Span,
+    Spans,
     State,
 )
-from multipath.spans import Owned, Span, Spans
 
-HANDSHAKE_FLOOR_S = 0.02  # what is below says nothing about a path
+HANDSHAKE_FLOOR_S = 0.1  # what is below says more about a busy machine than about a path
 REST_SLOTS = 5
 STALL_S = 1.0  # of a task without a byte: others may take all of its rest
 VERIFIED = -1  # the owner of bytes whose hash was right
@@ -56,7 +58,6 @@ class Suspect:
 
     brought: list[tuple[Owned, bytes]]
     tried: set[int] = field(default_factory=set)
-    task: Task | None = None
 
 
 class Download:
@@ -102,11 +103,17 @@ class Download:
     # --- events of paths ------------------------------------------------------------------------------------------
 
     def opened(self, index: int, facts: Facts, handshake_s: float, now: float) -> None:
-        """The first answer over a path."""
+        """The first answer over a path; that of all paths decides which file it is."""
         path = self.paths[index]
         if path.state is State.OPENING:
             path.failures, path.handshake_s, path.state, path.facts = 0, handshake_s, State.SPARE, facts
-            self._check_facts(index, facts, now)
+            if (reason := self.differs(facts)) is not None:
+                self.leave(index, reason, now)
+                return
+            self.reference = self.reference or facts
+            if self.size is None:
+                self.size = facts.size
+                self._release(0, self.size)
             self.fill(now)
 
     def failed(self, index: int, reason: str, now: float) -> None:
@@ -134,18 +141,19 @@ class Download:
         self.fill(now)
 
     def _judge_slot(self, now: float) -> None:
-        """Paths that had work in the whole slot and brought less than the minimum of the best one's bytes rest."""
+        """Paths that had work in the whole slot rest if even with a range more they had brought less than the minimum
+        of the best one's bytes: a share that is just the minimum is not judged by packets that came a moment later."""
         judged = [(p, p.received - p.slot_from) for p in self.paths if p.slot_from is not None and p.is_at_work]
         best = max((count for _, count in judged), default=0)
         for path, count in judged:
-            if self.free.total and count * 100 < self.rules.min_weight * best:
-                self._rest(path, now)
+            if self.free.total and (count + path.last_range) * 100 < self.rules.min_weight * best:
+                self._rest(path, now, slots=REST_SLOTS)
         for path in self.paths:
             path.slot_from = path.received if path.is_at_work else None
 
-    def _rest(self, path: PathState, now: float) -> None:
+    def _rest(self, path: PathState, now: float, *, slots: int) -> None:
         path.state, path.rests = State.RESTING, path.rests + 1
-        path.back_at_s = now + REST_SLOTS * self.rules.slot_s
+        path.back_at_s = now + slots * self.rules.slot_s
 
     def _places(self) -> int:
         return self.rules.max_paths - sum(one.is_at_work for one in self.paths)
@@ -159,7 +167,7 @@ class Download:
             if any(one.state is State.OPENING and not one.failures for one in self.paths):
                 return
             if usable and not any(one.is_at_work for one in usable):
-                self._start(usable[0], now)
+                usable[0].state = State.ACTIVE
             return
         for index, path in enumerate(self.paths):
             if path.state is State.ACTIVE and not path.ranged:
@@ -167,28 +175,12 @@ class Download:
                 self._drop_all(index)
         for path in ranged:
             if path.state is State.SPARE and self._places() > 0:
-                self._start(path, now)
+                path.state, path.slot_from = State.ACTIVE, None
                 if max(HANDSHAKE_FLOOR_S, ranged[0].handshake_s) * 100 < self.rules.min_weight * path.handshake_s:
-                    self._rest(path, now)
+                    self._rest(path, now, slots=1)
         if self._places() == self.rules.max_paths:
             for path in ranged:
                 path.state = State.ACTIVE if path.state is State.RESTING else path.state
-
-    def _start(self, path: PathState, now: float) -> None:
-        """Put a path to work. The first one decides which file it is; the others are compared with it."""
-        path.state, path.slot_from = State.ACTIVE, None
-        if self.reference is None and path.facts is not None:
-            self.reference = path.facts
-            if self.size is None:
-                self.size = path.facts.size
-                self._release(0, self.size)
-            for index, other in enumerate(self.paths):
-                if other.facts is not None:
-                    self._check_facts(index, other.facts, now)
-
-    def _check_facts(self, index: int, facts: Facts, now: float) -> None:
-        if (reason := self.differs(facts)) is not None:
-            self.leave(index, reason, now)
 
     # --- events of tasks ------------------------------------------------------------------------------------------
 
@@ -197,7 +189,7 @@ class Download:
         path, mine = self.paths[index], sum(one.path == index for one in self.tasks)
         if path.state is not State.ACTIVE or now < path.retry_at_s or mine >= path.under_way:
             return None
-        task = self._choose(index, now)
+        task = self.choose(index, now)
         if task is not None:
             if not mine:
                 path.measure(now, begins=True)
@@ -205,7 +197,7 @@ class Download:
             self.tasks.append(task)
         return task
 
-    def _choose(self, index: int, now: float) -> Task | None:
+    def choose(self, index: int, now: float) -> Task | None:
         path, size = self.paths[index], self.size or 0
         if not path.ranged:
             if self.tasks or self.done.total == size:
@@ -214,10 +206,9 @@ class Download:
             return Task(index, 0, size, now)
         at_work = {number for number, one in enumerate(self.paths) if one.is_at_work}
         for piece, suspect in self.suspects.items():  # fetched elsewhere, as long as there is another path
-            is_free = piece not in self.unchecked and (suspect.task is None or not suspect.task.is_live)
+            is_free = piece not in self.unchecked and all(one.piece != piece for one in self.tasks)
             if is_free and (index not in suspect.tried or at_work <= suspect.tried):
-                suspect.task = Task(index, *self.piece_span(piece), now, piece)
-                return suspect.task
+                return Task(index, *self.piece_span(piece), now, piece)
         for start, end, _ in self.free:
             rate = sum(one.rate for one in self.paths if one.is_at_work)
             left_s = self.free.total / rate if rate else math.inf
@@ -279,10 +270,9 @@ class Download:
             task.is_live = False
             self.tasks.remove(task)
             self.abandoned += task.end - task.pos
-            suspect = None if task.piece is None else self.suspects.get(task.piece)
-            if suspect is None or suspect.task is not task:
+            if task.piece is None or task.piece not in self.suspects:
                 self._release(task.pos, task.end)
-            elif task.pos < task.end and task.piece is not None:
+            elif task.pos < task.end:
                 self.waste += self.done.cut(*self.piece_span(task.piece))
 
     def _drop_all(self, index: int) -> None:

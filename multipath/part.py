@@ -9,10 +9,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from multipath.errors import LocalError, UsageError, WrongHashError
-from multipath.metalink import Pieces
-from multipath.path_state import Facts
-from multipath.spans import Span, Spans
+from multipath import LocalError, UsageError, WrongHashError
+from multipath.paths import Pieces
+from multipath.state import Facts, Span, Spans
 
 FORMAT = "mpget 1"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from multipath import UsageError
 from multipath.__main__ import main, target
-from multipath.errors import UsageError
-from multipath.metalink import MAX_DOCUMENT_BYTES, Pieces, parse
-from multipath.paths import MAX_PATHS, Path, candidates
+from multipath.paths import MAX_DOCUMENT_BYTES, MAX_PATHS, Path, Pieces, candidates, parse_metalink
 from tests.cases import case
 
 HEAD = '<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="a.iso">'
@@ -23,11 +22,11 @@ def test_a_metalink_gives_mirrors_by_priority_and_the_strongest_hashes() -> None
         f"</pieces><url>http://last/</url><url priority='2'>{U2}</url><url priority='1' location='ch'>\n{U1}\n</url>"
         f"<url priority='3'>ftp://192.0.2.1/a.iso</url><metaurl mediatype='torrent'>x</metaurl>{TAIL}"
     )
-    found = parse(document.encode())
+    found = parse_metalink(document.encode())
     assert found.mirrors == (U1, U2, "http://last/")
     assert (found.name, found.size, found.whole) == ("a.iso", 25, ("sha256", SHA256))
     assert found.pieces == Pieces(10, "sha1", (SHA1,) * 3)
-    assert parse((HEAD + TAIL).encode()).pieces is None
+    assert parse_metalink((HEAD + TAIL).encode()).pieces is None
 
 
 ENTITIES = '<!DOCTYPE lol [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;">]>' + HEAD + "<url>&b;</url>" + TAIL
@@ -38,7 +37,7 @@ REFUSED = {
     "no XML": ("GIF89a", "is not XML"),
     "unknown encoding": ('<?xml version="1.0" encoding="ebcdic-x"?>' + HEAD + TAIL, "is not XML"),
     "Metalink 3": ('<metalink xmlns="http://www.metalinker.org/"><files/></metalink>', "Metalink 4 with one file"),
-    "two files": (HEAD + "</file><file name='b'>" + TAIL, "with 2 files is not what mpget reads"),
+    "two files": (HEAD + "</file><file name='b'>" + TAIL, "with 2 files: mpget reads Metalink 4 with one file"),
     "10 000 mirrors": (HEAD + f"<url>{U1}</url>" * 10_000 + TAIL, f"10000 mirrors; at most {MAX_PATHS} are tried"),
     "too large": (HEAD + " " * MAX_DOCUMENT_BYTES + TAIL, "larger than 8388608 bytes"),
     "size": (f"{HEAD}<size>-1</size>{TAIL}", "<size> in the Metalink is '-1'"),
@@ -58,7 +57,7 @@ REFUSED = {
 def test_other_documents_are_refused_with_the_reason(subtests: pytest.Subtests) -> None:
     for name, (document, words) in REFUSED.items():
         with case(subtests, name), pytest.raises(UsageError) as refused:
-            parse(document.encode())
+            parse_metalink(document.encode())
         assert words in str(refused.value), name
 
 

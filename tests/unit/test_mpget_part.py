@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multipath.errors import LocalError, UsageError, WrongHashError
-from multipath.metalink import Pieces
+from multipath import LocalError, UsageError, WrongHashError
 from multipath.part import Part
-from multipath.path_state import Facts
-from multipath.spans import Spans
+from multipath.paths import Pieces
+from multipath.state import Facts, Spans
 from tests.cases import case
 
 FILE = Facts("http://192.0.2.1/a", 25, etag='"x"')

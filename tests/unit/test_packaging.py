@@ -14,9 +14,9 @@ import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
 from link_info import parse_link_info
+from multipath import MpgetError
 from multipath.__main__ import INTERRUPTED
 from multipath.__main__ import parser as mpget_parser
-from multipath.errors import MpgetError
 from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]

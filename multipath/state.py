@@ -1,0 +1,153 @@
+"""What is known while a file is fetched: sets of its bytes as half-open spans, and of one path its state, its rate, and
+how large its ranges are."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from operator import itemgetter
+
+Span = tuple[int, int]  # first byte, and the one after the last
+Owned = tuple[int, int, int]  # the same, and the path that the bytes came over
+START, END = itemgetter(0), itemgetter(1)
+
+
+class Spans:
+    """Disjoint spans in order. Neighbours of one owner are one span."""
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self.total = 0
+        self._spans: list[Owned] = []
+        for start, end in spans:
+            self.add(start, end)
+
+    def __iter__(self) -> Iterator[Owned]:
+        return iter(self._spans)
+
+    def within(self, start: int, end: int) -> list[Owned]:
+        """What of `[start, end)` is in the set."""
+        found = self._spans[bisect_right(self._spans, start, key=END) : bisect_left(self._spans, end, key=START)]
+        return [(max(s, start), min(e, end), owner) for s, e, owner in found if start < end]
+
+    def gaps(self, start: int, end: int) -> list[Span]:
+        """What of `[start, end)` is not in the set."""
+        inside = self.within(start, end)
+        edges = zip([start, *(e for _, e, _ in inside)], [*(s for s, _, _ in inside), end], strict=True)
+        return [(low, high) for low, high in edges if low < high]
+
+    def add(self, start: int, end: int, owner: int = 0) -> list[Span]:
+        """Add what is missing of `[start, end)` and return it; the rest keeps its owner."""
+        new = self.gaps(start, end)
+        touched = slice(bisect_left(self._spans, start, key=END), bisect_right(self._spans, end, key=START))
+        merged: list[Owned] = []
+        for s, e, whose in sorted([*self._spans[touched], *((s, e, owner) for s, e in new)]):
+            if merged and merged[-1][1:] == (s, whose):
+                merged[-1] = (merged[-1][0], e, whose)
+            else:
+                merged.append((s, e, whose))
+        self._spans[touched] = merged
+        self.total += sum(e - s for s, e in new)
+        return new
+
+    def cut(self, start: int, end: int) -> int:
+        """Remove `[start, end)`; returns how many bytes of it were in the set."""
+        removed = sum(e - s for s, e, _ in self.within(start, end))
+        touched = slice(bisect_right(self._spans, start, key=END), bisect_left(self._spans, end, key=START))
+        rests = [((s, min(e, start), owner), (max(s, end), e, owner)) for s, e, owner in self._spans[touched]]
+        if start < end:
+            self._spans[touched] = [one for pair in rests for one in pair if one[0] < one[1]]
+        self.total -= removed
+        return removed
+
+
+RANGE_S = 1.0  # a range is what its path brings in this time: small enough to share out, large against its headers
+MIN_RANGE, TAIL_RANGE, MAX_RANGE = 48 << 10, 4 << 10, 8 << 20  # bytes
+FIRST_RATE_S = 0.1
+GROWTH = 4  # of one range over the last: the first rates are those of TCP's slow start
+MIN_UNDER_WAY, MAX_UNDER_WAY = 2, 6
+MAX_FAILURES, MAX_BACKOFF_S = 5, 30.0
+MAX_WRONG = 2  # pieces
+
+
+class State(Enum):
+    OPENING = "opening"
+    SPARE = "spare"
+    ACTIVE = "active"
+    RESTING = "resting"
+    OUT = "out"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an answer says about the file."""
+
+    url: str
+    size: int
+    etag: str | None = None
+    modified: str | None = None
+    ranged: bool = True
+
+    def has_other_content(self, other: Facts) -> bool:
+        if self.etag and other.etag:
+            return self.etag != other.etag
+        return self.modified != other.modified
+
+
+@dataclass
+class PathState:
+    state: State = State.OPENING
+    reason: str = ""  # why it is out, or what failed last
+    facts: Facts | None = None
+    handshake_s: float = 0.0
+    rate: float = 0.0  # bytes/s, smoothed
+    received: int = 0  # bytes
+    wrong: int = 0
+    rests: int = 0
+    failures: int = 0  # since the last byte
+    retry_at_s: float = 0.0
+    back_at_s: float = 0.0  # from a rest
+    slot_from: int | None = None  # `received` when the slot began; None: it was not at work then
+    last_range: int = MIN_RANGE // GROWTH  # bytes
+    _mark: tuple[float, int] = (0.0, 0)
+
+    @property
+    def is_usable(self) -> bool:
+        return self.state is not State.OUT and self.failures < MAX_FAILURES
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.state is State.ACTIVE and self.is_usable
+
+    @property
+    def ranged(self) -> bool:
+        return self.facts is not None and self.facts.ranged
+
+    @property
+    def under_way(self) -> int:
+        """How many ranges at a time hide the wait between a request and its first byte."""
+        if not self.ranged or self.failures:
+            return 1
+        return min(MAX_UNDER_WAY, max(MIN_UNDER_WAY, 1 + math.ceil(self.handshake_s / (RANGE_S / 2))))
+
+    def range_bytes(self, left_s: float, share: int) -> int:
+        """Of the next range; smaller where all paths need only `left_s` for the rest, so that they end together. As
+        long as no rate is known, no more than a `share`."""
+        self.last_range = int(max(MIN_RANGE, min(self.rate * RANGE_S, GROWTH * self.last_range, MAX_RANGE)))
+        most = self.rate * left_s / self.under_way if self.rate else share
+        return max(TAIL_RANGE, int(min(self.last_range, most)))
+
+    def measure(self, now: float, *, begins: bool = False) -> None:
+        """Take a sample of the rate, at most each `RANGE_S`. `begins`: the path had nothing to do until now."""
+        passed, brought = now - self._mark[0], self.received - self._mark[1]
+        if begins and passed > 2 * RANGE_S:
+            self._mark = (now, self.received)
+        elif not begins and passed >= (RANGE_S if self.rate else FIRST_RATE_S):
+            self.rate = (self.rate + brought / passed) / (2 if self.rate else 1)
+            self._mark = (now, self.received)
+
+    def fail(self, reason: str, now: float) -> None:
+        self.failures, self.reason = self.failures + 1, reason
+        self.retry_at_s = now + min(MAX_BACKOFF_S, 0.25 * 2**self.failures)
