@@ -26,7 +26,7 @@ Serving {site}. Try first:
   2. Log in as admin@example.org and look at the cockpit: one attachment point is silent, one link fails.
   3. In the cockpit, lower the default of Magdeburg AP: a preview tells who is affected, and the change can be undone.
 The agents are real; what their kernels have is made up, so no traffic is limited (./dev demo limits real traffic).
-Mails: {var}/mail. Logs: {var}/log and {var}/aps. Ctrl-C stops.
+Mails: {site}/mails/. Logs: {var}/log and {var}/aps. Ctrl-C stops.
 """
 
 
