@@ -171,6 +171,7 @@ RULES: dict[str, Rule] = {
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
     "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
     "cockpit": Staff(READ),
+    "cockpit_setup": Staff(READ | {"POST": DONE}),
     "cockpit_ap": Staff(READ),
     "cockpit_uplink": Staff({"POST": DONE}),
     "cockpit_not_enforced": Staff(READ),
