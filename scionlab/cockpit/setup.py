@@ -65,9 +65,10 @@ class Site:
         return [self._default(), self._core(), self._point(), self._agent(), self._user_as()]
 
     def _default(self) -> Step:
-        """Who went on to the next step has accepted the default that the site came with."""
+        """Who went on has accepted the default that the site came with. Where links feel it, it is changed with a
+        preview, not here."""
         changes = BandwidthChange.objects.filter(kind=BandwidthChange.Kind.SITE_DEFAULT)
-        is_done = self.core is not None or changes.exists()
+        is_done = self.core is not None or self.user_as is not None or changes.exists()
         applies = format_kbit(self.default_kbit)
         return Step(DEFAULT, is_done, applies if is_done else f"{applies} applies, unless you set another one.")
 

@@ -127,6 +127,13 @@ def test_what_django_admin_did_counts(door: Client, staff: User) -> None:
     assert states(door)[:2] == ["done", "next"]
 
 
+def test_a_default_that_links_feel_is_not_set_here(door: Client, owner: User, ap: AttachmentPoint) -> None:
+    attach(owner, spec(ap))
+    assert states(door)[0] == "done"
+    post(door, {"step": "default", "default_bandwidth_kbit": "2M"})
+    assert selectors.policy().default_bandwidth_kbit == 1000
+
+
 def test_a_step_that_cannot_be_done_yet_is_not_opened(door: Client) -> None:
     for name in ("attachment-point", "agent", "user-as", "nonsense"):
         assert states(door, f"?step={name}")[0] == "next"
