@@ -56,8 +56,8 @@ def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tup
 
 def _is_said(line: str, health: Mapping[str, Any]) -> bool:
     """Whether it names a link that a problem names too, for the same reason."""
-    said = (f"Failed         {one['subject']}: {one['message']}" for one in health["problems"])
-    return line.startswith("Failed") and line in said
+    said = (f"{one['subject']}: {one['message']}" for one in health["problems"])
+    return line.startswith("Failed") and line[_LABEL_WIDTH:] in said
 
 
 def _verdict(links: Mapping[str, Any], code: int, *, is_running: bool) -> tuple[str, Colour]:

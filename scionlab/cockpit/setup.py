@@ -123,7 +123,7 @@ def setup(request: PageRequest) -> HttpResponse:
         return _page(request, Site(), None, issued=issued)
     form = _form(name, site, request.POST)
     if form is None or _is_done(site, name):
-        messages.warning(request, "This step is done already. Nothing was changed.")
+        messages.warning(request, "Nothing was changed: this step is done already, or another one comes first.")
         return redirect("cockpit_setup")
     if form.is_valid():
         try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django import forms
 
+from bandwidth_config import RuleError
 from scionlab.links.defaults import site_default_set
 from scionlab.models import AS, User
 from scionlab.network.first_setup import attachment_point_set_up, core_as_set_up
-from scionlab.network.infrastructure import check_infrastructure_as_id
+from scionlab.network.infrastructure import check_infrastructure_as_id, check_isd_id
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.notation.isd_as import MAX_ISD, format_as_id, parse_as_id
 from scionlab.pages.account_forms import RulesForm
@@ -23,6 +25,14 @@ def _as_text(text: str) -> str:
     as_id = parse_as_id(text)
     check_infrastructure_as_id(as_id)
     return format_as_id(as_id)
+
+
+def _isd_id(text: str) -> int:
+    """Raises `RuleError` (`isd_range`)."""
+    if not re.fullmatch(r"-?[0-9]{1,9}", text, flags=re.ASCII):
+        raise RuleError("isd_range", f'"{text[:20]}" is not the number of an ISD. Enter one from 1 to {MAX_ISD}.')
+    check_isd_id(int(text))
+    return int(text)
 
 
 def _address(family: str, example: str) -> forms.CharField:
@@ -61,10 +71,9 @@ class SiteDefaultForm(SetupForm):
 
 
 class CoreForm(SetupForm):
-    isd_id = forms.IntegerField(
+    isd_id = RuleField(
+        _isd_id,
         label="ISD",
-        min_value=1,
-        max_value=MAX_ISD,
         help_text=f"The number of the isolation domain, 1 to {MAX_ISD}, for example 17.",
         widget=text_input(inputmode="numeric"),
     )

@@ -150,7 +150,8 @@ def test_the_core_as_itself_may_be_the_attachment_point(door: Client, core: AS) 
 @table(
     ("base", "values", "field", "sentence"),
     [
-        (CORE, {"isd_id": "0"}, "isd_id", "greater than or equal to 1"),
+        (CORE, {"isd_id": "0"}, "isd_id", "ISD 0 is outside 1 to 65535. Choose a number in that range."),
+        (CORE, {"isd_id": ""}, "isd_id", '"" is not the number of an ISD. Enter one from 1 to 65535.'),
         (CORE, {"as_text": "ffaa:1:7"}, "as_text", "is in the range of user ASes"),
         (CORE, {"public_ipv4": ""}, None, "address"),
         (CORE, {"public_ipv4": "127.0.0.1"}, None, "127.0.0.1"),
@@ -195,7 +196,7 @@ def refused(door: Client, values: dict[str, str], field: str | None, sentence: s
 
 def test_a_step_that_is_done_is_not_done_again(door: Client, core: AS) -> None:
     said = post(door, CORE | {"as_text": "ffaa:0:1102", "public_ipv4": "198.51.100.2"})
-    assert "This step is done already. Nothing was changed." in said.text
+    assert "Nothing was changed: this step is done already, or another one comes first." in said.text
     assert AS.objects.get() == core
 
 
