@@ -1,4 +1,4 @@
-"""Some hours of traffic for the demo, taken in as if agents had sent it: so its pages have something to show."""
+"""A day of traffic for the demo, taken in as if agents had sent it: so its pages have something to show."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.totals import TEN_SECONDS_MS, to_ms
 
-HOURS = 6
+HOURS = 24
 HOUR_MS = 3_600_000
-SILENT = (14, 15)  # of the ten minutes: an agent was away for twenty
+SILENT = (122, 123)  # of the ten minutes: four hours ago an agent was away for twenty
 
 
 def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
-    """The last 6 hours of these ASes' Links; returns how many Links. The same Links carry the same at every run."""
+    """The last 24 hours of these ASes' Links; returns how many Links. The same Links carry the same at every run."""
     count = 0
     for host in Host.objects.filter(attachment_point__isnull=False).order_by("pk"):
         links = {

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import link, link_tests, paths, site, timed, usage, user_as, watch
+from scionlab.pages import front, link, link_tests, mails, paths, site, timed, usage, user_as, watch
 from scionlab.platform.security_txt import security_txt
 
 
@@ -30,7 +30,7 @@ handler500 = "scionlab.platform.outage.server_error"  # 503 while the database i
 second_factor_step = require_http_methods(["GET", "HEAD", "POST"])(sensitive_post_parameters()(authenticate))
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", site.front, name="front"),
+    path("", front.front, name="front"),
     path("healthz", health.healthz, name="healthz"),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
@@ -64,6 +64,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/cancel/", link_tests.test_cancel, name="test_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/test.csv", link_tests.test_csv, name="test_csv"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
+    path("mails/", mails.mails, name="mails"),
     path("paths/", paths.paths, name="paths"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),

@@ -15,21 +15,29 @@ import contextlib
 import os
 import re
 import secrets
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ap_agent.agent.http import Bounds, WebClient, error_of, read_body
+import requests
+from urllib3.exceptions import NewConnectionError
+
+from ap_agent.agent.http import Bounds, ClockComparison, WebClient, chain, error_of, has_cause, read_body
 from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.common.files import parse_json, sync_folder
 from ap_agent.common.settings import Settings, set_by_hand
+from ap_agent.common.text import duration_words, time_words
 from ap_agent.common.times import time_text
 
 PATH = "/api/v4/enrol"
 _MAX_ANSWER_BYTES = 64 * 1024
+_CLOCK_OFF_MS = 5_000  # more is named; as on the service's pages
+_CERTIFICATE_TIMES = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED (openssl/x509_vfy.h)
 _TOKEN = re.compile(r"slbw1\.([A-Za-z0-9_-]{32,128})\.([0-9a-f]{32})", re.ASCII)
 
 
@@ -47,6 +55,7 @@ class Enrolled:
 
     credentials: Credentials
     path: Path
+    clock_skew_ms: int | None  # of this host against the service, None: not measured
 
 
 def parse_token(text: str) -> Token:
@@ -70,11 +79,12 @@ def enrol(url: str, token: Token, settings: Settings, path: Path, *, replaces: b
     url = _checked_url(url, settings)
     _refuse_to_overwrite(path, settings, replaces=replaces)
     with _reserved(path) as new:
-        found = _ask(url, token, settings)
+        clock = ClockComparison()
+        found = _ask(url, token, settings, clock)
         _write(new, found.to_json())
         new.replace(path)
         sync_folder(path.parent)
-    return Enrolled(found, path)
+    return Enrolled(found, path, clock.skew_ms)
 
 
 def words(enrolled: Enrolled) -> list[str]:
@@ -84,8 +94,19 @@ def words(enrolled: Enrolled) -> list[str]:
         f"This host is enrolled at {found.url} as {found.host_id}.",
         *(f"Pinned key: {one.key_id}, valid until {time_text(one.not_after)}." for one in found.keys),
         f"Credentials: {enrolled.path} (only its owner may read it).",
+        *_clock_words(enrolled.clock_skew_ms),
         "A running agent uses them within poll_interval_s (10 s); otherwise start it with `systemctl enable --now "
         "scionlab-bw-agent`. Check with `scionlab-bw-agent status`.",
+    ]
+
+
+def _clock_words(skew_ms: int | None) -> list[str]:
+    if skew_ms is None or abs(skew_ms) <= _CLOCK_OFF_MS:
+        return []
+    by = duration_words(timedelta(milliseconds=abs(skew_ms)))
+    return [
+        f"The clock of this host is {by} {'ahead of' if skew_ms > 0 else 'behind'} the service's. Set it (NTP): "
+        "the end of keys and the steps of temporary limits follow this host's clock."
     ]
 
 
@@ -161,9 +182,9 @@ def _reserved(path: Path) -> Iterator[Path]:
 # --- the service ----------------------------------------------------------------------------------------------------
 
 
-def _ask(url: str, token: Token, settings: Settings) -> Credentials:
+def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> Credentials:
     bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
-    client = WebClient(url, bounds, ca_file=settings.ca_file)
+    client = WebClient(url, bounds, ca_file=settings.ca_file, clock=clock)
     try:
         with client.request("POST", PATH, json={"token": token.secret}) as answer:
             if answer.status_code == 403:
@@ -177,11 +198,7 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
                 raise error_of(answer, address=f"{url}{PATH}", check="the address")
             body = read_body(answer, _MAX_ANSWER_BYTES, limit="an enrolment")
     except FetchError as exc:
-        raise FetchError(
-            f"{exc.message} Nothing was written. Try again; if the token is rejected, it was consumed: create "
-            "another one on the host's page in the admin.",
-            retryable=False,
-        ) from exc
+        raise FetchError(f"{exc.message} Nothing was written. {_remedy(exc)}", retryable=False) from exc
     finally:
         client.close()
     try:
@@ -201,3 +218,14 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
             "written; the token was consumed if it was the right service. Check the URL, and create another token."
         )
     return replace(found, keys=pinned)
+
+
+def _remedy(error: FetchError) -> str:
+    """Whether the address, the clock or the token is to blame, as far as that is known."""
+    refused = next((one for one in chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+    if refused is not None and refused.verify_code in _CERTIFICATE_TIMES:
+        now = time_words(datetime.now(UTC))
+        return f"The token was not used. The clock of this host says {now}; set it if that is wrong, and try again."
+    if refused is not None or has_cause(error, NewConnectionError) or has_cause(error, requests.ConnectTimeout):
+        return "The token was not used. Check the URL, and whether this host reaches other services; then try again."
+    return "Try again; if the token is rejected, it was consumed: create another one on the host's page in the admin."

@@ -309,20 +309,20 @@ def _parse_date(text: str | None) -> datetime | None:
 
 
 def _network_error(exc: Exception, url: str, allowed: Bounds) -> FetchError:
-    if isinstance(exc, requests.exceptions.SSLError) or _has_cause(exc, ssl.SSLError):
+    if isinstance(exc, requests.exceptions.SSLError) or has_cause(exc, ssl.SSLError):
         return FetchError(f"No trusted connection to {url}: {_reason(exc)}. Check the certificate and ca_file.")
     if isinstance(exc, requests.exceptions.ConnectTimeout):
         return FetchError(f"{url} did not accept a connection within {allowed.connect_timeout_s:g} s.")
-    if isinstance(exc, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError) or _has_cause(exc, TimeoutError):
-        if any(isinstance(one, OSError) and one.errno == errno.ETIMEDOUT for one in _chain(exc)):
+    if isinstance(exc, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError) or has_cause(exc, TimeoutError):
+        if any(isinstance(one, OSError) and one.errno == errno.ETIMEDOUT for one in chain(exc)):
             return FetchError(f"{url} does not answer TCP keepalive probes; the connection is dead.")
         return FetchError(f"{url} sent no data for {allowed.read_timeout_s:g} s.")
-    if _has_cause(exc, urllib3.exceptions.IncompleteRead):
+    if has_cause(exc, urllib3.exceptions.IncompleteRead):
         return FetchError(f"{url} closed the connection before the end of its answer.")
     return FetchError(f"{url} cannot be reached: {_reason(exc)}.")
 
 
-def _chain(exc: BaseException) -> Iterator[BaseException]:
+def chain(exc: BaseException) -> Iterator[BaseException]:
     """An error with what caused it: the libraries put it into `__cause__`, `__context__`, `reason` or `args`."""
     pending, seen = [exc], set()
     while pending:
@@ -335,13 +335,13 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
         pending.extend(cause for cause in inner if isinstance(cause, BaseException))
 
 
-def _has_cause(exc: BaseException, kind: type[BaseException]) -> bool:
-    return any(isinstance(one, kind) for one in _chain(exc))
+def has_cause(exc: BaseException, kind: type[BaseException]) -> bool:
+    return any(isinstance(one, kind) for one in chain(exc))
 
 
 def _reason(exc: BaseException) -> str:
     """The innermost system error in words; requests' own texts are a page long and hold the whole address."""
-    for one in _chain(exc):
+    for one in chain(exc):
         if isinstance(one, ssl.SSLCertVerificationError):
             return shown(one.verify_message)
         if isinstance(one, OSError) and one.strerror:

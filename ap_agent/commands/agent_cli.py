@@ -15,13 +15,14 @@ from pathlib import Path
 from ap_agent.agent import enrol as enrolment
 from ap_agent.agent.agent import Agent, tell
 from ap_agent.agent.fetch import make_client
-from ap_agent.agent.health import describe, is_running, read_health
 from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
 from ap_agent.agent.settings import load_settings
 from ap_agent.agent.store import Store, stored_links
 from ap_agent.commands import routes_parser
 from ap_agent.commands.show import show
+from ap_agent.commands.status import status
+from ap_agent.commands.watch import watch
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.lock import Lock
@@ -40,7 +41,8 @@ COMMANDS = {
     "once": "run one cycle: fetch, hand over to the limiter, wait for it, report",
     "show": "print the limit, the traffic and the drops of each link and direction, as reported by the limiter",
     "usage": "print the recent traffic of each link and its limit",
-    "status": "show the status of the running agent",
+    "status": "show the status of the running agent on one screen",
+    "watch": "show the status and the busiest links until Ctrl-C, as top does",
     "tell": "send one report of the last state of the limiter to the service, within 5 s or not at all",
     "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
     "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
@@ -96,7 +98,8 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
         "accept-older": _accept_older,
         "once": _once,
         "tell": _tell,
-        "status": _status,
+        "status": status,
+        "watch": lambda settings, _given: watch(settings),
         "usage": _usage,
         "show": _show,
     }
@@ -252,27 +255,6 @@ def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:
     age = timedelta(seconds=datetime.now(UTC).timestamp() - report.at_ms / 1000)
     heading = f"Counted {ago(age)}, configuration {report.version}:"
     return Outcome(OK, "\n".join([heading, "", *table(report)]))
-
-
-def _status(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """The health file in words; the exit code says how it is."""
-    running = is_running(settings.run_dir)
-    try:
-        health = read_health(settings.run_dir)
-        if health is None:
-            missing = f"there is no health file in {settings.run_dir}"
-            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. Start scionlab-bw-agent.")
-        lines, enforced, delivered = describe(health, running=running, now=datetime.now(UTC))
-    except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
-        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {why}.")
-    except (KeyError, TypeError):
-        text = "it is not a health file of this agent"
-        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {text}.")
-    code = NOT_DONE if not enforced else OK if delivered else NOTHING_NEW
-    if given.json:
-        return Outcome(code, json.dumps({**health, "is_running": running}, indent=1))
-    return Outcome(code, "\n".join(lines))
 
 
 # --- the daemon -----------------------------------------------------------------------------------------------------

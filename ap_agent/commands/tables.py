@@ -139,7 +139,7 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
     heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
     rows: list[tuple[str, ...]] = []
     for number, one in sorted(state.links.items()):
-        who = (str(number), *_who(number, links), _state_words(one))
+        who = (str(number), *_who(number, links), state_words(one))
         rows.append((*who, "to the user AS", *_direction(one.to_user, verbose=verbose)))
         rows.append((*[""] * len(who), "from the user AS", *_direction(one.from_user, verbose=verbose)))
     lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["No limited links."]
@@ -166,7 +166,7 @@ def failed_links(state: LimiterState) -> dict[int, str]:
     return {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
 
 
-def _state_words(link: LinkState) -> str:
+def state_words(link: LinkState) -> str:
     if link.state == "enforced" and link.limits == Limits.both(0):
         return "blocked"
     return "failed" if link.state == "error" else link.state

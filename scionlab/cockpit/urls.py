@@ -4,7 +4,7 @@ from functools import partial, wraps
 
 from django.urls import URLPattern, path
 
-from scionlab.cockpit import bulk_views, history, traffic_views, views
+from scionlab.cockpit import bulk_views, history, setup, traffic_views, views
 from scionlab.cockpit.bulk_pages import DEFAULTS, LIMITS, Pages
 from scionlab.pages.own_pages import View, form_on
 
@@ -27,6 +27,7 @@ def _bulk(pages: Pages) -> list[URLPattern]:
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
+    path("setup/", setup.setup, name="cockpit_setup"),
     path("aps/<key:pk>/", views.attachment_point, name="cockpit_ap"),
     path("aps/<key:pk>/uplink/", views.uplink, name="cockpit_uplink"),
     path("not-enforced/", views.not_enforced, name="cockpit_not_enforced"),

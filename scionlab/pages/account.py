@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import authenticate, logout
+from django.contrib.auth import authenticate, login, logout
 from django.contrib.auth.views import PasswordResetConfirmView
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
@@ -24,7 +24,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab.models import AccountRequest, ApiToken, User, UserAS
 from scionlab.pages.account_forms import EmailForm, NewAccountForm, NewEmailForm, PasswordForm, ProfileForm, TokenForm
-from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
+from scionlab.pages.own_pages import PageRequest, form_on, own_page, start_page, taken_back
 from scionlab.people.account import (
     TooManyRequestsError,
     account_create,
@@ -58,7 +58,7 @@ def _show(request: HttpRequest, page: str, tab: str = "", status: int = 200, **c
 def register(request: HttpRequest) -> HttpResponse:
     """Asks for an address. Who is logged in has an account."""
     if request.user.is_authenticated:
-        return redirect("user_as_list")
+        return redirect(start_page(request.user))
     return _ask(request, Purpose.REGISTER, "register")
 
 
@@ -160,11 +160,17 @@ def account_confirm(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
-            account_create(token=token, full_name=data["full_name"], password=data["password1"])
+            user = account_create(
+                token=token,
+                full_name=data["full_name"],
+                password=data["password1"],
+                time_zone=data["time_zone"] or "UTC",
+            )
         except RuleError as exc:
             form.refuse(exc)
         else:
-            return _confirmed(request, "Your account was created. Log in.")
+            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])  # a new account has no second factor
+            return _confirmed(request, "Your account was created, and you are logged in.")
     return _show(request, "new_account", form=form, email=asked.email)
 
 

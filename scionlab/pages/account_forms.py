@@ -50,6 +50,22 @@ class EmailForm(RulesForm):
     email = _email()
 
 
+def _time_zone(*, required: bool = True) -> forms.CharField:
+    return forms.CharField(
+        label="Time zone",
+        required=required,
+        help_text="Used for times on pages and in emails.",
+        validators=[validate_time_zone],
+        widget=forms.Select,
+    )
+
+
+def _time_zones() -> list[Any]:
+    """By region."""
+    groups = groupby((name for name in time_zone_names() if "/" in name), key=lambda name: name.partition("/")[0])
+    return [("UTC", "UTC"), *((region, list(names)) for region, names in groups)]
+
+
 class NewAccountForm(_SetPasswordMixin, RulesForm):
     """Behind the link of the mail: the address is proven."""
 
@@ -60,11 +76,18 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         help_text="Optional. Visible to administrators.",
         widget=forms.TextInput(attrs={"autocomplete": "name"}),
     )
+    time_zone = _time_zone(required=False)
     password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="Repeat password")
 
     def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = User(email=email)
+        self.zones = _time_zones()
+
+    @property
+    def offers_browser_zone(self) -> bool:
+        """What was chosen once stays."""
+        return not self.is_bound
 
     def clean(self) -> dict[str, Any]:
         self.validate_passwords()
@@ -93,22 +116,11 @@ class NewEmailForm(PasswordForm):
         self.fields["email"].label = "New email address"
 
 
-def _time_zones() -> list[Any]:
-    """By region."""
-    groups = groupby((name for name in time_zone_names() if "/" in name), key=lambda name: name.partition("/")[0])
-    return [("UTC", "UTC"), *((region, list(names)) for region, names in groups)]
-
-
 class ProfileForm(RulesForm):
     full_name = forms.CharField(
         required=False, max_length=150, label="Name", widget=forms.TextInput(attrs={"autocomplete": "name"})
     )
-    time_zone = forms.CharField(
-        label="Time zone",
-        help_text="Used for times on pages and in emails.",
-        validators=[validate_time_zone],
-        widget=forms.Select,
-    )
+    time_zone = _time_zone()
     mails = forms.MultipleChoiceField(
         label="Email me when",
         required=False,

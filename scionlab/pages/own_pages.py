@@ -41,6 +41,11 @@ class PageRequest(HttpRequest):
     user: User
 
 
+def start_page(user: User) -> str:
+    """Where somebody begins who has just logged in: the name of the page."""
+    return "cockpit" if user.is_staff else "user_as_list"
+
+
 def form_on(page: str, *names: str) -> Callable[[View], View]:
     """For an address that only takes a form: the name of the page that the form stands on, and those of its arguments,
     which this address has too."""

@@ -22,6 +22,7 @@ from django.contrib import messages
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.debug import sensitive_post_parameters
 from qrcode.image.svg import SvgPathImage
@@ -30,7 +31,7 @@ from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
 from scionlab.models import User
-from scionlab.pages.own_pages import PageRequest, View, keep_typed, own_page
+from scionlab.pages.own_pages import PageRequest, View, keep_typed, own_page, start_page
 from scionlab.people.second_factor import change_told, lacks_required_factor
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.login_guard import code_failed, code_refused, failures_forget
@@ -59,6 +60,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
     ) -> None:
         if message_template in _SAID:
             messages.add_message(request, level, _SAID[message_template])
+
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        assert isinstance(request.user, User)  # noqa: S101  allauth asks after the log-in
+        return reverse(start_page(request.user))
 
     def post_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse:
         """With what was typed before the session expired, for the page that it came from."""

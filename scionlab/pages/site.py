@@ -1,4 +1,4 @@
-"""What is nobody's in particular: the front page, logging in, and one's password."""
+"""Logging in, and one's password."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView, redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse, reverse_lazy
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
+from scionlab.models import User
 from scionlab.pages.forms import LoginForm
-from scionlab.pages.own_pages import View, own_page
+from scionlab.pages.own_pages import View, own_page, start_page
 from scionlab.pages.second_factor import TYPED
 
 
@@ -24,6 +24,9 @@ class SiteLoginView(LoginView):
     authentication_form = LoginForm
     redirect_authenticated_user = True
     http_method_names = ["get", "head", "post"]
+
+    def get_default_redirect_url(self) -> str:
+        return reverse(start_page(cast("User", self.request.user)))  # asked for who is logged in already
 
     def form_valid(self, form: Any) -> HttpResponse:
         typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
@@ -59,8 +62,3 @@ def admin_login(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated and not request.user.is_staff:
         raise PermissionDenied("Django admin is for administrators.")
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
-
-
-@require_safe
-def front(request: HttpRequest) -> HttpResponse:
-    return redirect("user_as_list" if request.user.is_authenticated else "login")

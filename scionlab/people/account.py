@@ -151,14 +151,14 @@ def _taken(email: str) -> RuleError:
 
 @transaction.atomic
 @sensitive_variables("token", "password")
-def account_create(*, token: str, full_name: str, password: str) -> User:
+def account_create(*, token: str, full_name: str, password: str, time_zone: str = "UTC") -> User:
     """The account that the link was made for. Raises `RuleError` (`link_invalid`, `account_exists`,
     `registration_closed`)."""
     request = _use(token, Purpose.REGISTER)
     check_registration(request.email)  # the rules may have changed since
     try:
         with transaction.atomic():
-            user = User.objects.create_user(request.email, password, full_name=full_name)
+            user = User.objects.create_user(request.email, password, full_name=full_name, time_zone=time_zone)
     except (ValidationError, IntegrityError) as exc:  # the second: somebody was quicker by an instant
         raise _taken(request.email) from exc
     logger.info("account.created user=%s request=%s", user.pk, request.pk)

@@ -71,6 +71,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "scionlab.pages.mails.shows_mails",
             ]
         },
     }
@@ -269,6 +270,7 @@ EMAIL_BACKEND = (
     "django.core.mail.backends.smtp.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.filebased.EmailBackend"
 )
 EMAIL_FILE_PATH = str(VAR_DIR / "mail")  # without EMAIL_HOST mails are written here
+SHOW_MAILS = False  # to everybody who reaches the site: only for development (scionlab.pages.mails)
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 

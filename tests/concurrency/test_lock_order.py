@@ -44,7 +44,7 @@ from scionlab.models import (
 )
 from scionlab.models import locks as guards
 from scionlab.models import locks as order_of_locks
-from scionlab.network import host, infrastructure, infrastructure_links, uplink
+from scionlab.network import first_setup, host, infrastructure, infrastructure_links, uplink
 from scionlab.people import account, api_token, mail_links, second_factor
 from scionlab.rest import idempotency
 from scionlab.trust import chain, enrolment, isd, renewal, signing, vpn
@@ -471,6 +471,28 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "_renew_locked": lambda _: lambda: renewal.keys_renew(now=timezone.now() + timedelta(days=60)),
     "attachment_point_create": lambda w: (
         lambda: infrastructure.attachment_point_create(as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24")
+    ),
+    "core_as_set_up": lambda w: (
+        lambda: first_setup.core_as_set_up(
+            isd_id=17,
+            isd_label="",
+            as_text="ffaa:0:1201",
+            label="",
+            public_ipv4="192.0.2.40",
+            public_ipv6=None,
+            actor=w.boss,
+        )
+    ),
+    "attachment_point_set_up": lambda w: (
+        lambda: first_setup.attachment_point_set_up(
+            core=w.core,
+            as_text="ffaa:0:1202",
+            label="",
+            public_ipv4="192.0.2.41",
+            public_ipv6=None,
+            vpn_subnet="10.10.9.0/24",
+            actor=w.boss,
+        )
     ),
     "attachment_point_delete": _delete_ap,
     "vpn_create": lambda w: lambda: infrastructure.vpn_create(host=w.far.host, subnet="10.10.9.0/24"),

@@ -97,7 +97,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         page.get_by_label("Password", exact=True).fill(FIRST)
         page.get_by_label("Repeat password").fill(FIRST)
         page.get_by_role("button", name="Create my account").click()
-        log_in(page, FIRST)
+        expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
 
         page.get_by_role("link", name="Account").click()
         judge(page, "profile")

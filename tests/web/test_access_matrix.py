@@ -67,12 +67,13 @@ DONE = {200, 302}  # a form with its errors, or what was wanted was done
 SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
 
 RULES: dict[str, Rule] = {
-    "front": Form({"GET": 302, "HEAD": 302}),
+    "front": LogIn(READ),
     "healthz": Form(READ),
     "security_txt": Form({"GET": 404, "HEAD": 404}),  # no contact is set
     "livez": Form(READ),
     "readyz": Form(READ),
     "metrics": Form({"GET": 404, "HEAD": 404}),  # nobody may, unless a setting says so
+    "mails": Form({"GET": 404, "HEAD": 404}),  # only with development settings
     "login": LogIn(ENTER),
     "password": Page(ENTER),
     "logout": Form({"POST": 302, "OPTIONS": 200}),
@@ -170,6 +171,7 @@ RULES: dict[str, Rule] = {
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
     "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
     "cockpit": Staff(READ),
+    "cockpit_setup": Staff(READ | {"POST": DONE}),
     "cockpit_ap": Staff(READ),
     "cockpit_uplink": Staff({"POST": DONE}),
     "cockpit_not_enforced": Staff(READ),

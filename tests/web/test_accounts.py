@@ -90,8 +90,8 @@ def test_who_confirms_their_address_gets_an_account_and_may_log_in(settings: Set
     assert browser.post("/account/confirm/", FORM)["Location"] == "/"
     user = User.objects.get()
     assert (user.email, user.full_name, user.is_staff, user.as_quota) == ("new@example.org", "New Person", False, 5)
-    assert not Session.objects.filter(session_data__contains="_auth_user_id").exists()
-    answer = browser.post("/login/", {"username": "new@example.org", "password": NEW_PASSWORD})
+    assert browser.session["_auth_user_id"] == str(user.pk)
+    answer = Client().post("/login/", {"username": "new@example.org", "password": NEW_PASSWORD})
     assert answer["Location"] == "/ases/"
 
 

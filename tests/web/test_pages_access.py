@@ -240,8 +240,7 @@ def test_numbers_in_addresses_that_no_database_can_hold_are_not_found(owner: Use
 # --- log in and out -----------------------------------------------------------------------------------------
 
 
-def test_the_front_page_leads_to_the_login_and_then_to_ones_ases(owner: User) -> None:
-    assert browser_of(None).get("/").headers["Location"] == "/login/"
+def test_the_front_page_leads_to_ones_ases(owner: User) -> None:
     assert browser_of(owner).get("/").headers["Location"] == "/ases/"
 
 

@@ -71,7 +71,7 @@ def log_in(page: Page, user: User) -> None:
     page.get_by_label("Email address").fill(user.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
+    expect(page.get_by_role("heading", name="Cockpit" if user.is_staff else "My ASes")).to_be_visible()
 
 
 def test_no_page_of_a_user_breaks_the_policy(witness: Witness, owner: User, user_as: UserAS, link: Link) -> None:
@@ -93,7 +93,7 @@ def test_no_page_of_an_administrator_breaks_the_policy(
     Mail.objects.create(key="x", recipient="owner@example.org", subject="Enforced", body="now")
     log_in(witness.page, staff)
     lists = [list_of(model) for model in MAY]
-    witness.visit("/admin/", "/admin/scionlab/", "/admin/password_change/", *lists)
+    witness.visit("/cockpit/setup/", "/admin/", "/admin/scionlab/", "/admin/password_change/", *lists)
     witness.visit(*(f"{list_of(model)}add/" for model, may in MAY.items() if "add" in may))
     things = {
         "link": link.pk,

@@ -85,7 +85,13 @@ setInterval(() => {
   }
 }, 1000);
 
-// 4. While limits are typed, the page says what was understood and what it would do.
+// 4. Who registers is offered the time zone of their browser.
+for (const select of document.querySelectorAll("select[data-browser-zone]")) {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if ([...select.options].some(option => option.value === zone)) select.value = zone;
+}
+
+// 5. While limits are typed, the page says what was understood and what it would do.
 function preview(form, target, events, queryOf) {
   let pending = 0;
   let latest = 0;

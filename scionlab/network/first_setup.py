@@ -1,0 +1,64 @@
+"""The first rows of an empty testbed, each step whole or not at all: for the administrators' setup page."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from scionlab.models import AS, ISD, AttachmentPoint, Link, User
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
+
+
+@transaction.atomic
+def core_as_set_up(
+    *,
+    isd_id: int,
+    isd_label: str,
+    as_text: str,
+    label: str,
+    public_ipv4: str | None,
+    public_ipv6: str | None,
+    actor: User,
+) -> AS:
+    """A core AS, with its ISD where that is new. Raises what `infrastructure_as_create` raises."""
+    if not ISD.objects.filter(isd_id=isd_id).exists():
+        isd_create(isd_id=isd_id, label=isd_label)
+    return infrastructure_as_create(
+        isd=isd_id,
+        as_text=as_text,
+        label=label,
+        is_core=True,
+        public_ipv4=public_ipv4,
+        public_ipv6=public_ipv6,
+        actor=actor,
+    )
+
+
+@transaction.atomic
+def attachment_point_set_up(
+    *,
+    core: AS,
+    as_text: str,
+    label: str,
+    public_ipv4: str | None,
+    public_ipv6: str | None,
+    vpn_subnet: str | None,
+    actor: User,
+) -> AttachmentPoint:
+    """An attachment point below `core`, which is its provider; at `core` itself where `as_text` is empty.
+
+    Raises what `infrastructure_as_create`, `infrastructure_link_create` and `attachment_point_create` raise.
+    """
+    as_ = core
+    if as_text:
+        as_ = infrastructure_as_create(
+            isd=core.isd.isd_id,
+            as_text=as_text,
+            label=label,
+            is_core=False,
+            public_ipv4=public_ipv4,
+            public_ipv6=public_ipv6,
+            actor=actor,
+        )
+        infrastructure_link_create(a=core, b=as_, type=Link.Type.PROVIDER)
+    return attachment_point_create(as_=as_, vpn_subnet=vpn_subnet, actor=actor)

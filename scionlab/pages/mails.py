@@ -1,0 +1,58 @@
+"""The newest mails that were written to files: for development, where no mail leaves the machine.
+
+Whoever reads them can choose anybody's password, so only `settings.SHOW_MAILS` opens the page (development settings).
+"""
+
+from __future__ import annotations
+
+import email
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+SHOWN: Final = 10
+_END: Final = b"\n" + b"-" * 79 + b"\n"  # what Django's backend for files writes behind each mail
+
+
+@dataclass(frozen=True)
+class WrittenMail:
+    recipient: str
+    subject: str
+    date: str
+    body: str
+
+
+@require_safe
+@never_cache
+def mails(request: HttpRequest) -> HttpResponse:
+    """404 where `SHOW_MAILS` is not set."""
+    if not settings.SHOW_MAILS:
+        raise Http404("SHOW_MAILS is not set.")
+    return render(request, "accounts/mails.html", {"mails": newest_mails(Path(settings.EMAIL_FILE_PATH))})
+
+
+def shows_mails(_request: HttpRequest) -> dict[str, bool]:
+    """A context processor: pages link to the mails."""
+    return {"shows_mails": settings.SHOW_MAILS}
+
+
+def newest_mails(folder: Path) -> list[WrittenMail]:
+    """The newest first, at most `SHOWN`. A file has the mails of one connection, the newest last."""
+    files = sorted(folder.glob("*.log"), key=lambda one: one.stat().st_mtime_ns, reverse=True)[:SHOWN]
+    written = [data for one in files for data in reversed(one.read_bytes().split(_END)) if data.strip()]
+    return [_parsed(data) for data in written[:SHOWN]]
+
+
+def _parsed(data: bytes) -> WrittenMail:
+    found = email.message_from_bytes(data, _class=EmailMessage, policy=default)
+    body = found.get_body(("plain",))
+    text = body.get_content() if body is not None else ""
+    return WrittenMail(str(found["To"]), str(found["Subject"]), str(found["Date"]), text)
