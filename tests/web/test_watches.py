@@ -180,7 +180,7 @@ def test_only_active_links_of_user_ases_are_watched_and_what_is_deactivated_ends
 
 
 def policy(applies_to: str, group: Group | None = None, **values: int) -> TestPolicy:
-    return TestPolicy.objects.create(applies_to=applies_to, group=group, **{**BUILT_IN._asdict(), **values})
+    return TestPolicy.objects.create(applies_to=applies_to, group=group, **{**BUILT_IN.columns(), **values})
 
 
 def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_does(
@@ -211,7 +211,7 @@ def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None
     page = "/admin/scionlab/testpolicy/"
     assert "600" in door.get(page).content.decode()
     values = {"applies_to": "everybody", "tool": "watch", "max_seconds": 601, "runs_per_day": 5, "max_pending": 1}
-    values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100}
+    values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100, "hours_zone": "UTC"}
     refused = door.post(f"{page}add/", values)
     assert "less than or equal to 600" in refused.content.decode()
     assert door.post(f"{page}add/", {**values, "max_seconds": 600}).status_code == 302
