@@ -36,7 +36,10 @@ logger = logging.getLogger(__name__)
 WATCH_LEAD_S = 3  # from now until the attachment point has it, in most cases
 SENDING_LEAD_S = 1  # the same: both ends wait for each other, so it may have it late
 PAST_GRACE = timedelta(seconds=60)  # who writes "18:30" at 18:30:20 means now
-RETIRED_AFTER = timedelta(minutes=2)  # an attachment point whose clock is behind has not ended it before
+# With the next test of its attachment point, so that a test costs one document; an attachment point whose clock is
+# behind has not ended it before.
+RETIRED_AFTER = timedelta(minutes=2)
+SWEPT_AFTER = timedelta(days=1)  # where no other test followed
 MAX_TESTS_PER_HOST = 1000  # that have not ended
 
 ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)  # of what begins later the load is looked at when it starts
@@ -128,9 +131,9 @@ def link_tests_end(links: Iterable[Link]) -> None:
 
 
 def link_tests_retire(*, now: datetime | None = None) -> list[int]:
-    """As `retire`, of tests."""
+    """As `retire`, of tests that ended a day ago."""
     now = now or timezone.now()
-    return retire(LinkTest, until=now - RETIRED_AFTER, now=now)
+    return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------

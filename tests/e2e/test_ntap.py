@@ -102,12 +102,12 @@ def anna(made: Anna) -> Iterator[Anna]:
         if one["state"] in {"scheduled", "armed", "running"}:
             made.ask("DELETE", f"tests/{one['id']}/")
     made.until_free()
-    # A link has 8 tests in its document, and those just over stay in it for two minutes.
+    # A link has 8 tests in its document, and those just over stay in it.
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
         "from scionlab.links.link_test import link_tests_retire\n"
-        "print(link_tests_retire(now=timezone.now() + timedelta(minutes=2)))",
+        "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )
 
 

@@ -98,12 +98,29 @@ def test_watch_is_in_the_document_of_the_attachment_point_until_it_is_retired(
     found = check_link_info(generate_link_info(host))[link.interface_a.interface_id].tests
     assert [(one.test_id, one.begins_at, one.duration_s) for one in found] == [(made.test_id, at(3), 60)]
     assert (host.limits_version, host.config_version) == (before + 1, link.interface_a.host.config_version)
-    now.moment = at(63 + 119)
+    now.moment = at(63 + 86_399)
     assert link_tests_retire() == []
-    now.moment = at(63 + 120)
+    now.moment = at(63 + 86_400)
     assert link_tests_retire() == [host.pk]
     assert link_tests_retire() == []
     assert "Tests" not in json.dumps(generate_link_info(Host.objects.get(pk=host.pk)))
+
+
+def test_a_test_costs_one_document_for_the_one_before_leaves_with_it(
+    link: Link, host: Host, owner: User, now: Now
+) -> None:
+    first = create(link, owner)
+    before = Host.objects.get(pk=host.pk).limits_version
+    now.moment = at(63 + 119)
+    second = create(link, owner, 5)
+    now.moment = at(63 + 120)
+    third = create(link, owner, 5, 1000)
+    assert link_tests_retire() == []
+    fresh = Host.objects.get(pk=host.pk)
+    found = check_link_info(generate_link_info(fresh))[link.interface_a.interface_id].tests
+    assert [one.test_id for one in found] == [second.test_id, third.test_id]
+    assert LinkTest.objects.get(pk=first.pk).retired_at == now.moment
+    assert fresh.limits_version == before + 2
 
 
 @pytest.mark.parametrize(
