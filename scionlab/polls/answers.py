@@ -7,7 +7,6 @@ import contextlib
 import random
 from typing import Any, Final
 
-from scionlab.platform.metrics.names import POLLS
 from scionlab.polls.threads import Receive, Send
 
 RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
@@ -28,7 +27,6 @@ _BUSY = (
 
 async def unavailable(send: Send, *, after: int = 0) -> None:
     """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
-    POLLS.labels("sent_away").inc()
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [

@@ -163,7 +163,7 @@ class Application:
             # Nothing newer can be known: who is known to have the newest keeps it, or waits for the database as well.
             state = known.last(poll.uid)
             if not poll.is_up_to_date(state):
-                await unavailable(send)
+                await _send_away(send)
                 return
         if state is None or not poll.is_up_to_date(state):
             await self._deliver(scope, send)
@@ -174,7 +174,7 @@ class Application:
             await not_modified(send)
             return
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
-            await unavailable(send)
+            await _send_away(send)
             return
         await self._conclude(await self._wait(poll, known, receive), scope, send)
 
@@ -200,7 +200,7 @@ class Application:
                 await self._deliver(scope, send)
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
-                await unavailable(send)
+                await _send_away(send)
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
                 POLLS.labels("not_modified").inc()
                 await not_modified(send)
@@ -214,7 +214,7 @@ class Application:
             async with asyncio.timeout(DELIVERY_S):
                 await self._delivering.acquire()
         except TimeoutError:
-            await unavailable(send, after=self._queued // TARBALLS_PER_S)
+            await _send_away(send, after=self._queued // TARBALLS_PER_S)
             return
         finally:
             self._queued -= 1
@@ -237,6 +237,7 @@ class Application:
     def start(self) -> None:
         """Begin to look and to listen; in the loop that serves."""
         self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
+        self._tests.most = self._places // 10  # they are open files, too
         known = self._known = Known(self._room.compare)
         if settings.REDIS_URL:
             self._messages = wakeup.Messages(settings.REDIS_URL, lambda ids: known.changed(ids, self._room))
@@ -289,6 +290,11 @@ class Application:
         WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
+
+
+async def _send_away(send: Send, *, after: int = 0) -> None:
+    POLLS.labels("sent_away").inc()
+    await unavailable(send, after=after)
 
 
 def _complain(task: asyncio.Task[None]) -> None:

@@ -30,7 +30,6 @@ from scionlab.rest.queries import MAX_WAIT_S
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
-PLACES: Final = 1000  # of this process
 PLACES_PER_TOKEN: Final = 10
 _PATH = re.compile(r"/api/v1/tests/([0-9]{1,18})/", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
@@ -89,11 +88,12 @@ class _Place:
 
 
 class WaitingTests:
-    """Belongs to one event loop. Statements run on `threads`, as Django's answers do."""
+    """Belongs to one event loop. Statements run on `threads`, as Django's answers do. `most`: so many may wait."""
 
     def __init__(self, django: Django, threads: Threads) -> None:
         self._django = django
         self._threads = threads
+        self.most = 0
         self._places: set[_Place] = set()
         self._of_token: Counter[bytes] = Counter()
         self._is_stopping = False
@@ -145,7 +145,7 @@ class WaitingTests:
             one.end(Ended.STOPPING)
 
     def _has_place(self, asked: Asked) -> bool:
-        return len(self._places) < PLACES and self._of_token[asked.token] < PLACES_PER_TOKEN
+        return len(self._places) < self.most and self._of_token[asked.token] < PLACES_PER_TOKEN
 
     async def _wait(self, asked: Asked, mark: Mark, deadline: float, receive: Receive) -> Ended:
         loop = asyncio.get_running_loop()

@@ -99,8 +99,8 @@ def test_nothing_new_is_304_when_the_time_is_over(reader: Reader) -> None:
 @pytest.mark.parametrize(
     ("wait", "status"), [("0", 304), ("-1", 400), ("60", 304), ("61", 400), ("soon", 400), ("1000000", 400)]
 )
-def test_wait_at_its_bounds(reader: Reader, wait: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_tests, "PLACES", 0)  # so that 60 need not be waited for
+def test_wait_at_its_bounds(reader: Reader, wait: str, status: int) -> None:
+    reader.server.application._tests.most = 0  # so that 60 need not be waited for
     assert reader.get(wait, etag=reader.etag).status == status
 
 
@@ -127,6 +127,15 @@ def test_a_token_has_ten_places_and_the_next_is_answered_at_once(
     monkeypatch.setattr(waiting_tests, "PLACES_PER_TOKEN", 3)
     waiting.append(reader.wait())
     assert not waiting[2].done()
+
+
+def test_a_tenth_of_the_places_of_polls_is_theirs(settings: Settings, watch: LinkTest, owner: User) -> None:
+    settings.POLL_PLACES = 20
+    for server in serve():
+        reader = Reader(server, watch, owner)
+        waiting = [reader.wait(), reader.wait()]
+        assert reader.get(str(LONG_S), etag=reader.etag).status == 304
+        assert not any(one.done() for one in waiting)
 
 
 def is_long(several: Sized, count: int) -> bool:
