@@ -25,8 +25,8 @@ class Tapping:
         remote = wire.ends[1][0]
         self._seconds = seconds
         self._taps = {
-            TO_USER: _start(bed.users, wire.dev, "--to", remote, seconds),
-            FROM_USER: _start(bed.ap, device_behind(bed.limiter, wire), "--from", remote, seconds),
+            TO_USER: start_tap(bed.users, wire.dev, "--to", remote, seconds),
+            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "--from", remote, seconds),
         }
 
     def finish(self) -> dict[str, Seen]:
@@ -47,7 +47,9 @@ def device_behind(limiter: str, wire: Wire) -> str:
     return wire.dev if limiter == NO_LIMIT else wire.dev.replace("eth", "ifb")
 
 
-def _start(host: Namespace, dev: str, which: str, address: str, seconds: float) -> subprocess.Popen[str]:
+def start_tap(host: Namespace, dev: str, which: str, address: str, seconds: float) -> subprocess.Popen[str]:
+    """Of the packets `--to` or `--from` this address that pass a device; it listens when this returns. Raises
+    `LabError`."""
     started = host.python("measuring.tap", "--dev", dev, which, address, "--seconds", str(seconds))
     if started.stdout is None or started.stdout.readline().strip() != "ready":
         raise LabError("the tap did not start")

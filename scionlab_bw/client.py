@@ -28,6 +28,7 @@ _AGAIN = {
     HTTPStatus.GATEWAY_TIMEOUT,
 }
 _LONGEST_WAIT_S = 30.0
+HELD_S = 20  # so long the service may hold an answer back; below the time between two bytes
 _FIRST_WAIT_S = 0.5
 
 
@@ -65,9 +66,10 @@ class Service:
         response = self._send("GET", path, params=_without_none(query))
         return Document(_json(response), response.headers.get("ETag", ""))
 
-    def newer(self, path: str, etag: str) -> Document | None:
-        """None while what is there is what has this tag."""
-        response = self._send("GET", path, headers={"If-None-Match": etag})
+    def newer(self, path: str, etag: str, *, wait_s: int | None = None) -> Document | None:
+        """None while what is there is what has this tag. With `wait_s` (of tests) the service answers when it is not,
+        or after so many seconds."""
+        response = self._send("GET", path, headers={"If-None-Match": etag}, params=_without_none({"wait": wait_s}))
         if response.status_code == HTTPStatus.NOT_MODIFIED:
             return None
         return Document(_json(response), response.headers.get("ETag", ""))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import Service
+from scionlab_bw.client import HELD_S, Service
 from scionlab_bw.errors import Refused, Unreachable, UsageError
 from scionlab_bw.units import parse_moment
 from station.plan import read_phases
@@ -110,13 +110,13 @@ def _result(service: Service, path: str) -> dict[str, Any]:
     """When the attachment point has reported too. The service says when it waits no longer."""
     etag, found = "", None
     while found is None or found["state"] in OPEN:
-        newer = service.newer(path, etag)
+        newer = service.newer(path, etag, wait_s=HELD_S)
         if newer is not None:
             etag, found = newer.etag, newer.content
         if found is None:
             raise Unreachable(f"{service.url} sent no test.")
         if found["state"] in OPEN:
-            time.sleep(2 * POLL_S)
+            time.sleep(POLL_S)
     return found
 
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import Service
+from scionlab_bw.client import HELD_S, Service
 from scionlab_bw.units import format_number, format_seconds, parse_duration, parse_moment
 
-POLL_S = 1.0
+PAUSE_S = 0.5  # between two requests: a service with too many that wait answers at once
 OPEN = {"scheduled", "armed", "running"}
 YES = {"full", "at_times"}
 
@@ -44,7 +44,7 @@ def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dic
     """Until it is over. The service tells when that is, also where no result comes."""
     etag, found, shown, obstacle = "", made, 0, ""
     while True:
-        newer = service.newer(f"tests/{made['id']}/", etag)
+        newer = service.newer(f"tests/{made['id']}/", etag, wait_s=HELD_S)
         if newer is not None:
             etag, found = newer.etag, newer.content
             for point in found["points"][shown:]:
@@ -55,7 +55,7 @@ def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dic
                 _say(arguments, obstacle)
         if found["state"] not in OPEN:
             return found
-        time.sleep(POLL_S)
+        time.sleep(PAUSE_S)
 
 
 def _line(point: dict[str, Any]) -> str:

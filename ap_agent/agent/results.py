@@ -30,7 +30,9 @@ SCHEMA = 1
 PAUSE_S = 2.0
 UNKNOWN_FOR_S = 3600.0  # a service that takes no results is asked again after that
 _NO_SERIES_S = 2.0  # after its end, a report of which the limiter counted nothing goes alone
-_DRAIN_MS = 2000  # a queue of a link is empty long before
+# Before both ends say goodbye all that they sent has passed: it waits in the same queues. A test that was cut off may
+# leave packets in them.
+_AFTER_GOODBYE_MS, _DRAIN_MS = 250, 2000
 _KEY = "test results"
 _COLUMNS = SideSample._fields[1:]
 
@@ -106,7 +108,10 @@ class Results:
         if one.is_over:
             return not self._kept.is_running(one.test_id)
         kept, last_ms = self._kept.of(one.test_id), one.samples[-1].at_ms if one.samples else 0
-        return kept is not None and kept.report is not None and last_ms >= kept.came_at_ms + _DRAIN_MS
+        if kept is None or kept.report is None:
+            return False
+        is_empty = kept.report["outcome"] == "completed"
+        return last_ms >= kept.came_at_ms + (_AFTER_GOODBYE_MS if is_empty else _DRAIN_MS)
 
     def _waiting(self) -> Series | None:
         """What is over first: somebody waits for its verdict."""

@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from bench.core import Label, Outcome, Step
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
-from evaluation import together
+from evaluation import test_latency, together
 from evaluation.bed import Bed
 from evaluation.conversations import Ends, converse, test_port
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
@@ -35,7 +36,8 @@ the first and the last left out, beside what the headers leave of the limit ({SM
 {RATES[0]} kbit/s, so that a second has packets enough, else {FULL_PAYLOAD} B). *Counted*: {UNDERLOAD_PERCENT} % of the
 limit is sent, and the class of the link says what passed. *Without the entry* for the test's port in the limiter the
 class must count nothing, and everything must arrive: the negative control. *Another key*: the user's end has a wrong
-one. *Together*: two links are tested alone, then at the same time.
+one. *Together*: two links are tested alone, then at the same time. *From the command to the verdict*: a whole service,
+its agent and limiter, and `scionlab-bw test` on the host of the AS; then an end is killed.
 """
 
 
@@ -66,7 +68,12 @@ def steps(scale: EvaluationScale) -> list[Step]:
             Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
             Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
         ]
-    return [*found, Step("counted, without the entry, another key", 24, _controls)]
+    runs = scale.pick(7, 2)
+    return [
+        *found,
+        Step("counted, without the entry, another key", 24, _controls),
+        Step(test_latency.EXPERIMENT, 60 + 22 * runs, partial(test_latency.measure, runs)),
+    ]
 
 
 def _accuracy(rates: Sequence[int], seconds: int) -> Callable[[Outcome], None]:
@@ -215,6 +222,7 @@ def tables(outcome: Outcome) -> list[Table]:
             controls,
             "The packets of the conversation (at most 10 a second) are counted with the data.",
         ),
+        test_latency.table(outcome),
     ]
 
 
@@ -274,4 +282,5 @@ def claims(outcome: Outcome) -> list[Claim]:
             NOTHING if moved is None else f"at most {moved:.2%} off",
             moved is not None and len(changes) == 4 and moved <= MOST_OFF,
         ),
+        *test_latency.claims(outcome),
     ]

@@ -10,7 +10,8 @@ from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
 
 from scionlab.admin.base import AdministratorsOnly, ServiceForm
-from scionlab.links.test_policy import BUILT_IN, Allowance, who_may_what
+from scionlab.links.test_hours import say_hours
+from scionlab.links.test_policy import BUILT_IN, COLUMNS, NUMBERS, hours_of, who_may_what
 from scionlab.models import TestPolicy, User
 
 
@@ -70,17 +71,22 @@ class TestPolicyAdmin(AdministratorsOnly):
     """A change counts at the next request. The list shows what it comes to."""
 
     __test__ = False
-    compared = ("applies_to", "group", "tool", *Allowance._fields)
+    compared = ("applies_to", "group", "tool", *COLUMNS, "hours_begin", "hours_end", "hours_zone")
     fields = list(compared)
-    list_display = ["__str__", "tool", *Allowance._fields]
+    list_display = ["__str__", "tool", *NUMBERS, "times"]
     change_list_template = "admin/scionlab/test_policies.html"
     note = (
-        "Of several policies that cover a person, the highest number of each column counts. Where none covers "
-        "everybody, everybody has the built-in numbers."
+        "Of several policies that cover a person, the highest number of each column counts, and a test may run in the "
+        "hours of any of them. Where none covers everybody, everybody has the built-in numbers, at any time."
     )
 
+    @admin.display(description="when")
+    def times(self, policy: TestPolicy) -> str:
+        load = policy.max_load_percent
+        return say_hours(hours_of(policy)) + (f", load at most {load} %" if load is not None else "")
+
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        return BUILT_IN._asdict()
+        return BUILT_IN.columns()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {**(extra_context or {}), "lines": who_may_what()})

@@ -20,12 +20,12 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from link_tests import MAX_TESTS_PER_LINK, WATCH, check_watch
+from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
 from scionlab.links.locked import locked_link
 from scionlab.links.retirement import retire, retire_at
-from scionlab.links.sending import Plan, check_plan, check_ready, plan_of
+from scionlab.links.sending import Plan, check_load, check_plan, check_ready, plan_of
 from scionlab.links.test_policy import Allowance, allowance_of
-from scionlab.links.test_slots import Slot, SlotTakenError, next_free, reserved
+from scionlab.links.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
 from scionlab.models import AttachmentPoint, Link, LinkTest, User, locks
 from scionlab.notation.local_time import say_time
 from scionlab.platform.field_errors import FieldRuleError
@@ -36,9 +36,13 @@ logger = logging.getLogger(__name__)
 WATCH_LEAD_S = 3  # from now until the attachment point has it, in most cases
 SENDING_LEAD_S = 1  # the same: both ends wait for each other, so it may have it late
 PAST_GRACE = timedelta(seconds=60)  # who writes "18:30" at 18:30:20 means now
-RETIRED_AFTER = timedelta(minutes=2)  # an attachment point whose clock is behind has not ended it before
+# With the next test of its attachment point, so that a test costs one document; an attachment point whose clock is
+# behind has not ended it before.
+RETIRED_AFTER = timedelta(minutes=2)
+SWEPT_AFTER = timedelta(days=1)  # where no other test followed
 MAX_TESTS_PER_HOST = 1000  # that have not ended
 
+ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)  # of what begins later the load is looked at when it starts
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
 
@@ -57,7 +61,7 @@ def link_test_create(
 
     A watch has `duration_s`; of the other tools (`station.tools`) the `parameters` decide, which have defaults. L of
     the attachment point's host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`,
-    `test_far`, `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`,
+    `test_far`, `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
     `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
     """
     locks.lock_user(actor.pk)  # whose tests are counted
@@ -75,10 +79,12 @@ def link_test_create(
         plan = _plan(tool, duration_s, parameters, link, begins_at)
         check_ready(link, actor, now)
         check_plan(plan, allowance, _sent_bytes(mine, now))
+        if begins_at <= now + ARMED_AHEAD:
+            check_load(ap, allowance, now)
         length = plan.duration_s * _SECOND
     _check_allowance(mine, allowance, now)
     retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
-    slot = _slot(link, ap, begins_at, length, now, sends=plan is not None)
+    slot = _slot(link, ap, begins_at, length, now, sends=plan is not None, hours=allowance.hours)
     try:
         with transaction.atomic():
             made = LinkTest.objects.create(
@@ -90,7 +96,7 @@ def link_test_create(
                 **({} if plan is None else _columns(plan, ap, slot)),
             )
     except IntegrityError as exc:  # whoever writes past this service
-        free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None)
+        free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None, hours=allowance.hours)
         raise SlotTakenError(length // _SECOND, free.begins_at) from exc
     changes.note_documents([ap.host_id])
     changes.carry_out()
@@ -125,9 +131,9 @@ def link_tests_end(links: Iterable[Link]) -> None:
 
 
 def link_tests_retire(*, now: datetime | None = None) -> list[int]:
-    """As `retire`, of tests."""
+    """As `retire`, of tests that ended a day ago."""
     now = now or timezone.now()
-    return retire(LinkTest, until=now - RETIRED_AFTER, now=now)
+    return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------
@@ -218,9 +224,11 @@ def _check_allowance(mine: Any, allowance: Allowance, now: datetime) -> None:
 
 
 def _slot(
-    link: Link, ap: AttachmentPoint, begins_at: datetime, length: timedelta, now: datetime, *, sends: bool
+    link: Link, ap: AttachmentPoint, begins_at: datetime, length: timedelta, now: datetime, **others: Any
 ) -> Slot:
-    found = next_free(link.pk, ap, begins_at, length, now=now, sends=sends)
+    """`others` are those of `next_free`."""
+    check_hours(others["hours"], begins_at, length)
+    found = next_free(link.pk, ap, begins_at, length, now=now, **others)
     if found.begins_at != begins_at:
         raise SlotTakenError(length // _SECOND, found.begins_at)
     of_link = reserved(ap).filter(link=link).count()  # all that its document has

@@ -13,9 +13,10 @@ from link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.enforcement.status import link_status
 from scionlab.links.test_policy import Allowance
 from scionlab.links.test_status import reason_against
-from scionlab.models import Link, User, selectors
+from scionlab.models import AttachmentPoint, Link, User, selectors
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.report import traffic_now
 from station.plan import MTU, MTU_SEARCH_BYTES, STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
 
@@ -113,6 +114,25 @@ def _streams(phase: Phase) -> tuple[DirectionName, ...]:
 
 def _megabytes(count: int) -> str:
     return f"{count / MEGABYTE:.1f}".removesuffix(".0")
+
+
+def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None:
+    """What passes now through all links of the attachment point, in the busier direction, against its uplink or the
+    total of its links, the lower of those that are set. What is not known is not guessed: then there is no rule.
+
+    Raises `FieldRuleError` (`test_load`).
+    """
+    known = [one for one in (ap.uplink_kbit, ap.total_kbit) if one]
+    if allowance.max_load_percent is None or not known:
+        return
+    talkers = traffic_now([ap.pk], now=now)
+    used_kbit = max(sum(getattr(one, f"{name}_kbit") or 0 for one in talkers) for name in DIRECTIONS)
+    if used_kbit * 100 > min(known) * allowance.max_load_percent:
+        text = (
+            f"The links of {ap.AS.isd_as} carry {format_kbit(used_kbit)} now, of {format_kbit(min(known))}; you may "
+            f"test while they carry at most {allowance.max_load_percent} % of it. Try again when there is less traffic."
+        )
+        raise FieldRuleError("test_load", text, "link_id")
 
 
 def check_ready(link: Link, actor: User, now: datetime) -> None:

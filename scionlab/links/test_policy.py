@@ -4,18 +4,20 @@ the next one."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.contrib.auth.models import Group
 from django.db.models import Q
 
 from link_tests import MAX_AHEAD_S, MAX_TEST_S, MAX_WATCH_S, WATCH
+from scionlab.links.test_hours import Hours, say_hours
 from scionlab.models import TestPolicy, User
 from station.tools import TOOLS
 
 
 class Allowance(NamedTuple):
-    """Of one tool; named as the columns of `TestPolicy`. The last two are 0 of a watch, which sends nothing."""
+    """Of one tool; named as the columns of `TestPolicy`. A watch, which sends nothing, has no share, data and load.
+    `max_load_percent` None: any load; no `hours`: at any time."""
 
     max_seconds: int
     runs_per_day: int
@@ -23,15 +25,28 @@ class Allowance(NamedTuple):
     horizon_hours: int
     limit_percent: int = 0
     megabytes_per_day: int = 0
+    max_load_percent: int | None = None
+    hours: tuple[Hours, ...] = ()
+
+    @property
+    def said_hours(self) -> str:
+        return say_hours(self.hours)
+
+    def columns(self) -> dict[str, int | None]:
+        """As a policy has them."""
+        return {name: getattr(self, name) for name in COLUMNS}
 
     def capped(self, tool: str) -> Allowance:
         """Below the caps in the rules, whatever a policy says."""
         capped = self._replace(horizon_hours=min(self.horizon_hours, MAX_AHEAD_S // 3600))
         if tool != WATCH:
             return capped._replace(max_seconds=min(self.max_seconds, MAX_TEST_S))
-        return capped._replace(max_seconds=min(self.max_seconds, MAX_WATCH_S), limit_percent=0, megabytes_per_day=0)
+        most_s = min(self.max_seconds, MAX_WATCH_S)
+        return capped._replace(max_seconds=most_s, limit_percent=0, megabytes_per_day=0, max_load_percent=None)
 
 
+NUMBERS: Final = Allowance._fields[:6]  # of several the highest counts
+COLUMNS: Final = (*NUMBERS, "max_load_percent")
 BUILT_IN = Allowance(
     max_seconds=MAX_WATCH_S,
     runs_per_day=50,
@@ -51,12 +66,23 @@ def allowance_of(user: User, tool: str) -> Allowance:
 
 
 def _merged(tool: str, policies: Iterable[TestPolicy]) -> Allowance:
-    """The highest number of each column; the built-in ones where none covers everybody."""
+    """The highest number of each column and the hours of all; the built-in ones where none covers everybody."""
     rows = list(policies)
-    found = [Allowance(*(getattr(row, name) for name in Allowance._fields)) for row in rows]
+    found = [Allowance(**{name: getattr(row, name) for name in COLUMNS}, hours=hours_of(row)) for row in rows]
     if not any(row.applies_to == TestPolicy.AppliesTo.EVERYBODY for row in rows):
         found.append(BUILT_IN)
-    return Allowance(*map(max, zip(*found, strict=True))).capped(tool)
+    highest = {name: max(getattr(one, name) for one in found) for name in NUMBERS}
+    loads = [one.max_load_percent for one in found if one.max_load_percent is not None]
+    load = max(loads) if len(loads) == len(found) else None
+    hours = {one for each in found for one in each.hours} if all(one.hours for one in found) else ()
+    return Allowance(**highest, max_load_percent=load, hours=tuple(sorted(hours))).capped(tool)
+
+
+def hours_of(policy: TestPolicy) -> tuple[Hours, ...]:
+    """None: at any time."""
+    if policy.hours_begin is None or policy.hours_end is None:
+        return ()
+    return (Hours(policy.hours_begin, policy.hours_end, policy.hours_zone),)
 
 
 class Line(NamedTuple):

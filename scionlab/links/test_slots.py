@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from bandwidth_config import time_text
 from link_tests import ARMED_AHEAD_S, MAX_WATCHES_AT_ONCE, TEST_LANES
+from scionlab.links.test_hours import Hours, next_begin, say_hours
 from scionlab.models import AttachmentPoint, LinkTest
 from scionlab.notation.local_time import say_time
 from scionlab.platform.field_errors import FieldRuleError
@@ -29,6 +31,25 @@ class SlotTakenError(FieldRuleError):
         self.more = {"next_free_at": time_text(next_free_at)}
 
 
+class HoursError(FieldRuleError):
+    """The person may not test then; `next_allowed_at` is the first beginning at which the test is within the hours."""
+
+    def __init__(self, hours: Sequence[Hours], next_allowed_at: datetime | None, duration_s: int) -> None:
+        if next_allowed_at is None:
+            rest = f"A test of {duration_s} s does not fit into that. Choose a shorter one."
+        else:
+            rest = f"Such a test of {duration_s} s may begin at {say_time(next_allowed_at)}."
+        super().__init__("test_hours", f"You may test from {say_hours(hours)}. {rest}", "begins_at")
+        self.more = {} if next_allowed_at is None else {"next_allowed_at": time_text(next_allowed_at)}
+
+
+def check_hours(hours: Sequence[Hours], begins_at: datetime, length: timedelta) -> None:
+    """Raises `HoursError`."""
+    allowed_at = next_begin(hours, begins_at, length)
+    if allowed_at != begins_at:
+        raise HoursError(hours, allowed_at, length // _SECOND)
+
+
 class Slot(NamedTuple):
     """`lane` is None of a watch."""
 
@@ -42,13 +63,21 @@ def reserved(ap: AttachmentPoint) -> Any:
 
 
 def next_free(
-    link_id: int, ap: AttachmentPoint, begins_at: datetime, length: timedelta, *, now: datetime, sends: bool
+    link_id: int,
+    ap: AttachmentPoint,
+    begins_at: datetime,
+    length: timedelta,
+    *,
+    now: datetime,
+    sends: bool,
+    hours: Sequence[Hours],
 ) -> Slot:
     """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point has
-    room for one more; of a test that sends also a lane."""
+    room for one more, within `hours` where they are long enough; of a test that sends also a lane."""
     rows = reserved(ap).filter(ends_at__gt=now - LANE_REST)
     tests = list(rows.values_list("link_id", "lane", "begins_at", "ends_at"))
     while True:
+        begins_at = next_begin(hours, begins_at, length) or begins_at
         ends_at = begins_at + length
         beside = [(of, end) for of, _, begin, end in tests if begin < ends_at and end > begins_at]
         own = [end for of, end in beside if of == link_id]

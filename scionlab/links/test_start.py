@@ -10,6 +10,8 @@ from typing import Any, Final
 from bandwidth_config import RuleError
 from link_tests import ARMED_AHEAD_S, run_key
 from scionlab.enforcement.agents import agent_of
+from scionlab.links.sending import check_load
+from scionlab.links.test_policy import allowance_of
 from scionlab.links.test_status import reason_against, status_of_test
 from scionlab.models import Host, HostReceipt, LinkTest, TestResult
 from scionlab.notation.local_time import say_time
@@ -47,7 +49,7 @@ class NotArmedError(RuleError):
 
 def link_test_start(test: LinkTest, *, now: datetime) -> Start:
     """Of a test of `with_results`; changes nothing. Raises `NotArmedError`, `RuleError` (`test_over`,
-    `test_sends_nothing`)."""
+    `test_sends_nothing`, `test_load`)."""
     if not test.sends or test.port is None:
         raise FieldRuleError("test_sends_nothing", "A watch sends nothing and has no start.", "tool")
     if test.cancelled_at is not None:
@@ -64,6 +66,7 @@ def link_test_start(test: LinkTest, *, now: datetime) -> Start:
     if test.armed_at is None:
         text = f"The attachment point has not confirmed this test, which begins {say_time(test.begins_at)}."
         raise NotArmedError(text, test.begins_at - now)
+    _check_load(test, now)
     secret = confirmed_secret(near.host, agent.receipt)
     return Start(
         test=test.test_id,
@@ -78,6 +81,22 @@ def link_test_start(test: LinkTest, *, now: datetime) -> Start:
         parameters=test.parameters or {},
         phases=test.phases or [],
     )
+
+
+def _check_load(test: LinkTest, now: datetime) -> None:
+    """By the policies of now, shortly before the test begins: without the key nothing is sent."""
+    if test.created_by is None or test.ap is None:
+        return
+    allowance = allowance_of(test.created_by, test.tool)
+    if allowance.max_load_percent is None:
+        return
+    if test.begins_at - now > timedelta(seconds=ARMED_AHEAD_S):
+        text = (
+            f"The load of the attachment point decides whether this test may send, {ARMED_AHEAD_S} s before it begins "
+            f"at {say_time(test.begins_at)}."
+        )
+        raise NotArmedError(text, test.begins_at - now)
+    check_load(test.ap, allowance, now)
 
 
 def confirmed_secret(host: Host, receipt: HostReceipt | None) -> str:

@@ -108,7 +108,7 @@ class AttachmentPoint(models.Model):
         db_default="",
         help_text="JSON in the form of SCION's staticInfoConfig.json. Empty: none.",
     )
-    # What the operator has and pays for; the cockpit compares, nothing is limited by it.
+    # What the operator has and pays for. The cockpit compares, and policies of tests may; no link is limited by it.
     uplink_kbit = models.PositiveBigIntegerField(
         "uplink [kbit/s]",
         null=True,

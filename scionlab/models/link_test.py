@@ -13,6 +13,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 import link_tests
+from scionlab.models.user import validate_time_zone
 from station.tools import TOOLS
 
 
@@ -142,8 +143,9 @@ class TestResult(models.Model):
 
 
 class TestPolicy(models.Model):
-    """How much people may test. Of several rows that a person is covered by, the highest number of each column counts;
-    where none covers everybody, the built-in numbers do (`links.test_policy`). The caps in the rules stand above."""
+    """How much people may test, and when. Of several rows that a person is covered by, the highest number of each
+    column counts, and the hours of all; where none covers everybody, the built-in numbers do (`links.test_policy`).
+    The caps in the rules stand above."""
 
     __test__ = False
 
@@ -181,6 +183,32 @@ class TestPolicy(models.Model):
         db_default=5000,
         help_text="Sent by both ends, of tests started or scheduled within 24 hours. A watch sends nothing.",
     )
+    max_load_percent = models.PositiveSmallIntegerField(
+        "load of the attachment point [%]",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text="A test that sends begins only while the links there carry at most this share of the uplink, or of "
+        "the total of all links where that is lower. Where neither is set, or the load is unknown, the rule does not "
+        "apply. Empty: any load.",
+    )
+    hours_begin = models.PositiveSmallIntegerField(
+        "hours from",
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(23)],
+        help_text="0 to 23. Tests run from this hour on. Empty: at any time.",
+    )
+    hours_end = models.PositiveSmallIntegerField(
+        "hours until",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(24)],
+        help_text="1 to 24. Tests end by this hour; of the next day where it is not later than the first.",
+    )
+    hours_zone = models.CharField(
+        "time zone of the hours", max_length=64, default="UTC", db_default="UTC", validators=[validate_time_zone]
+    )
 
     class Meta:
         ordering = ["applies_to", "group__name", "tool"]
@@ -191,6 +219,11 @@ class TestPolicy(models.Model):
                 condition=models.Q(applies_to="group", group__isnull=False)
                 | (~models.Q(applies_to="group") & models.Q(group__isnull=True)),
                 name="test_policy_names_its_group",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(hours_begin=None, hours_end=None)
+                | models.Q(hours_begin__isnull=False, hours_end__isnull=False, hours_begin__lt=24, hours_end__lte=24),
+                name="test_policy_has_both_hours",
             ),
             models.UniqueConstraint(
                 fields=["applies_to", "tool"], condition=models.Q(group=None), name="test_policy_once"
@@ -205,6 +238,13 @@ class TestPolicy(models.Model):
         if self.tool != link_tests.WATCH and (self.max_seconds or 0) > link_tests.MAX_TEST_S:
             text = f"{self.max_seconds} s exceed the {link_tests.MAX_TEST_S} s that a test that sends may last."
             raise ValidationError({"max_seconds": ValidationError(text, code="test_long")})
+        if (self.hours_begin is None) != (self.hours_end is None):
+            empty = "hours_begin" if self.hours_begin is None else "hours_end"
+            text = "Enter both hours, or none for any time."
+            raise ValidationError({empty: ValidationError(text, code="hours_incomplete")})
+        if self.hours_begin is not None and self.hours_begin == self.hours_end:
+            text = f"From {self.hours_begin} to {self.hours_end} is no time. Enter two hours, or none for any time."
+            raise ValidationError({"hours_end": ValidationError(text, code="hours_empty")})
 
 
 def tests_of(host_id: int) -> dict[int, tuple[dict[str, str | int], ...]]:

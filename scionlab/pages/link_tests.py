@@ -16,20 +16,16 @@ from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_formats import csv_name, points_csv
 from scionlab.links.test_status import TestStatus, status_of_test, with_results
-from scionlab.models import Link, LinkTest, UserAS
+from scionlab.models import Link, LinkTest
 from scionlab.notation.local_time import zone_of
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.consequences import local
-from scionlab.pages.forms import problems_of
 from scionlab.pages.link import link_or_404
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.sending_panel import sending_panel
 from scionlab.pages.test_forms import SendingForm
-from scionlab.pages.watch import panel_of
-from scionlab.pages.watch_forms import newest_of
+from scionlab.pages.watch import form_page, panel_of
 from station.tools import TOOLS
-
-SHOWN = 20  # of a Link, newest first
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -41,12 +37,9 @@ def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResp
         raise Http404("There is no such tool.")
     user_as, link = link_or_404(request, pk, link_id)
     now, zone = timezone.now(), zone_of(request.user)
-    if request.method != "POST":
-        return _form_page(
-            request, user_as, link, SendingForm(TOOLS[tool], taken_back(request), zone=zone, now=now), now
-        )
-    form = SendingForm(TOOLS[tool], request.POST, zone=zone, now=now)
-    if form.is_valid():
+    is_sent = request.method == "POST"
+    form = SendingForm(TOOLS[tool], request.POST if is_sent else taken_back(request), zone=zone, now=now)
+    if is_sent and form.is_valid():
         begins_at, parameters = form.cleaned_data["begins_at"], form.parameters
         try:
             made = link_test_create(
@@ -56,23 +49,8 @@ def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResp
             form.refuse(exc)
         else:
             return redirect("link_test", pk=pk, link_id=link_id, test_id=made.pk)
-    return _form_page(request, user_as, link, form, now, is_wrong=True)
-
-
-def _form_page(
-    request: PageRequest, user_as: UserAS, link: Link, form: SendingForm, now: datetime, *, is_wrong: bool = False
-) -> HttpResponse:
-    context = {
-        "nav": "ases",
-        "user_as": user_as,
-        "link": link,
-        "form": form,
-        "command": f"scionlab-bw test {link.pk} {form.tool.name}",
-        "problems": list(problems_of(form, "")) if is_wrong else [],
-        "tests": newest_of(link, now=now, count=SHOWN),
-    }
-    is_taken = form.has_error("begins_at", "test_slot_taken")
-    return render(request, "user_as/test_new.html", context, status=409 if is_taken else 200)
+    more = {"user_as": user_as, "command": f"scionlab-bw test {link.pk} {tool}"}
+    return form_page(request, "user_as/test_new.html", link, form, now=now, is_wrong=is_sent, **more)
 
 
 @require_safe

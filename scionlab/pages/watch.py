@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -14,7 +16,7 @@ from bandwidth_config import RuleError
 from scionlab.links.link_test import link_test_create
 from scionlab.links.test_status import TestStatus
 from scionlab.links.verdict import Side, Verdict, intervals_of
-from scionlab.models import Link, LinkTest, TestResult, UserAS
+from scionlab.models import Link, LinkTest, TestResult
 from scionlab.notation.local_time import zone_of
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.forms import problems_of
@@ -35,32 +37,32 @@ def watch_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
     now = timezone.now()
     zone = zone_of(request.user)
-    if request.method != "POST":
-        return _form_page(request, user_as, link, WatchForm(taken_back(request), zone=zone, now=now), now)
-    form = WatchForm(request.POST, zone=zone, now=now)
-    if form.is_valid():
+    is_sent = request.method == "POST"
+    form = WatchForm(request.POST if is_sent else taken_back(request), zone=zone, now=now)
+    if is_sent and form.is_valid():
         try:
             made = link_test_create(link_id=link.pk, actor=request.user, **form.cleaned_data)
         except RuleError as exc:
             form.refuse(exc)
         else:
             return redirect("link_test", pk=pk, link_id=link_id, test_id=made.pk)
-    return _form_page(request, user_as, link, form, now, is_wrong=True)
+    return form_page(request, "user_as/watch_new.html", link, form, now=now, is_wrong=is_sent, user_as=user_as)
 
 
-def _form_page(
-    request: PageRequest, user_as: UserAS, link: Link, form: WatchForm, now: datetime, *, is_wrong: bool = False
+def form_page(
+    request: PageRequest, template: str, link: Link, form: Form, *, now: datetime, is_wrong: bool, **more: Any
 ) -> HttpResponse:
+    """The form that reserves a time of a link, with its newest tests; 409 where another test has that time."""
     context = {
         "nav": "ases",
-        "user_as": user_as,
         "link": link,
         "form": form,
         "problems": list(problems_of(form, "")) if is_wrong else [],
         "tests": newest_of(link, now=now, count=SHOWN),
+        **more,
     }
     is_taken = form.has_error("begins_at", "test_slot_taken")
-    return render(request, "user_as/watch_new.html", context, status=409 if is_taken else 200)
+    return render(request, template, context, status=409 if is_taken else 200)
 
 
 # --- drawn --------------------------------------------------------------------------------------------------

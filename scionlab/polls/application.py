@@ -2,15 +2,14 @@
 
 What is answered here is only `GET /api/v4/host/<uid>/config` with the right credentials and the newest versions. Django
 says everything else about polls, each time from the database: who may not ask, what is malformed, and the tarball.
+GETs of a test of a Link that wait are in `waiting_tests`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import logging
-import random
 import re
 import resource
 from collections.abc import Coroutine, Iterable
@@ -29,23 +28,22 @@ from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is
 from scionlab.models.host import secret_fits
 from scionlab.platform.metrics.names import POLLS, WAITING, WAKES
 from scionlab.polls import wakeup
+from scionlab.polls.answers import disconnected, not_modified, nothing_more, unavailable
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
+from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
 
 logger = logging.getLogger(__name__)
 
 MAX_WAIT_S: Final = 60
 OTHER_FILES: Final = 200  # of this process, that are not connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
-RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
-MOST_RETRY_AFTER_S: Final = 60
 TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
 RECEIPT_THREADS: Final = 2
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
-_NO_STORE = (b"cache-control", b"no-store, private")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,7 @@ class Application:
         # A large receipt takes a second and 300 MB to read: a host that floods us must not take all threads there are.
         self._receipts = Threads(RECEIPT_THREADS, "receipts")
         self._room = WaitingRoom()
+        self._tests = WaitingTests(self._django, self._pages)
         self._places = 0
         self._queued = 0  # for a tarball
         self._known: Known | None = None
@@ -146,7 +145,9 @@ class Application:
         if scope["type"] != "http":
             raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
         poll = read_poll(scope)
-        if poll is None:
+        if poll is None and (asked := read_asked(scope)) is not None:
+            await self._tests.answer(asked, scope, receive, send)
+        elif poll is None:
             threads = self._receipts if _RECEIPT.fullmatch(scope["path"]) else self._pages
             await self._django.answer(scope, receive, send, threads)
         else:
@@ -162,7 +163,7 @@ class Application:
             # Nothing newer can be known: who is known to have the newest keeps it, or waits for the database as well.
             state = known.last(poll.uid)
             if not poll.is_up_to_date(state):
-                await unavailable(send)
+                await _send_away(send)
                 return
         if state is None or not poll.is_up_to_date(state):
             await self._deliver(scope, send)
@@ -173,7 +174,7 @@ class Application:
             await not_modified(send)
             return
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
-            await unavailable(send)
+            await _send_away(send)
             return
         await self._conclude(await self._wait(poll, known, receive), scope, send)
 
@@ -184,7 +185,7 @@ class Application:
         with Place(self._room, poll.uid, poll.is_up_to_date) as place:
             known.confirm(poll.uid)
             clock = loop.call_later(poll.wait_s, place.end, Ended.TIME_IS_OVER)
-            watch = loop.create_task(_disconnected(receive))
+            watch = loop.create_task(disconnected(receive))
             watch.add_done_callback(lambda _: place.end(Ended.DISCONNECTED))
             try:
                 return await place.ended
@@ -199,7 +200,7 @@ class Application:
                 await self._deliver(scope, send)
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
-                await unavailable(send)
+                await _send_away(send)
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
                 POLLS.labels("not_modified").inc()
                 await not_modified(send)
@@ -213,13 +214,13 @@ class Application:
             async with asyncio.timeout(DELIVERY_S):
                 await self._delivering.acquire()
         except TimeoutError:
-            await unavailable(send, after=self._queued // TARBALLS_PER_S)
+            await _send_away(send, after=self._queued // TARBALLS_PER_S)
             return
         finally:
             self._queued -= 1
         POLLS.labels("delivered").inc()
         try:
-            await self._django.answer(scope, _nothing_more, send, self._tarballs)
+            await self._django.answer(scope, nothing_more, send, self._tarballs)
         finally:
             self._delivering.release()
 
@@ -236,17 +237,20 @@ class Application:
     def start(self) -> None:
         """Begin to look and to listen; in the loop that serves."""
         self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
+        self._tests.most = self._places // 10  # they are open files, too
         known = self._known = Known(self._room.compare)
         if settings.REDIS_URL:
             self._messages = wakeup.Messages(settings.REDIS_URL, lambda ids: known.changed(ids, self._room))
             self._keep(self._messages.run())
         self._keep(wakeup.every(self._look_interval_s, self._look))
+        self._keep(wakeup.every(lambda: LOOK_S, self._tests.look))
         self._keep(wakeup.every(lambda: HAND_OVER_S, self._hand_over))
 
     def stop_waiting(self) -> None:
         """Answer all who wait; nobody waits here from now on."""
         self._is_stopping = True
         self._room.end_all(Ended.STOPPING)
+        self._tests.stop()
 
     async def stop(self) -> None:
         self.stop_waiting()
@@ -288,40 +292,9 @@ class Application:
         await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
 
 
-async def not_modified(send: Send) -> None:
-    await send({"type": "http.response.start", "status": 304, "headers": [_NO_STORE]})
-    await send({"type": "http.response.body"})
-
-
-_BUSY = (
-    b'{"code": "unavailable", "message": "The service cannot answer now. Ask again after the seconds of Retry-After.", '
-    b'"fields": {}}'
-)
-
-
-async def unavailable(send: Send, *, after: int = 0) -> None:
-    """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
+async def _send_away(send: Send, *, after: int = 0) -> None:
     POLLS.labels("sent_away").inc()
-    soonest, latest = RETRY_AFTER_S
-    seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(_BUSY)),
-        (b"retry-after", b"%d" % seconds),
-        _NO_STORE,
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": _BUSY})
-
-
-async def _disconnected(receive: Receive) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-
-async def _nothing_more() -> dict[str, Any]:
-    return {"type": "http.request", "body": b"", "more_body": False}
+    await unavailable(send, after=after)
 
 
 def _complain(task: asyncio.Task[None]) -> None:

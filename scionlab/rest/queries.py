@@ -16,6 +16,7 @@ from scionlab.usage.series import Step
 
 MAX_ID = 2**63 - 1  # what a key of the database can be
 PAGE_ITEMS, MAX_PAGE_ITEMS = 100, 1000
+MAX_WAIT_S = 60
 
 
 class Query(serializers.Serializer[Any]):
@@ -148,6 +149,13 @@ class LinkTestQuery(PageQuery):
 
 class ResultQuery(Query):
     format = serializers.ChoiceField(choices=["json", "csv"], default="json")
+    wait = serializers.IntegerField(
+        min_value=0,
+        max_value=MAX_WAIT_S,
+        default=0,
+        help_text="With a token and If-None-Match: for how many seconds a 304 may be held back. The answer comes as "
+        "soon as the test changed.",
+    )
 
 
 class TimedLimitQuery(PageQuery):

@@ -73,7 +73,8 @@ class LinkTestStartView(_OwnTestView):
         "tests",
         "Start the user's end of a test",
         "For its creator. 409 `test_not_armed` with the reason, and Retry-After: the attachment point has not "
-        "confirmed the test; `test_over`: it has ended. Nothing is stored: ask as often as needed.",
+        "confirmed the test; `test_over`: it has ended. 400 `test_load`: its links carry too much for your policies. "
+        "Nothing is stored: ask as often as needed.",
         answer=StartDocument,
     )
     def post(self, request: Request, pk: int) -> Response:

@@ -42,7 +42,7 @@ class LinkTestsView(LinkView):
         "`watch` counts each second what is offered, passed and dropped in both directions, and sends nothing. The "
         "other tools send between the attachment point and the host of the user AS; their user's end begins with "
         "`/start/`. 409 `test_slot_taken`: another test has that time; `next_free_at` is the next beginning that is "
-        "free.",
+        "free. 400 `test_hours`: your policies let you test at other hours; `next_allowed_at` is the next beginning.",
         body=bodies.LinkTestBody,
         answer=LinkTestDocument,
         success=status.HTTP_201_CREATED,

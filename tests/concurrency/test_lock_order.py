@@ -203,7 +203,7 @@ def _retire(w: World) -> Work:
 def _retire_tests(w: World) -> Work:
     w.watch()
     w.lower_all()
-    return lambda: link_test.link_tests_retire(now=timezone.now() + timedelta(hours=1))
+    return lambda: link_test.link_tests_retire(now=timezone.now() + timedelta(days=2))
 
 
 def _result(w: World) -> Work:

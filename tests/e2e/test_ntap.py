@@ -41,8 +41,8 @@ class Anna:
     token: str
     link: dict[str, Any]
 
-    def ask(self, method: str, path: str, body: Any = None) -> requests.Response:
-        headers = {"Authorization": f"Token {self.token}"}
+    def ask(self, method: str, path: str, body: Any = None, *, etag: str = "") -> requests.Response:
+        headers = {"Authorization": f"Token {self.token}"} | ({"If-None-Match": etag} if etag else {})
 
         def send() -> requests.Response:
             return requests.request(method, f"{SITE_URL}/api/v1/{path}", json=body, headers=headers, timeout=20)
@@ -101,13 +101,16 @@ def anna(made: Anna) -> Iterator[Anna]:
         if one["state"] in {"scheduled", "armed", "running"}:
             made.ask("DELETE", f"tests/{one['id']}/")
     made.until_free()
-    # A link has 8 tests in its document, and those just over stay in it for two minutes.
+    # A link has 8 tests in its document, and those just over stay in it.
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.links.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
-        "TestPolicy.objects.all().delete()\n"
-        "print(link_tests_retire(now=timezone.now() + timedelta(minutes=2)))",
+        "from scionlab.links.link_test import link_tests_retire
+from scionlab.models import TestPolicy
+"
+        "TestPolicy.objects.all().delete()
+"
+        "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )
 
 
@@ -175,7 +178,10 @@ def test_n3_form_from_a_file(anna: Anna) -> None:
 def test_n4_create_cancel_status_and_wait(anna: Anna) -> None:
     made = anna.reserve(tool="quick", ahead_s=20).json()
     assert made["state"] == "scheduled"
-    wait_until(lambda: anna.test(made["id"])["state"] == "armed", "it is not armed", within_s=30)
+    found = anna.ask("GET", f"tests/{made['id']}/")
+    if found.json()["state"] == "scheduled":
+        found = anna.ask("GET", f"tests/{made['id']}/?wait=15", etag=found.headers["ETag"])
+    assert (found.status_code, found.json()["state"]) == (200, "armed")
     assert anna.ask("DELETE", f"tests/{made['id']}/").status_code == 204
     assert anna.test(made["id"])["state"] == "cancelled"
     code, said = anna.client("test", str(anna.link["id"]), "reach")

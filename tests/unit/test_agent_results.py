@@ -139,20 +139,23 @@ def test_end_of_a_series_waits_for_the_report_and_both_go_together(settings: Set
     assert not list((settings.state_dir / "tests").iterdir()), "the service has it"
 
 
-def test_report_that_comes_early_ends_the_result_two_seconds_later(settings: Settings) -> None:
+@pytest.mark.parametrize(("outcome", "samples"), [("completed", 3), ("cut", 5)])
+def test_report_that_comes_early_ends_the_result_when_no_packet_of_the_test_can_wait(
+    settings: Settings, outcome: str, samples: int
+) -> None:
+    """At 1.5 s: with the sample of 2 s where both ends said goodbye, else with the first one after 3.5 s."""
     world, client = started(settings)
     world.agent.kept.begin(TEST, ENDS_AT_MS)
-    write(world, 3)  # at 0, 1 and 2 s
-    world.run_for(1)
-    world.agent.kept.end(TEST, REPORT, datetime.fromtimestamp(1.5, UTC))
-    world.run_for(3)
-    assert sent(client) == [(3, False)]
-    write(world, 5)
-    world.run_for(1)
-    assert (sent(client), reported(client)) == ([(3, False), (2, True)], [None, REPORT])
+    world.agent.kept.end(TEST, made_report(outcome, ""), datetime.fromtimestamp(1.5, UTC))
+    for count in range(2, 6):
+        write(world, count)  # the last one at count - 1 s
+        world.run_for(4)
+        is_final = [final for _, final in sent(client)]
+        assert is_final[-1] == (count >= samples)
+    assert sum(count for count, _ in sent(client)) == samples
     write(world, 9, is_over=True)
     world.run_for(30)
-    assert len(client.results) == 2
+    assert sum(final for _, final in sent(client)) == 1
 
 
 def test_report_without_a_series_goes_alone_after_the_end(settings: Settings) -> None:

@@ -70,7 +70,7 @@ def one_of_each(link: Link, receipt: HostReceipt, ap_b: AttachmentPoint, strange
     BandwidthPolicy.objects.get_or_create(pk=1)
     enrolment_token_create(host_id=link.interface_a.host_id, actor=None)
     Mail.objects.create(key="one", recipient="owner@example.org", subject="Enforced", body="It is.")
-    TestPolicy.objects.create(applies_to="staff", **BUILT_IN._asdict())
+    TestPolicy.objects.create(applies_to="staff", **BUILT_IN.columns())
     Group.objects.create(name="students")
 
 

@@ -5,20 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from scionlab.links.bulk import bulk_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.models import ApiToken, AttachmentPoint, BulkChange, Link, TimedLimit, User, UserAS
+from scionlab.models import (
+    ApiToken,
+    AttachmentPoint,
+    BulkChange,
+    HostReceipt,
+    Link,
+    LinkTest,
+    TimedLimit,
+    User,
+    UserAS,
+)
 from scionlab.pages.own_pages import MAX_TYPED_BYTES
 from tests.cases import table
 from tests.factories import PASSWORD
 from tests.web.html import Element, Page
+from tests.web.test_pages_status import confirm
 
 pytestmark = pytest.mark.django_db
 
@@ -104,6 +117,13 @@ def preview_page(link: Link) -> str:
     return f"/cockpit/limits/{change.pk}/"
 
 
+def enforced_page(link: Link) -> str:
+    """Of a link over which tests may send."""
+    confirm(link)
+    HostReceipt.objects.update(says_tests=True, sending_tests="on")
+    return f"{user_as_page()}links/{link.pk}/"
+
+
 CASES: dict[str, Callable[[Link], Case]] = {
     "limit of a link": lambda link: Case(
         f"{user_as_page()}links/{link.pk}/", {f"link-{link.pk}-bandwidth_kbit": "777"}, kbit, {"save": "1"}
@@ -113,6 +133,14 @@ CASES: dict[str, Callable[[Link], Case]] = {
         {"timed-to_user": "321", "timed-amount": "7"},
         TimedLimit.objects.count,
         {"start": "1"},
+    ),
+    "watch": lambda link: Case(
+        f"{enforced_page(link)}watch/",
+        {"watch-duration_s": "77", "watch-begins_at": f"{timezone.now() + timedelta(days=1):%Y-%m-%d %H:%M}"},
+        LinkTest.objects.count,
+    ),
+    "test that sends": lambda link: Case(
+        f"{enforced_page(link)}test/quick/", {"test-seconds": "7", "test-percent": "110"}, LinkTest.objects.count
     ),
     "edit of an AS": lambda _: Case(
         f"{user_as_page()}edit/",

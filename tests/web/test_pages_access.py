@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 
 from scionlab.links.user_as import user_as_delete
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, LinkTest, User, UserAS
 from tests.cases import table
 from tests.factories import PASSWORD, attach, spec
 from tests.web.html import Page
@@ -30,6 +30,9 @@ PAGES_OF_AN_AS = {
     "links/{link}/timed/preview/": {"GET", "HEAD"},
     "links/{link}/timed/1/cancel/": {"POST"},
     "links/{link}/watch/": {"GET", "HEAD", "POST"},
+    "links/{link}/test/quick/": {"GET", "HEAD", "POST"},
+    "links/{link}/tests/1/": {"GET", "HEAD"},
+    "links/{link}/tests/1/test.csv": {"GET", "HEAD"},
     "links/{link}/tests/1/cancel/": {"POST"},
 }
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -41,6 +44,7 @@ def state() -> dict[str, object]:
         "links": list(Link.objects.order_by("pk").values()),
         "hosts": list(Host.objects.order_by("pk").values()),
         "changes": BandwidthChange.objects.count(),
+        "tests": LinkTest.objects.count(),
     }
 
 
@@ -59,6 +63,10 @@ def harmful(link: Link) -> dict[str, str]:
         "attachments-0-bandwidth_kbit": "1",
         "attachments-0-bind_ip": "",
         "attachments-0-bind_port": "",
+        "watch-duration_s": "10",
+        "test-seconds": "5",
+        "test-percent": "150",
+        "test-payload_bytes": "1452",
     }
 
 

@@ -21,7 +21,7 @@ from pytest_django import Settings
 
 from scionlab.models import Host
 from scionlab.polls import known, threads, worker
-from scionlab.polls.application import RETRY_AFTER_S
+from scionlab.polls.answers import RETRY_AFTER_S
 from scionlab.polls.known import HostState, read_states
 from scionlab.polls.threads import Django
 from scionlab.versions.counters import hosts_bump

@@ -98,12 +98,29 @@ def test_watch_is_in_the_document_of_the_attachment_point_until_it_is_retired(
     found = check_link_info(generate_link_info(host))[link.interface_a.interface_id].tests
     assert [(one.test_id, one.begins_at, one.duration_s) for one in found] == [(made.test_id, at(3), 60)]
     assert (host.limits_version, host.config_version) == (before + 1, link.interface_a.host.config_version)
-    now.moment = at(63 + 119)
+    now.moment = at(63 + 86_399)
     assert link_tests_retire() == []
-    now.moment = at(63 + 120)
+    now.moment = at(63 + 86_400)
     assert link_tests_retire() == [host.pk]
     assert link_tests_retire() == []
     assert "Tests" not in json.dumps(generate_link_info(Host.objects.get(pk=host.pk)))
+
+
+def test_a_test_costs_one_document_for_the_one_before_leaves_with_it(
+    link: Link, host: Host, owner: User, now: Now
+) -> None:
+    first = create(link, owner)
+    before = Host.objects.get(pk=host.pk).limits_version
+    now.moment = at(63 + 119)
+    second = create(link, owner, 5)
+    now.moment = at(63 + 120)
+    third = create(link, owner, 5, 1000)
+    assert link_tests_retire() == []
+    fresh = Host.objects.get(pk=host.pk)
+    found = check_link_info(generate_link_info(fresh))[link.interface_a.interface_id].tests
+    assert [one.test_id for one in found] == [second.test_id, third.test_id]
+    assert LinkTest.objects.get(pk=first.pk).retired_at == now.moment
+    assert fresh.limits_version == before + 2
 
 
 @pytest.mark.parametrize(
@@ -180,7 +197,7 @@ def test_only_active_links_of_user_ases_are_watched_and_what_is_deactivated_ends
 
 
 def policy(applies_to: str, group: Group | None = None, **values: int) -> TestPolicy:
-    return TestPolicy.objects.create(applies_to=applies_to, group=group, **{**BUILT_IN._asdict(), **values})
+    return TestPolicy.objects.create(applies_to=applies_to, group=group, **{**BUILT_IN.columns(), **values})
 
 
 def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_does(
@@ -211,7 +228,7 @@ def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None
     page = "/admin/scionlab/testpolicy/"
     assert "600" in door.get(page).content.decode()
     values = {"applies_to": "everybody", "tool": "watch", "max_seconds": 601, "runs_per_day": 5, "max_pending": 1}
-    values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100}
+    values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100, "hours_zone": "UTC"}
     refused = door.post(f"{page}add/", values)
     assert "less than or equal to 600" in refused.content.decode()
     assert door.post(f"{page}add/", {**values, "max_seconds": 600}).status_code == 302

@@ -1,0 +1,51 @@
+"""Answers that are not Django's, and what an ASGI server is asked of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Any, Final
+
+from scionlab.polls.threads import Receive, Send
+
+RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
+MOST_RETRY_AFTER_S: Final = 60
+_NO_STORE: Final = (b"cache-control", b"no-store, private")
+
+
+async def not_modified(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 304, "headers": [_NO_STORE]})
+    await send({"type": "http.response.body"})
+
+
+_BUSY = (
+    b'{"code": "unavailable", "message": "The service cannot answer now. Ask again after the seconds of Retry-After.", '
+    b'"fields": {}}'
+)
+
+
+async def unavailable(send: Send, *, after: int = 0) -> None:
+    """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
+    soonest, latest = RETRY_AFTER_S
+    seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(_BUSY)),
+        (b"retry-after", b"%d" % seconds),
+        _NO_STORE,
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": _BUSY})
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+async def nothing_more() -> dict[str, Any]:
+    """The body of a GET, for Django."""
+    return {"type": "http.request", "body": b"", "more_body": False}

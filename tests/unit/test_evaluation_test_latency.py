@@ -1,0 +1,52 @@
+"""How long tests of links take: each claim can fail, and none holds without figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.core import Outcome
+from evaluation import test_latency
+
+GOOD: dict[str, list[float]] = {
+    "command": [2.2, 2.3, 2.4],
+    "submit": [1.2, 1.9, 2.6],
+    "verdict": [1.0, 3.0, 2.0],
+    "documents": [1, 1, 1],
+    "killed": [2.0],
+    "armed": [2],
+    "left": [0],
+}
+
+
+def outcome(**changed: list[float]) -> Outcome:
+    found = Outcome("tests")
+    for what, values in {**GOOD, **changed}.items():
+        for value in values:
+            found.add(value, "s", what=what, experiment=test_latency.EXPERIMENT)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing"),
+    [
+        ({}, []),
+        ({"submit": [1.2, 2.0, 2.6]}, [0]),
+        ({"verdict": [1.0, 3.01, 2.0]}, [1]),
+        ({"documents": [1, 2, 1]}, [2]),
+        ({"documents": [0, 1, 1]}, [2]),
+        ({"killed": [2.01]}, [3]),
+        ({"left": [1]}, [4]),
+        ({"armed": [1]}, [4]),  # there was nothing to be left
+        ({what: [] for what in GOOD}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_claims_fail_at_their_bounds(changed: dict[str, list[float]], failing: list[int]) -> None:
+    found = test_latency.claims(outcome(**changed))
+    assert [number for number, one in enumerate(found) if not one.holds] == failing
+
+
+def test_table_has_a_row_for_each_figure() -> None:
+    rows = test_latency.table(outcome()).rows
+    assert len(rows) == len(GOOD)
+    assert rows[1][1:] == ["3", "1.20", "1.90", "2.60"]
+    assert [row[2] for row in test_latency.table(Outcome("tests")).rows] == ["-"] * len(GOOD)
