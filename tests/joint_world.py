@@ -54,7 +54,7 @@ def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = No
     windows = {}
     for planned in test.phases or ():
         seconds = planned["duration_ms"] // 1000
-        windows[planned["direction"]] = range(int(begins_s) + 1, int(begins_s) + seconds)
+        windows[planned["direction"]] = range(int(begins_s), int(begins_s) + seconds + 1)
         rate = arrived if arrived is not None else passed(int(begins_s) + 1)
         for side in ("ap", "user"):
             phases[side].append(_phase(side, planned, began_ms + round(begins_s * 1000), rate, frame))
