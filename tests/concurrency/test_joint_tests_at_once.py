@@ -38,13 +38,12 @@ def at_once(*works: Callable[[], object]) -> list[object]:
 def test_of_two_joint_tests_at_once_one_has_all_links_and_one_none(owner: User, ap: AttachmentPoint) -> None:
     far = AttachmentPointFactory()
     user_as = enforced(owner, spec(ap), spec(far, public_ip="198.51.100.8"))
-    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, kind="congest-both", actor=owner))
+    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, kind="singles-then-together", actor=owner))
     found = at_once(create, create)
     (made,) = [one for one in found if isinstance(one, JointTest)]
     (refused,) = [one for one in found if isinstance(one, SlotTakenError)]
     assert refused.next_free_at == made.ends_at
-    assert LinkTest.objects.filter(joint=made).count() == LinkTest.objects.count() == 2
-    assert TimedLimit.objects.filter(joint=made).count() == TimedLimit.objects.count() == 2
+    assert LinkTest.objects.filter(joint=made).count() == LinkTest.objects.count() == 4
 
 
 def test_beside_a_test_of_one_of_its_links_only_one_of_the_two_is_reserved(owner: User, ap: AttachmentPoint) -> None:
@@ -57,7 +56,7 @@ def test_beside_a_test_of_one_of_its_links_only_one_of_the_two_is_reserved(owner
     assert sum(isinstance(one, SlotTakenError) for one in found) == 1
     joints = JointTest.objects.count()
     assert LinkTest.objects.count() == (2 if joints else 1)
-    assert LinkTest.objects.exclude(joint=None).count() == 2 * joints
+    assert LinkTest.objects.exclude(joint=None).count() == TimedLimit.objects.count() == 2 * joints
 
 
 def test_joint_tests_of_ases_at_the_same_attachment_points_in_opposite_order_do_not_wait_for_each_other(
