@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from scionlab.links.attachments import AttachmentSpec
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest, TestResult, User, UserAS
+from scionlab.models import (
+    Host,
+    HostReceipt,
+    JointTest,
+    Link,
+    LinkEnforcement,
+    LinkTest,
+    TestResult,
+    TimedLimit,
+    User,
+    UserAS,
+)
 from station.plan import frame_bytes
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach
 
@@ -42,6 +54,22 @@ def confirm() -> None:
 
 def links_of(user_as: UserAS) -> list[Link]:
     return list(Link.objects.filter(interface_b__AS=user_as.pk).order_by("pk"))
+
+
+def measured(joint: JointTest, **more: int) -> None:
+    """Each Link passes its limit; a congested one keeps to its steps a second late."""
+    steps = {one.link_id: one for one in joint.timed_limits.all()}
+    for part in joint.parts.select_related("link"):
+        standing = part.link.enforced.to_user_kbit
+        timed = steps.get(part.link_id)
+
+        def limit(second: int, part: LinkTest = part, timed: TimedLimit | None = timed, kbit: int = standing) -> int:
+            moment = part.begins_at + timedelta(seconds=second)
+            if timed is None or not timed.begins_at <= moment < timed.ends_at:
+                return kbit
+            return timed.limits.at(moment).to_user_kbit
+
+        found(part, limit=limit, passed=lambda second, limit=limit: limit(max(0, second - 1)), **more)
 
 
 def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = None) -> None:

@@ -32,6 +32,7 @@ from station.plan import STREAM
 
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 _FOLLOWED_PERCENT: Final = 200 - AT_LIMIT_PERCENT  # of a lower limit: at most so much passes once it is followed
+_FOLLOWED_IN_S: Final = 2  # what waits in the queue of a limit passes at the new rate
 _SLACK_BYTES: Final = 2 * 1514  # frames at the edges of a second
 
 
@@ -308,7 +309,7 @@ def _loads(phase: Any, direction: DirectionName) -> bool:
 
 
 def shifts_of(load: Load) -> list[Shift]:
-    """Steps between two neighbouring seconds in which the Link was loaded."""
+    """Steps between two neighbouring seconds in which the Link was loaded, with 2 s of load behind them."""
     rows = sorted(load.loaded.items())
     at = [
         index
@@ -317,6 +318,8 @@ def shifts_of(load: Load) -> list[Shift]:
     ]
     found = []
     for index, until in pairwise([*at, len(rows)]):
+        if until - index < _FOLLOWED_IN_S:
+            continue  # the load ended too soon to tell
         number, first = rows[index]
         was_kbit = rows[index - 1][1].limit_kbit
         took = (later - number + 1 for later, one in rows[index:until] if _follows(one, was_kbit))

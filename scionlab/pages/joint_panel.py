@@ -17,7 +17,7 @@ class LinkRow:
 
     number: int
     key: str
-    attachment_point: str
+    name: str
     plot: UsagePlot
     stacked: str
     alone: Sum | None
@@ -65,7 +65,7 @@ def _direction(status: JointStatus, side: JointSide) -> JointDirection:
         LinkRow(
             number=number,
             key=f"{side.direction}-{link_id}",
-            attachment_point=where[link_id],
+            name=f"Link {link_id} to {where[link_id]}",
             plot=usage_plot(slots[link_id], top_kbit=top),
             stacked=usage_plot(sums[number - 1], top_kbit=top).used,
             alone=alone.get(link_id),
