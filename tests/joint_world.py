@@ -24,6 +24,7 @@ from scionlab.models import (
 from station.plan import frame_bytes
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach
 
+FRAME = frame_bytes(1452, 4)
 Rate = Callable[[int], int]  # kbit/s in the second since the beginning of a test
 
 
@@ -56,8 +57,8 @@ def links_of(user_as: UserAS) -> list[Link]:
     return list(Link.objects.filter(interface_b__AS=user_as.pk).order_by("pk"))
 
 
-def measured(joint: JointTest, **more: int) -> None:
-    """Each Link passes its limit; a congested one keeps to its steps a second late."""
+def measured(joint: JointTest, *, late_s: int = 0, arrived: int | None = None) -> None:
+    """Each Link passes its limit; a congested one follows its steps so late."""
     steps = {one.link_id: one for one in joint.timed_limits.all()}
     for part in joint.parts.select_related("link"):
         standing = part.link.enforced.to_user_kbit
@@ -69,63 +70,49 @@ def measured(joint: JointTest, **more: int) -> None:
                 return kbit
             return timed.limits.at(moment).to_user_kbit
 
-        found(part, limit=limit, passed=lambda second, limit=limit: limit(max(0, second - 1)), **more)
+        found(part, limit=limit, passed=lambda second, limit=limit: limit(max(0, second - late_s)), arrived=arrived)
 
 
 def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = None) -> None:
-    """What both ends report: each phase of `test` began half a second late, the class passed so much of what it
-    dropped a third of, and `arrived` kbit/s came to the other end (None: what passed)."""
+    """What both ends report: each phase of `test` began half a second late, the class passed so much and dropped half
+    as much again, and `arrived` kbit/s came to the other end (None: what passed)."""
     began_ms = round(test.begins_at.timestamp() * 1000)
-    frame = frame_bytes(1452, 4)
     phases: dict[str, list[dict[str, Any]]] = {"ap": [], "user": []}
-    begins_s = 0.5
-    windows = {}
+    windows, begins_s = {}, 0
     for planned in test.phases or ():
-        seconds = planned["duration_ms"] // 1000
-        windows[planned["direction"]] = range(int(begins_s), int(begins_s) + seconds + 1)
-        rate = arrived if arrived is not None else passed(int(begins_s) + 1)
-        for side in ("ap", "user"):
-            phases[side].append(_phase(side, planned, began_ms + round(begins_s * 1000), rate, frame))
-        begins_s += seconds + 1
+        seconds = range(begins_s, begins_s + planned["duration_ms"] // 1000)
+        windows[planned["direction"]] = range(seconds.start, seconds.stop + 1)
+        rates = [passed(one) if arrived is None else arrived for one in seconds]
+        for side, reports in phases.items():
+            reports.append(
+                _phase(side, planned, began_ms + begins_s * 1000 + 500, [kbit * 125 // FRAME for kbit in rates])
+            )
+        begins_s = seconds.stop + 1
     samples = []
-    counted = {"to_user": [0, 0, 0, 0], "from_user": [0, 0, 0, 0]}
+    counted = {"to_user": [0, 0], "from_user": [0, 0]}  # packets
     for second in range(test.duration_s + 1):
-        row: list[Any] = [began_ms + second * 1000, second * 1000, True]
-        for direction in ("to_user", "from_user"):
-            row.append(["0" * 16, limit(second), *counted[direction]])
-            if second in windows.get(direction, ()):
-                count = passed(second) * 1000 // (8 * frame)
-                counted[direction] = [
-                    value + more
-                    for value, more in zip(
-                        counted[direction], [count * frame, count, count // 2 * frame, count // 2], strict=True
-                    )
-                ]
-        samples.append(row)
-    values = {"received_at": test.ends_at, "is_final": True}
-    for side, report in phases.items():
-        content = {"schema": 1, "side": side, "outcome": "completed", "why": "", "peer": None, "phases": report}
+        both = [["0" * 16, limit(second), p * FRAME, p, d * FRAME, d] for p, d in counted.values()]
+        samples.append([began_ms + second * 1000, second * 1000, True, *both])
+        for direction, seconds in windows.items():
+            if second in seconds:
+                count = passed(second) * 125 // FRAME
+                before = counted[direction]
+                counted[direction] = [before[0] + count, before[1] + count // 2]
+    for side, reports in phases.items():
+        report = {"schema": 1, "side": side, "outcome": "completed", "why": "", "peer": None, "phases": reports}
+        rows = samples if side == "ap" else []
         TestResult.objects.create(
-            test=test, side=side, samples=samples if side == "ap" else [], report=content, **values
+            test=test, side=side, samples=rows, report=report, received_at=test.ends_at, is_final=True
         )
     LinkTest.objects.filter(pk=test.pk).update(armed_at=test.begins_at)
 
 
-def _phase(side: str, planned: Mapping[str, Any], begins_at_ms: int, kbit: int, frame: int) -> dict[str, Any]:
-    seconds = planned["duration_ms"] // 1000
+def _phase(side: str, planned: Mapping[str, Any], begins_at_ms: int, arrived: list[int]) -> dict[str, Any]:
+    """`arrived`: packets of each second."""
     sends = planned["direction"] == ("to_user" if side == "ap" else "from_user")
-    sent, received = planned["kbit"] * 125 // frame, kbit * 125 // frame
-    row = [sent, sent, 0, 0] if sends else [0, 0, received, received]
-    keys = ("number", "kind", "direction", "kbit", "payload_bytes")
+    sent = planned["kbit"] * 125 // FRAME
+    counts = {"sent_packets": sent * len(arrived) * sends, "received_packets": sum(arrived) * (not sends)}
     zeros = dict.fromkeys(("sent_bytes", "received_bytes", "lost_packets", "reordered_packets"), 0)
-    counts = {"sent_packets": sent * seconds * sends, "received_packets": received * seconds * (not sends)}
-    known = {key: planned[key] for key in keys}
-    return {
-        **known,
-        **zeros,
-        **counts,
-        "begins_at_ms": begins_at_ms,
-        "seconds": [row] * seconds,
-        "rtt_us": None,
-        "mtu": None,
-    }
+    known = {key: planned[key] for key in ("number", "kind", "direction", "kbit", "payload_bytes")}
+    seconds = [[sent, sent, 0, 0] if sends else [0, 0, one, one] for one in arrived]
+    return {**known, **zeros, **counts, "begins_at_ms": begins_at_ms, "seconds": seconds, "rtt_us": None, "mtu": None}

@@ -60,9 +60,7 @@ def read_choice(kind: str, *, seconds: int | None, percent: int | None, link_id:
         raise FieldRuleError("joint_all_congested", text, "congested_link_id")
     percent = DEFAULT_PERCENT if percent is None else percent
     if not MIN_PERCENT <= percent <= MAX_PERCENT:
-        text = (
-            f"{percent} % are outside {MIN_PERCENT} to {MAX_PERCENT} %, which a congested link may keep of its limit."
-        )
+        text = f"{percent} % is outside {MIN_PERCENT} to {MAX_PERCENT} %, which a congested link may keep of its limit."
         raise FieldRuleError("joint_percent", f"{text} Choose another share.", "congested_percent")
     return Choice(kind, seconds, percent, link_id)
 

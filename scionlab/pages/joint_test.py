@@ -17,7 +17,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab.links.joint_plan import (
-    CONGEST_ONE,
     DEFAULT_CONGESTED_S,
     DEFAULT_PERCENT,
     DEFAULT_S,
@@ -62,7 +61,11 @@ class JointTestForm(forms.Form):
         f"{DEFAULT_S}, congested {DEFAULT_CONGESTED_S}",
     )
     congested_link_id = forms.TypedChoiceField(
-        label="Congested link", required=False, coerce=int, empty_value=None, help_text=f"Of {CONGEST_ONE} alone."
+        label="Congested link",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        help_text="Only where one link is congested.",
     )
     congested_percent = _number(
         "What a congested link keeps [%]",

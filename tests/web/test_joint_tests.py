@@ -312,7 +312,7 @@ def test_steps_of_the_congested_link_are_followed_and_those_of_the_other_are_non
     wide: UserAS, owner: User, now: Now
 ) -> None:
     made = create(wide, owner, "congest-one", congested_percent=25)
-    measured(made)
+    measured(made, late_s=1)
     now.moment = made.ends_at + timedelta(seconds=30)
     report = status(made, now)
     first, _ = links_of(wide)
@@ -440,7 +440,7 @@ def test_page_schedules_says_what_is_wrong_shows_and_cancels(
     assert "Do the 2 active links of this AS carry the sum of their limits?" in page.text
     typed = {"joint-kind": "congest-one", "joint-seconds": "8", "joint-congested_percent": "95"}
     wrong = client.post(where, typed)
-    assert "95 % are outside 10 to 90 %" in wrong.content.decode().replace("\N{NO-BREAK SPACE}", " ")
+    assert "95 % is outside 10 to 90 %" in wrong.content.decode().replace("\N{NO-BREAK SPACE}", " ")
     sent = client.post(where, typed | {"joint-congested_percent": "", "joint-congested_link_id": links_of(wide)[1].pk})
     made = JointTest.objects.get()
     assert sent["Location"] == f"/ases/{wide.pk}/joint-tests/{made.pk}/"
