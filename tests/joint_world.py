@@ -74,10 +74,11 @@ def measured(joint: JointTest, *, late_s: int = 0, arrived: int | None = None) -
 
 
 def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = None) -> None:
-    """What both ends report: each phase of `test` began half a second late, the class passed so much and dropped half
-    as much again, and `arrived` kbit/s came to the other end (None: what passed)."""
+    """What both ends report: each phase of `test` began half a second late, the class passed so much of what was
+    sent, and `arrived` kbit/s came to the other end (None: what passed)."""
     began_ms = round(test.begins_at.timestamp() * 1000)
     phases: dict[str, list[dict[str, Any]]] = {"ap": [], "user": []}
+    sent = {planned["direction"]: planned["kbit"] * 125 // FRAME for planned in test.phases or ()}
     windows, begins_s = {}, 0
     for planned in test.phases or ():
         seconds = range(begins_s, begins_s + planned["duration_ms"] // 1000)
@@ -97,7 +98,7 @@ def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = No
             if second in seconds:
                 count = passed(second) * 125 // FRAME
                 before = counted[direction]
-                counted[direction] = [before[0] + count, before[1] + count // 2]
+                counted[direction] = [before[0] + count, before[1] + sent[direction] - count]
     for side, reports in phases.items():
         report = {"schema": 1, "side": side, "outcome": "completed", "why": "", "peer": None, "phases": reports}
         rows = samples if side == "ap" else []

@@ -57,8 +57,8 @@ def test_it_prints_what_passed_alone_and_together_of_each_link_and_of_all(
     first, _ = links_of(wide)
     table = lines[lines.index("To your AS [kbit/s]") + 1 :][:4]
     assert table[0].split("  ")[0] == "LINK"
-    assert table[1].split() == [str(first.pk), "17-ffaa:0:1107", "992", "992", "1", "000", "992", "33.1", "%"]
-    assert table[3].split() == ["sum", "1", "482", "1", "482", "1", "500", "1", "482", "33.0", "%"]
+    assert table[1].split() == [str(first.pk), "17-ffaa:0:1107", "992", "992", "1", "000", "992", "33.6", "%"]
+    assert table[3].split() == ["sum", "1", "482", "1", "482", "1", "500", "1", "482", "33.7", "%"]
 
 
 def test_json_is_that_of_the_service_and_parameters_are_its(

@@ -296,7 +296,7 @@ def test_sums_against_limits_alone_and_together(wide: UserAS, owner: User, now: 
         assert (side.total.seconds, side.total.limit_kbit) == (4, 1500)
         assert side.total.passed_kbit == pytest.approx(PASSED)
         assert side.total.arrived_kbit == pytest.approx(PASSED)
-        assert side.total.dropped_percent == pytest.approx(100 * 61 / 185)
+        assert side.total.dropped_percent == pytest.approx(100 * 63 / 187)
         assert side.alone_kbit == pytest.approx(PASSED)
         assert [load.sum.limit_kbit for load in side.loads] == [1000, 500]
         assert not side.shifts
