@@ -15,6 +15,7 @@ from scionlab.links.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.links.joint_test import joint_test_cancel, joint_test_create
 from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.profiles import constant
+from scionlab.links.test_mails import link_tests_tell
 from scionlab.links.test_slots import SlotTakenError
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth, link_update
@@ -25,7 +26,9 @@ from scionlab.models import (
     JointTest,
     Link,
     LinkTest,
+    Mail,
     TestPolicy,
+    TestResult,
     TimedLimit,
     User,
     UserAS,
@@ -326,6 +329,20 @@ def test_steps_of_the_congested_link_are_followed_and_those_of_the_other_are_non
         assert 750 < side.total.limit_kbit < 1500
 
 
+def test_seconds_in_which_a_link_was_not_measured_are_in_no_sum(wide: UserAS, owner: User) -> None:
+    """A sample of the second Link is missing: of the 7 whole seconds under load two are no seconds any more."""
+    made = create(wide, owner, "congest-both", seconds=8, congested_percent=50)
+    measured(made)
+    result = TestResult.objects.get(test__link=links_of(wide)[1], side="ap")
+    del result.samples[3]
+    result.save()
+    found = status_of_joint(with_parts(JointTest.objects.all()).get(), now=made.ends_at)
+    assert [len(one.loaded) for one in found.to_user.loads] == [7, 5]
+    total = found.to_user.total
+    assert (total.seconds, total.limit_kbit) == (5, (3 * 1500 + 2 * 750) / 5)
+    assert total.passed_percent == pytest.approx(98.2, abs=0.8)
+
+
 def test_what_does_not_arrive_is_not_good(wide: UserAS, owner: User, now: Now) -> None:
     """The limits pass everything, and a connection that the Links share does not."""
     made = create(wide, owner, "congest-both", congested_percent=90)
@@ -345,6 +362,20 @@ def test_without_a_result_it_says_of_which_link(wide: UserAS, owner: User, now: 
     assert report.text.startswith("The link to 17-ffaa:0:1107: Not carried out:")
     assert report.to_user.text == "To your AS: no result. The links were not measured under load at the same time."
     assert not report.is_good
+
+
+def test_one_mail_tells_of_one_that_was_scheduled(wide: UserAS, owner: User, now: Now) -> None:
+    made = create(wide, owner, begins_at=at(3600))
+    measured(made)
+    TestResult.objects.update(received_at=made.ends_at)
+    now.moment = made.ends_at + timedelta(seconds=61)
+    assert len(link_tests_tell()) == 4
+    mail = Mail.objects.get(kind="tested")
+    assert mail.recipient == owner.email
+    assert mail.subject == "Joint test of your links at 17-ffaa:0:1107, 17-ffaa:0:1108: finished"
+    body = mail.body.replace("\N{NO-BREAK SPACE}", " ")
+    assert "To your AS: together the 2 links passed 1 482 kbit/s of 1 500 kbit/s (99 %)" in body
+    assert f"/ases/{wide.pk}/joint-tests/{made.pk}/" in body
 
 
 # --- doors ----------------------------------------------------------------------------------------------------------
