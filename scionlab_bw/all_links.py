@@ -74,7 +74,9 @@ def _chosen(written: list[str]) -> dict[str, int]:
     found = {}
     for one in written:
         name, _, value = one.partition("=")
-        if name not in {"seconds", "congested_percent", "congested_link_id"} or not value.isdecimal():
+        if name not in {"seconds", "congested_percent", "congested_link_id"} or not (
+            value.isascii() and value.isdigit()
+        ):
             raise UsageError(
                 f'"{one[:60]}" is not seconds=NUMBER, congested_percent=NUMBER or congested_link_id=NUMBER.'
             )

@@ -49,6 +49,7 @@ from scionlab.links.timed_limit import TimedOverlapError, timed_limit_add
 from scionlab.models import AttachmentPoint, JointTest, Link, LinkTest, TimedLimit, User, UserAS, locks
 from scionlab.people.stale_pages import note_change
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.retry import retried
 from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
@@ -142,12 +143,12 @@ def joint_tests_end(links: Iterable[Link]) -> None:
     are cancelled after they have committed."""
     parts = LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=timezone.now())
     for joint_id in parts.exclude(joint=None).values_list("joint", flat=True).distinct().order_by("joint"):
-        transaction.on_commit(partial(_cancel_if_there, joint_id))
+        transaction.on_commit(partial(_cancel_if_there, joint_id), robust=True)  # what was saved stays saved
 
 
 def _cancel_if_there(joint_id: int) -> None:
     if JointTest.objects.filter(pk=joint_id).exists():  # it goes with its AS
-        joint_test_cancel(joint_test_id=joint_id, actor=None)
+        retried(joint_test_cancel)(joint_test_id=joint_id, actor=None)
 
 
 def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[int, Plan], ap_of: ApOf) -> None:

@@ -19,6 +19,7 @@ from scionlab.links.test_mails import link_tests_tell
 from scionlab.links.test_slots import SlotTakenError
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth, link_update
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import (
     AttachmentPoint,
     Host,
@@ -251,8 +252,6 @@ def test_one_part_cancelled_is_all_cancelled(
             case "deactivated":
                 link_update(link_id=first.pk, active=False, actor=owner)
             case _:
-                from scionlab.links.user_as import user_as_update  # noqa: PLC0415  of this door alone
-
                 kept = spec(second.attachment_point, public_ip="198.51.100.8", link_id=second.pk, bandwidth_kbit=500)
                 user_as_update(
                     user_as_id=wide.pk, actor=owner, label="", installation_type="dedicated", attachments=[kept]
@@ -263,6 +262,13 @@ def test_one_part_cancelled_is_all_cancelled(
     assert {one.cancelled_at for one in TimedLimit.objects.all()} == {at(10)}
     assert sum(versions()) > sum(before)
     assert status(made, now).state == "cancelled"
+
+
+def test_it_goes_with_its_as(wide: UserAS, owner: User, django_capture_on_commit_callbacks: Any) -> None:
+    create(wide, owner, "congest-both")
+    with django_capture_on_commit_callbacks(execute=True):
+        user_as_delete(user_as_id=wide.pk, actor=owner)
+    assert not any(one.objects.exists() for one in (JointTest, LinkTest, TimedLimit))
 
 
 def test_one_that_is_over_stays_and_its_congestion_is_not_touched(wide: UserAS, owner: User, now: Now) -> None:
