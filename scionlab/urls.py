@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import front, link, link_tests, mails, paths, site, timed, usage, user_as, watch
+from scionlab.pages import front, joint_test, link, link_tests, mails, paths, site, timed, usage, user_as, watch
 from scionlab.platform.security_txt import security_txt
 
 
@@ -47,6 +47,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
     path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),
     path("ases/<key:pk>/paths/", paths.user_as_paths, name="user_as_paths"),
+    path("ases/<key:pk>/joint-test/", joint_test.joint_test_new, name="joint_test_new"),
+    path("ases/<key:pk>/joint-tests/<key:joint_id>/", joint_test.joint_test, name="joint_test"),
+    path("ases/<key:pk>/joint-tests/<key:joint_id>/cancel/", joint_test.joint_cancel, name="joint_test_cancel"),
     path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
     path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),

@@ -16,17 +16,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
-from scionlab.links.locked import locked_link
+from scionlab.links.locked import locked_link, locked_links
 from scionlab.links.retirement import retire, retire_at
 from scionlab.links.sending import Plan, check_load, check_plan, check_ready, plan_of
 from scionlab.links.test_policy import Allowance, allowance_of
 from scionlab.links.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
-from scionlab.models import AttachmentPoint, Link, LinkTest, User, locks
+from scionlab.links.timed_limit import timed_limits_cancel
+from scionlab.models import AttachmentPoint, JointTest, Link, LinkTest, TimedLimit, User, locks
 from scionlab.notation.local_time import say_time
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions.changes import Changes
@@ -67,22 +68,22 @@ def link_test_create(
     locks.lock_user(actor.pk)  # whose tests are counted
     changes = Changes()
     link = locked_link(link_id, changes)
-    ap = _attachment_point(link)
+    ap = attachment_point_of(link)
     now = timezone.now()
     allowance = allowance_of(actor, tool)
     mine = LinkTest.objects.filter(created_by=actor, tool=tool)
-    begins_at = _beginning(begins_at, now, allowance, tool)
+    begins_at = beginning_of(begins_at, now, allowance, tool)
     plan = None
     if tool == WATCH:
         length = _watch_length(duration_s, parameters, allowance)
     else:
         plan = _plan(tool, duration_s, parameters, link, begins_at)
         check_ready(link, actor, now)
-        check_plan(plan, allowance, _sent_bytes(mine, now))
+        check_plan(plan, allowance, sent_bytes(mine, now))
         if begins_at <= now + ARMED_AHEAD:
             check_load(ap, allowance, now)
         length = plan.duration_s * _SECOND
-    _check_allowance(mine, allowance, now)
+    check_allowance(mine, allowance, now)
     retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
     slot = _slot(link, ap, begins_at, length, now, sends=plan is not None, hours=allowance.hours)
     try:
@@ -93,7 +94,7 @@ def link_test_create(
                 begins_at=slot.begins_at,
                 ends_at=slot.begins_at + length,
                 created_by=actor,
-                **({} if plan is None else _columns(plan, ap, slot)),
+                **({} if plan is None else columns_of(plan, ap, slot)),
             )
     except IntegrityError as exc:  # whoever writes past this service
         free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None, hours=allowance.hours)
@@ -107,19 +108,32 @@ def link_test_create(
 @transaction.atomic
 def link_test_cancel(*, link_test_id: int, actor: User | None) -> LinkTest:
     """The attachment point stops it as soon as it has that. One that has ended, or was cancelled before, stays as it
-    is. Raises `LinkTest.DoesNotExist`."""
-    link_id = LinkTest.objects.values_list("link_id", flat=True).get(pk=link_test_id)
-    changes = Changes()
-    try:
-        link = locked_link(link_id, changes)
-    except Link.DoesNotExist as exc:
-        raise LinkTest.DoesNotExist(f"Test {link_test_id} was removed with its link.") from exc
-    rows = LinkTest.objects.filter(pk=link_test_id, cancelled_at=None, ends_at__gt=timezone.now())
-    if rows.update(cancelled_at=timezone.now()):
-        changes.note_documents([link.interface_a.host_id])
-        logger.info("link_test.cancelled id=%s link=%s actor=%s", link_test_id, link.pk, actor and actor.pk)
-    changes.carry_out()
+    is. Of a joint test all parts are cancelled. Raises `LinkTest.DoesNotExist`."""
+    joint_id = LinkTest.objects.values_list("joint", flat=True).get(pk=link_test_id)
+    which = {"pk": link_test_id} if joint_id is None else {"joint": joint_id}
+    link_tests_cancel(LinkTest.objects.filter(**which), joint_id, actor=actor)
     return LinkTest.objects.select_related("link").get(pk=link_test_id)
+
+
+def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: User | None) -> None:
+    """Those of `rows` that have not ended, and the congestion of the joint test whose parts they are; a step of
+    services that hold no lock yet."""
+    changes = Changes()
+    links = locked_links(set(rows.values_list("link", flat=True)), changes)
+    hosts = {link.pk: link.interface_a.host_id for link in links}
+    now = timezone.now()
+    running = rows.filter(link__in=hosts, cancelled_at=None, ends_at__gt=now)
+    found = list(running)
+    LinkTest.objects.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
+    changes.note_documents({hosts[one.link_id] for one in found})
+    for one in found:
+        logger.info("link_test.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
+    if joint_id is not None:
+        congested = TimedLimit.objects.filter(joint=joint_id, link__in=hosts)
+        if timed_limits_cancel(links, congested, actor=actor, why="with its joint test"):
+            changes.note_limits({one: hosts[one] for one in congested.values_list("link", flat=True)})
+        JointTest.objects.filter(pk=joint_id, cancelled_at=None, ends_at__gt=now).update(cancelled_at=now)
+    changes.carry_out()
 
 
 def link_tests_end(links: Iterable[Link]) -> None:
@@ -139,7 +153,7 @@ def link_tests_retire(*, now: datetime | None = None) -> list[int]:
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
-def _attachment_point(link: Link) -> AttachmentPoint:
+def attachment_point_of(link: Link) -> AttachmentPoint:
     ap = link.attachment_point
     if ap is None:
         text = "This link is not limited, so it is not tested. Choose the link of a user AS to its attachment point."
@@ -170,7 +184,7 @@ def _plan(
     return plan_of(tool, parameters or {}, link.limits_at(begins_at))
 
 
-def _columns(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
+def columns_of(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
     return {
         "ap": ap,
         "lane": slot.lane,
@@ -182,7 +196,7 @@ def _columns(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
     }
 
 
-def _beginning(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
+def beginning_of(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
     """In whole seconds, not before the attachment point can have it."""
     earliest = (now + WATCH_LEAD_S * _SECOND).replace(microsecond=0)
     if tool != WATCH:  # upwards: it is to have that time
@@ -201,20 +215,24 @@ def _beginning(begins_at: datetime | None, now: datetime, allowance: Allowance, 
     return max(begins_at.replace(microsecond=0), earliest)
 
 
-def _sent_bytes(mine: Any, now: datetime) -> int:
+def sent_bytes(mine: Any, now: datetime) -> int:
     found = mine.filter(created_at__gt=now - _DAY).aggregate(found=Sum("offered_bytes"))["found"]
     return int(found or 0)
 
 
-def _check_allowance(mine: Any, allowance: Allowance, now: datetime) -> None:
+def check_allowance(mine: Any, allowance: Allowance, now: datetime, *, more: int = 1) -> None:
+    """Whether `more` runs, which are reserved together, may be added to a person's own. Those of a joint test are
+    pending as one. Raises `FieldRuleError` (`test_runs`, `test_pending`)."""
     runs = mine.filter(created_at__gt=now - _DAY).count()
-    if runs >= allowance.runs_per_day:
+    if runs + more > allowance.runs_per_day:
+        added = f", and this is {more} more" if more > 1 else ""
         text = (
-            f"You started or scheduled {runs} tests within the last 24 hours; you may {allowance.runs_per_day}. "
+            f"You started or scheduled {runs} tests within the last 24 hours{added}; you may {allowance.runs_per_day}. "
             "Try again later, or ask the administrators for more."
         )
         raise FieldRuleError("test_runs", text, "link_id")
-    pending = mine.filter(cancelled_at=None, ends_at__gt=now).count()
+    of_joint = mine.filter(cancelled_at=None, ends_at__gt=now).values_list("joint", flat=True)
+    pending = of_joint.filter(joint=None).count() + of_joint.exclude(joint=None).distinct().order_by().count()
     if pending >= allowance.max_pending:
         text = (
             f"You have {pending} scheduled or running tests; you may have {allowance.max_pending}. Cancel one, or wait "
@@ -231,11 +249,21 @@ def _slot(
     found = next_free(link.pk, ap, begins_at, length, now=now, **others)
     if found.begins_at != begins_at:
         raise SlotTakenError(length // _SECOND, found.begins_at)
-    of_link = reserved(ap).filter(link=link).count()  # all that its document has
-    if of_link >= MAX_TESTS_PER_LINK:
-        text = f"This link has {of_link} tests that are scheduled, running or just over; no more fit. Cancel one."
-        raise FieldRuleError("test_many", text, "link_id")
-    if reserved(ap).filter(ends_at__gt=now).count() >= MAX_TESTS_PER_HOST:
-        text = f"{ap.AS.isd_as} has {MAX_TESTS_PER_HOST} scheduled tests, which is the maximum. Try again later."
-        raise FieldRuleError("test_host_full", text, "link_id")
+    check_room(link, ap, now)
     return found
+
+
+def check_room(link: Link, ap: AttachmentPoint, now: datetime, *, more: int = 1) -> None:
+    """In the document of the attachment point, for `more` tests of the Link. Raises `FieldRuleError` (`test_many`,
+    `test_host_full`)."""
+    of_link = reserved(ap).filter(link=link).count()  # all that its document has
+    if of_link + more > MAX_TESTS_PER_LINK:
+        text = (
+            f"This link has {of_link} tests that are scheduled, running or just over, of at most {MAX_TESTS_PER_LINK}. "
+            "Cancel one, or try again later."
+        )
+        raise FieldRuleError("test_many", text, "link_id")
+    of_host = reserved(ap).filter(ends_at__gt=now).count()
+    if of_host + more > MAX_TESTS_PER_HOST:
+        text = f"{ap.AS.isd_as} has {of_host} scheduled tests, of at most {MAX_TESTS_PER_HOST}. Try again later."
+        raise FieldRuleError("test_host_full", text, "link_id")

@@ -1,6 +1,8 @@
-"""One Link that is about to be changed, with the rows locked that decide about it."""
+"""Links that are about to be changed, with the rows locked that decide about them."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from scionlab.links.defaults import settle_default
 from scionlab.models import Link, locks
@@ -9,12 +11,18 @@ from scionlab.versions.changes import Changes, read_links
 
 def locked_link(link_id: int, changes: Changes) -> Link:
     """Within a transaction; a default still on its way is settled first. Raises `Link.DoesNotExist`."""
-    ap_ids = Link.objects.filter(pk=link_id).values_list("interface_a__AS__attachment_point", flat=True)
-    ap_id = ap_ids.get()  # a Link never moves to another provider
-    if ap_id is not None:
-        locks.lock_attachment_points([ap_id])
-        settle_default(ap_id, changes)
-    found = read_links({link_id})
+    found = locked_links([link_id], changes)
     if not found:
         raise Link.DoesNotExist(f"Link {link_id} was removed.")
     return found[0]
+
+
+def locked_links(link_ids: Collection[int], changes: Changes) -> list[Link]:
+    """The same of several at once, by their primary keys; those that were removed are missing."""
+    ap_ids = Link.objects.filter(pk__in=link_ids).values_list("interface_a__AS__attachment_point", flat=True)
+    found = {one for one in ap_ids if one is not None}  # a Link never moves to another provider
+    if found:
+        locks.lock_attachment_points(found)
+    for ap_id in sorted(found):
+        settle_default(ap_id, changes)
+    return read_links(set(link_ids))

@@ -114,6 +114,23 @@ class Evidence:
     def window(self) -> Window:
         return Window.of([one for one in self._inside if one.in_force])
 
+    @cached_property
+    def spanned(self) -> Window:
+        """The limits of the phase to the millisecond, as long as the ends count; no bytes. Where the limit steps, their
+        mean differs from that of the whole seconds."""
+        if self.ap is None:
+            return Window.of(())
+        begin_ms = self.ap["begins_at_ms"]
+        last_ms = begin_ms + self.planned["duration_ms"]
+        clipped = [
+            one._replace(took_ms=took_ms, passed_bytes=0, dropped_bytes=0)
+            for one in self.intervals
+            if one.is_second
+            and one.in_force
+            and (took_ms := min(last_ms, one.begins_at_ms + one.took_ms) - max(begin_ms, one.begins_at_ms)) > 0
+        ]
+        return Window.of(clipped)
+
     @property
     def is_observed(self) -> bool:
         return bool(self._inside) and not self.window.took_ms
@@ -230,10 +247,10 @@ def _code(evidence: Evidence) -> Code:
 
 def _is_over(evidence: Evidence) -> bool:
     """By the class, or by what the attachment point's end received behind it."""
-    window = evidence.window
-    allowed = window.allowed_bytes(evidence.frame)
+    window, spanned = evidence.window, evidence.spanned
     at_ap_kbit = (evidence.all_received_kbit or 0) if evidence.direction == "from_user" else 0
-    return window.passed_bytes > allowed or at_ap_kbit > window.kbit(allowed)
+    is_over_behind = at_ap_kbit > spanned.kbit(spanned.allowed_bytes(evidence.frame))
+    return window.passed_bytes > window.allowed_bytes(evidence.frame) or is_over_behind
 
 
 def _is_full(evidence: Evidence) -> bool:
@@ -247,4 +264,7 @@ def _is_lost_behind(evidence: Evidence) -> bool:
     if evidence.direction != "to_user" or received_kbit is None or passed_kbit is None or evidence.is_contradicted:
         return False
     own_kbit = passed_kbit - (evidence.other_kbit or 0)
+    window, spanned = evidence.window, evidence.spanned
+    if window.budget_bytes and _is_full(evidence):  # it follows the limit, which may be another one at the edges
+        own_kbit *= spanned.kbit(spanned.budget_bytes) / window.kbit(window.budget_bytes)
     return (received_kbit + evidence.window.kbit(2 * evidence.frame)) * 100 < own_kbit * AT_LIMIT_PERCENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scionlab.links.joint_test import joint_tests_end
 from scionlab.links.link_test import link_tests_end
 from scionlab.links.timed_limit import timed_limits_end
 from scionlab.models import Link, User
@@ -13,7 +14,8 @@ DEACTIVATED = "the link was deactivated"
 
 def statements_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
     """Cancel timed limits and tests that have not ended; a step of services that hold the Links' locks and raise the
-    counters."""
+    counters. Joint tests of which they are parts are cancelled after the commit."""
     ended = list(links)
+    joint_tests_end(ended)
     timed_limits_end(ended, actor=actor, why=why)
     link_tests_end(ended)

@@ -1,8 +1,8 @@
 """Mails about tests of Links, found by looking once a minute at those that have ended: to whoever scheduled one, and to
 the administrators where more passed than the limit (`LinkTest.is_over_limit`, which the cockpit shows).
 
-Looking again, or twice at once, tells nobody twice: a mail has the test in its key. A result that comes late is judged
-again.
+Of a joint test there is one mail to whoever scheduled it. Looking again, or twice at once, tells nobody twice: a mail
+has the test in its key. A result that comes late is judged again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from django.utils import timezone
 
 from link_tests import WATCH
 from scionlab.enforcement.notices import local_time
+from scionlab.links.joint_report import status_of_joint, with_parts
 from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
-from scionlab.models import LinkTest, Mail, MailKind, User
+from scionlab.models import JointTest, LinkTest, Mail, MailKind, User
 from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
@@ -68,9 +69,33 @@ def _to_creator(status: TestStatus) -> Iterator[Mail]:
     if user is None or test.begins_at - test.created_at <= SCHEDULED_AHEAD:
         return
     with timezone.override(user.tz):  # of the sentences in it
-        context = {**_context(status, user), "text": status.text}
+        if test.joint_id is None:
+            context = {**_context(status, user), "text": status.text}
+        else:
+            context = _joint_context(test, test.joint_id, user)
+    if not context:
+        return
     fields = {"key": f"test:{test.pk}", "recipient": user.email, "kind": MailKind.TESTED, "user": user}
     yield mail_of("test_ended", context, **fields)
+
+
+def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, object]:
+    """Of the whole joint test, when its last part is judged; empty for the others."""
+    status = status_of_joint(with_parts(JointTest.objects.filter(pk=joint_id)).get(), now=timezone.now())
+    joint, last = status.joint, max(status.parts, key=lambda one: (one.test.ends_at, one.test.pk))
+    if test.pk != last.test.pk:
+        return {}
+    aps = {one.test.link.interface_a.AS.isd_as: None for one in status.parts}
+    return {
+        "links": len({one.test.link_id for one in status.parts}),
+        "tool": joint.kind,
+        "isd_as": joint.user_as.isd_as,
+        "ap": ", ".join(aps),
+        "begins_at": local_time(joint.begins_at, user.tz),
+        "state": status.state,
+        "text": status.text,
+        "page": settings.SITE_URL + reverse("joint_test", args=[joint.user_as_id, joint.pk]),
+    }
 
 
 def _alarms(status: TestStatus) -> Iterator[Mail]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -57,9 +57,24 @@ class Slot(NamedTuple):
     lane: int | None
 
 
+class Taken(NamedTuple):
+    """A reserved time at an attachment point."""
+
+    link_id: int
+    lane: int | None
+    begins_at: datetime
+    ends_at: datetime
+
+
 def reserved(ap: AttachmentPoint) -> Any:
     """What the document of the attachment point has."""
     return LinkTest.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
+
+
+def taken_at(ap: AttachmentPoint, now: datetime) -> list[Taken]:
+    """What is reserved there from now on."""
+    rows = reserved(ap).filter(ends_at__gt=now - LANE_REST)
+    return [Taken(*row) for row in rows.values_list("link_id", "lane", "begins_at", "ends_at")]
 
 
 def next_free(
@@ -72,27 +87,44 @@ def next_free(
     sends: bool,
     hours: Sequence[Hours],
 ) -> Slot:
-    """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point has
-    room for one more, within `hours` where they are long enough; of a test that sends also a lane."""
-    rows = reserved(ap).filter(ends_at__gt=now - LANE_REST)
-    tests = list(rows.values_list("link_id", "lane", "begins_at", "ends_at"))
+    """As `first_free`, of what is reserved, and within `hours` where they are long enough."""
+    taken, free = taken_at(ap, now), Slot(begins_at, None)
     while True:
-        begins_at = next_begin(hours, begins_at, length) or begins_at
+        allowed_at = next_begin(hours, free.begins_at, length) or free.begins_at
+        free = first_free(taken, link_id, allowed_at, length, now=now, sends=sends)
+        if free.begins_at == allowed_at:
+            return free
+
+
+def first_free(
+    taken: Collection[Taken],
+    link_id: int,
+    begins_at: datetime,
+    length: timedelta,
+    *,
+    now: datetime,
+    sends: bool,
+) -> Slot:
+    """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point, where
+    `taken` is reserved, has room for one more; of a test that sends also a lane."""
+    while True:
         ends_at = begins_at + length
-        beside = [(of, end) for of, _, begin, end in tests if begin < ends_at and end > begins_at]
-        own = [end for of, end in beside if of == link_id]
+        beside = [one for one in taken if one.begins_at < ends_at and one.ends_at > begins_at]
+        own = [one.ends_at for one in beside if one.link_id == link_id]
         if own:
             begins_at = max(own)
         elif len(beside) >= MAX_WATCHES_AT_ONCE:
-            begins_at = min(end for _, end in beside)
+            begins_at = min(one.ends_at for one in beside)
         elif not sends:
             return Slot(begins_at, None)
         else:
             held_from = max(now, begins_at - LANE_AHEAD)
             held = [
-                (lane, end + LANE_REST)
-                for _, lane, begin, end in tests
-                if lane is not None and begin - LANE_AHEAD < ends_at + LANE_REST and end + LANE_REST > held_from
+                (one.lane, one.ends_at + LANE_REST)
+                for one in taken
+                if one.lane is not None
+                and one.begins_at - LANE_AHEAD < ends_at + LANE_REST
+                and one.ends_at + LANE_REST > held_from
             ]
             free = set(range(TEST_LANES)) - {lane for lane, _ in held}
             if free:

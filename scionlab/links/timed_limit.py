@@ -25,7 +25,7 @@ from scionlab.enforcement.notices import timed_limit_cancelled_tell
 from scionlab.links.locked import locked_link
 from scionlab.links.profiles import Profile
 from scionlab.links.retirement import retire, retire_at
-from scionlab.models import AttachmentPoint, Link, TimedLimit, User, selectors
+from scionlab.models import AttachmentPoint, JointTest, Link, TimedLimit, User, selectors
 from scionlab.notation.local_time import say_time
 from scionlab.people import audit
 from scionlab.people.stale_pages import note_change
@@ -66,15 +66,33 @@ def timed_limit_create(
     """
     changes = Changes()
     link = locked_link(link_id, changes)
-    ap = _attachment_point(link)
-    now = timezone.now()
-    begins_at = _beginning(begins_at, now)
+    begins_at = _beginning(begins_at, timezone.now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
+    made = timed_limit_add(link, profile, begins_at, actor=actor, changes=changes, reason=reason)
+    note_change(link.interface_b.AS_id, actor=actor)
+    changes.carry_out()
+    return made
+
+
+def timed_limit_add(
+    link: Link,
+    profile: Profile,
+    begins_at: datetime,
+    *,
+    actor: User | None,
+    changes: Changes,
+    reason: str = "",
+    joint: JointTest | None = None,
+) -> TimedLimit:
+    """A step of services that hold the Link's lock and raise the counters. `joint`: whose congestion it is. Raises as
+    `timed_limit_create`."""
+    ap, now = _attachment_point(link), timezone.now()
     _check_limits(profile, selectors.default_in_force(ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(
         link=link,
+        joint=joint,
         kind=profile.kind,
         begins_at=begins_at,
         ends_at=begins_at + timedelta(seconds=profile.duration_s),
@@ -84,9 +102,7 @@ def timed_limit_create(
         created_by=actor,
     )
     audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
-    note_change(link.interface_b.AS_id, actor=actor)
     changes.note_limits({link.pk: link.interface_a.host_id})
-    changes.carry_out()
     logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
     return made
 
@@ -103,7 +119,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
         link = locked_link(link_id, changes)
     except Link.DoesNotExist as exc:
         raise TimedLimit.DoesNotExist(f"Temporary limit {timed_limit_id} was removed with its link.") from exc
-    if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
+    if timed_limits_cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
         timed_limit_cancelled_tell(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
@@ -114,7 +130,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
 def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
     """Cancel all that have not ended; a step of services that hold the Links' locks and raise the counters."""
     by_id = {link.pk: link for link in links}
-    _cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+    timed_limits_cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
@@ -123,7 +139,8 @@ def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     return retire(TimedLimit, until=now, now=now)
 
 
-def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+    """Those of `which` at these Links that have not ended; a step like `timed_limits_end`. Returns how many."""
     now = timezone.now()
     by_id = {link.pk: link for link in links}
     running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")

@@ -10,6 +10,7 @@ from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforceme
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
+from scionlab.models.joint_test import JointTest
 from scionlab.models.link import Interface, Link
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
 from scionlab.models.notice import Notice, NoticeWatch
@@ -42,6 +43,7 @@ __all__ = [
     "InstalledFiles",
     "Interface",
     "IssuedLimits",
+    "JointTest",
     "Link",
     "LinkEnforcement",
     "LinkTest",

@@ -39,6 +39,9 @@ class LinkTest(models.Model):
     """
 
     link = models.ForeignKey("scionlab.Link", on_delete=models.CASCADE, related_name="tests")
+    joint = models.ForeignKey(
+        "scionlab.JointTest", null=True, blank=True, on_delete=models.CASCADE, related_name="parts"
+    )
     tool = models.CharField(max_length=16, choices=tool_choices, db_column="kind")
     ap = models.ForeignKey(
         "scionlab.AttachmentPoint", null=True, blank=True, on_delete=models.CASCADE, related_name="+"

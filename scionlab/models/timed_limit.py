@@ -27,6 +27,14 @@ class TimedLimit(models.Model):
         OUTAGE = "outage", "outage"
 
     link = models.ForeignKey("scionlab.Link", on_delete=models.CASCADE, related_name="timed_limits")
+    joint = models.ForeignKey(
+        "scionlab.JointTest",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="timed_limits",
+        help_text="Whose congestion it is.",
+    )
     kind = models.CharField(max_length=16, choices=Kind)
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField()

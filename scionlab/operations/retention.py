@@ -25,6 +25,7 @@ from scionlab.models import (
     BulkChange,
     DeletedHost,
     EnrolmentToken,
+    JointTest,
     Link,
     LinkTest,
     Mail,
@@ -58,6 +59,7 @@ def table() -> list[Kept]:
         Kept(ApiRequest, "created_at", KEPT_FOR),
         Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
         Kept(LinkTest, "ends_at", TESTS_KEPT),
+        Kept(JointTest, "ends_at", TESTS_KEPT),
         Kept(BulkChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
     ]
 

@@ -107,6 +107,7 @@ class LinkTestDocument(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(source="test.pk")
     link_id = serializers.IntegerField(source="test.link_id")
+    joint_test_id = serializers.IntegerField(source="test.joint_id", allow_null=True, help_text="Whose part it is.")
     tool = serializers.ChoiceField(source="test.tool", choices=[WATCH, *TOOLS])
     kind = serializers.ChoiceField(
         source="test.kind", choices=sorted(KINDS), help_text="As the attachment point has it."

@@ -16,7 +16,7 @@ from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.test_formats import csv_name, points_csv
 from scionlab.links.test_status import TestStatus, status_of_test, with_results
 from scionlab.models import LinkTest
-from scionlab.models.locks import lock_link
+from scionlab.models.locks import lock_link, lock_user_as
 from scionlab.rest import bodies
 from scionlab.rest.base import ApiView
 from scionlab.rest.link_views import LinkView, links_of
@@ -84,12 +84,12 @@ class LinkTestDetailView(ApiView):
     @describe(
         "tests",
         "Cancel a test",
-        "Cancelling one that has ended has no effect.",
+        "Cancelling one that has ended has no effect. Of a joint test all parts are cancelled.",
         success=status.HTTP_204_NO_CONTENT,
     )
     def delete(self, request: Request, pk: int) -> Response:
-        link_id = self.test(pk).test.link_id
+        as_id = self.test(pk).test.link.interface_b.AS_id  # of a joint test all Links are locked
         document: Any = lambda: LinkTestResultDocument(self.test(pk)).data  # noqa: E731  evaluated with the lock held
-        with self.changing(lambda: lock_link(link_id), document):
+        with self.changing(lambda: lock_user_as(as_id), document):
             link_test_cancel(link_test_id=pk, actor=self.person)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -21,7 +21,17 @@ import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails
-from scionlab.links import bulk, defaults, link_test, profiles, test_mails, test_results, timed_limit, user_as
+from scionlab.links import (
+    bulk,
+    defaults,
+    joint_test,
+    link_test,
+    profiles,
+    test_mails,
+    test_results,
+    timed_limit,
+    user_as,
+)
 from scionlab.links import update as link
 from scionlab.links.bulk_plan import SITE, Operation
 from scionlab.models import (
@@ -31,6 +41,7 @@ from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
     Host,
+    JointTest,
     Link,
     LinkEnforcement,
     LinkTest,
@@ -54,6 +65,7 @@ from scionlab.versions import counters, generation
 from tests.concurrency.row_locks import ORDER, recorded
 from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
+from tests.joint_world import confirm
 from tests.upstream_dump import Dump, small
 
 
@@ -91,6 +103,10 @@ class World:
 
     def watch(self) -> LinkTest:
         return link_test.link_test_create(link_id=self.link.pk, duration_s=60, begins_at=None, actor=self.owner)
+
+    def joint(self) -> JointTest:
+        """At both attachment points, with congestion; `confirm` before."""
+        return joint_test.joint_test_create(user_as_id=self.first.pk, kind="congest-both", actor=self.owner)
 
     def lower_all(self) -> None:
         """Defaults that nobody has carried out yet, below what the Links have."""
@@ -382,6 +398,16 @@ def _import(w: World) -> Work:
     return lambda: imported(dump)
 
 
+def _cancel_joint(w: World) -> Work:
+    confirm()
+    return partial(joint_test.joint_test_cancel, joint_test_id=w.joint().pk, actor=w.boss)
+
+
+def _cancel_part(w: World) -> Work:
+    confirm()
+    return partial(link_test.link_test_cancel, link_test_id=w.joint().parts.all()[0].pk, actor=w.boss)
+
+
 OF_ONE_LINK: dict[str, Any] = {"bandwidth_kbit": 100, "active": False, "observe_only": True}
 
 SCENARIOS: dict[str, Callable[[World], Work]] = {
@@ -404,6 +430,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "_retire_locked": _retire,
     "link_test_create": lambda w: w.watch,
     "link_test_cancel": lambda w: partial(link_test.link_test_cancel, link_test_id=w.watch().pk, actor=w.boss),
+    "link_test_cancel (of a joint test)": _cancel_part,
+    "joint_test_create": lambda w: confirm() or w.joint,
+    "joint_test_cancel": _cancel_joint,
     "_retire_locked (of tests)": _retire_tests,
     "result_store": _result,
     "user_report_store": lambda w: partial(test_results.user_report_store, test_id=w.watch().pk, report={}),

@@ -95,6 +95,7 @@ def aim(case: schemathesis.Case, world: World) -> None:
             "/api/v1/ases/": world.user_as.pk,
             "/api/v1/links/": world.link.pk,
             "/api/v1/timed-limits/": world.objects["timedlimit"].pk,
+            "/api/v1/joint-tests/": world.objects["jointtest"].pk,
             "/api/v1/tests/": world.objects["linktest"].pk,
             "/api/v1/attachment-points/": world.objects["attachmentpoint"].pk,
             "/api/v1/default-changes/": world.objects["defaultchange"].pk,

@@ -105,11 +105,8 @@ def anna(made: Anna) -> Iterator[Anna]:
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.links.link_test import link_tests_retire
-from scionlab.models import TestPolicy
-"
-        "TestPolicy.objects.all().delete()
-"
+        "from scionlab.links.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
+        "TestPolicy.objects.all().delete()\n"
         "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )
 

@@ -248,3 +248,15 @@ def test_what_fills_the_queue_and_what_drains_after_the_phase_is_no_rate() -> No
     found = Evidence(direction="to_user", planned=planned, frame=1000, intervals=(), ap=None, user=user)
     assert (found.received_kbit, found.all_received_kbit) == (800, 1000)
     assert Evidence("to_user", planned, 1000, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
+
+
+def test_limit_that_is_another_one_at_the_edges_of_a_phase_is_no_fault() -> None:
+    """The ends count the parts of a second at the edges too: what they count is compared with the limits there."""
+    higher = {0: LIMIT, 17: 3 * LIMIT, 18: LIMIT, 22: 3 * LIMIT, 23: LIMIT}
+    more = (report(sent=150), report(received=140))  # 0.6 s and 0.4 s at three times the limit: 1.4 times in all
+    assert judged(limits=higher, ap=more).from_user.code == "enforced"
+    assert judged(ap=more).from_user.code == "over_the_limit"
+    lower = {0: LIMIT, 10: LIMIT // 10, 11: LIMIT, 15: LIMIT // 10, 16: LIMIT}
+    less = (report(received=82), report(sent=150))
+    assert judged(limits=lower, user=less).to_user.code == "enforced"
+    assert judged(user=less).to_user.code == "limited_elsewhere"

@@ -25,7 +25,7 @@ from scionlab.links.link_test import link_test_create
 from scionlab.links.profiles import Profile
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth
-from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, TestPolicy, User, UserAS
+from scionlab.models import ApiToken, EnrolmentToken, Host, JointTest, Link, Mail, SigningKey, TestPolicy, User, UserAS
 from scionlab.notation.isd_as import parse_as_id
 from scionlab.trust.enrolment import enrolment_token_create
 from tests.factories import (
@@ -150,6 +150,14 @@ def build_world() -> World:
     )
     objects["linktest"] = link_test_create(
         link_id=link.pk, duration_s=60, begins_at=now + timedelta(days=1), actor=owner
+    )
+    objects["jointtest"] = JointTest.objects.create(
+        user_as=user_as,
+        kind="congest-both",
+        parameters={"seconds": 12},
+        begins_at=now + timedelta(days=2),
+        ends_at=now + timedelta(days=2, minutes=1),
+        created_by=owner,
     )
     objects["testpolicy"] = TestPolicy.objects.create(
         applies_to="everybody", max_seconds=60, runs_per_day=9, max_pending=9, horizon_hours=48

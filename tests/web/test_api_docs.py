@@ -20,7 +20,8 @@ from scionlab.people.api_token import api_token_create
 from scionlab.platform.etags import etag_of
 from scionlab.rest.bulk_documents import bulk_document
 from scionlab.rest.docs_views import description
-from tests.factories import PASSWORD
+from tests.factories import PASSWORD, spec
+from tests.joint_world import enforced
 
 pytestmark = pytest.mark.django_db
 
@@ -64,6 +65,8 @@ def send(method: str, path: str, body: str, link: Link, staff: User, ap_b: Attac
     key = next((pk for start, pk in ids.items() if path.startswith(start)), 0)
     if path.endswith(("/apply/", "/put-back/")):
         key, headers["If-Match"] = _bulk_change(link, staff, path=path)
+    if path == "/api/v1/ases/{id}/tests/":
+        key = _with_two_links(link, staff, ap_b)
     if path.startswith("/api/v1/tests/"):
         key = _begun_test(link, staff)
     return Client().generic(
@@ -95,6 +98,11 @@ def _bulk_change(link: Link, staff: User, *, path: str) -> tuple[int, str]:
     if path.endswith("/put-back/"):
         bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
     return change.pk, etag_of(bulk_document(change))
+
+
+def _with_two_links(link: Link, staff: User, ap_b: AttachmentPoint) -> int:
+    near = spec(AttachmentPoint.objects.get(pk=_ap(link)), public_ip="198.51.100.40")
+    return int(enforced(staff, near, spec(ap_b, public_ip="198.51.100.40", public_port=50_001)).pk)
 
 
 def _begun_test(link: Link, staff: User) -> int:

@@ -21,6 +21,7 @@ from scionlab.models import (
     DeletedHost,
     EnrolmentToken,
     Host,
+    JointTest,
     Link,
     LinkTest,
     Mail,
@@ -38,6 +39,9 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     """A row of each kind that is as old as `at` says, with its column and its age."""
     host = link.interface_a.host
     test = LinkTest.objects.create(link=link, tool="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
+    joint = JointTest.objects.create(
+        user_as_id=link.interface_b.AS_id, kind="congest-both", parameters={}, begins_at=test.begins_at, ends_at=at
+    )
     mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
     asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)
@@ -54,6 +58,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         BulkChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
         LinkTest: (test, "ends_at", 90),
+        JointTest: (joint, "ends_at", 90),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
 
@@ -71,6 +76,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "BulkChange": 1,
         "DeletedHost": 1,
         "LinkTest": 1,
+        "JointTest": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
     assert sum(old_rows_forget(now=NOW).values()) == 0

@@ -1,0 +1,176 @@
+"""`test --all-links`: reserve a joint test of an AS, run the user's end of each of its parts on this host at once, and
+say what the Links carried together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from io import StringIO
+from multiprocessing import get_context
+from typing import Any
+
+from scionlab_bw import credentials, links, tables
+from scionlab_bw.client import Service
+from scionlab_bw.errors import ClientError, Refused, UsageError
+from scionlab_bw.test_link import OPEN, PATIENCE_S, POLL_S, test_link
+from scionlab_bw.units import format_number, parse_moment
+
+KINDS = ("singles-then-together", "congest-one", "congest-both")
+_DIRECTIONS = (("to_user", "To your AS"), ("from_user", "From your AS"))
+_HEADERS = ["LINK", "ATTACHMENT POINT", "ALONE", "TOGETHER", "LIMIT", "ARRIVED", "DROPPED"]
+
+
+def all_links(service: Service, arguments: Namespace) -> int:
+    """0: each part found its limit enforced, and together the Links passed their sum. 1: not, or there is no result.
+    Interrupted, all of it is cancelled."""
+    made = _reserved(service, arguments)
+    path = f"joint-tests/{made['id']}/"
+    count = len({one["link_id"] for one in made["parts"]})
+    _say(arguments, f"Joint test {made['id']} ({made['kind']}) of {count} links from {_when(made)} on.")
+    try:
+        for said in _run_ends(service, made["parts"], arguments):
+            _say(arguments, said)
+        found = _result(service, path)
+    except KeyboardInterrupt:
+        service.delete(path)
+        raise
+    print(json.dumps(found, indent=2, ensure_ascii=False) if arguments.json else _shown(found))
+    return 0 if found["is_good"] else 1
+
+
+def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
+    """A new joint test, or with --id one that was scheduled on the page of the AS."""
+    user_as = links.find_as(service, arguments.link).content
+    if arguments.id is not None:
+        found = service.get(f"joint-tests/{arguments.id}/").content
+        if found["as_id"] != user_as["id"]:
+            raise UsageError(f"Joint test {arguments.id} is not one of {user_as['isd_as']}.")
+        return found
+    if arguments.tool != "quick":
+        raise UsageError("--all-links has no TOOL: each link is tested as by quick.")
+    path, body = f"ases/{user_as['id']}/tests/", {"kind": arguments.all_links, **_chosen(arguments.parameters)}
+    if arguments.at is not None:
+        moment = parse_moment(arguments.at, now=datetime.now(UTC))
+        body["begins_at"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    try:
+        return service.post(path, body)
+    except Refused as exc:
+        free_at = exc.document.get("next_free_at")
+        if arguments.at is not None or free_at is None:
+            raise
+        if datetime.fromisoformat(free_at).timestamp() - time.time() > PATIENCE_S:
+            raise
+        _say(arguments, f"{exc} Waiting for it.")
+        return service.post(path, {**body, "begins_at": free_at})
+
+
+def _chosen(written: list[str]) -> dict[str, int]:
+    found = {}
+    for one in written:
+        name, _, value = one.partition("=")
+        if name not in {"seconds", "congested_percent", "congested_link_id"} or not (
+            value.isascii() and value.isdigit()
+        ):
+            raise UsageError(
+                f'"{one[:60]}" is not seconds=NUMBER, congested_percent=NUMBER or congested_link_id=NUMBER.'
+            )
+        found[name] = int(value)
+    return found
+
+
+# --- the user's ends --------------------------------------------------------------------------------------------------
+
+
+def _run_ends(service: Service, parts: list[dict[str, Any]], arguments: Namespace) -> Iterator[str]:
+    """Each in a process of its own, so that none waits for another one's packets; yields what each said."""
+    about = {link_id: service.get(f"links/{link_id}/").content for link_id in {one["link_id"] for one in parts}}
+    orders = [(one["link_id"], one["id"], arguments.bind or _own_address(about[one["link_id"]])) for one in parts]
+    with get_context("fork").Pool(len(orders), _leave_interrupts_to_the_parent) as pool:
+        for link_id, said in pool.imap_unordered(_run_end, orders):
+            yield f"Link {link_id} ({about[link_id]['attachment_point']}): {said}"
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_end(order: tuple[int, int, str | None]) -> tuple[int, str]:
+    link_id, test_id, bind = order
+    told = StringIO()
+    arguments = Namespace(link=str(link_id), id=test_id, bind=bind, tool="quick", at=None, parameters=[], json=False)
+    try:
+        with redirect_stdout(told):
+            test_link(Service.of(credentials.load()), arguments)
+    except ClientError as exc:
+        return link_id, str(exc)
+    return link_id, " ".join(told.getvalue().splitlines()[1:])
+
+
+def _own_address(link: dict[str, Any]) -> str | None:
+    """The one that the Link has, or that it has behind a NAT, if it is of this host; else the route decides."""
+    for ip in (link["public_ip"], link["bind_ip"]):
+        if ip is not None and _is_here(ip):
+            return str(ip)
+    return None
+
+
+def _is_here(ip: str) -> bool:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((ip, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _result(service: Service, path: str) -> dict[str, Any]:
+    """When all attachment points have reported. The service says when it waits no longer."""
+    while (found := service.get(path).content)["state"] in OPEN:
+        time.sleep(2 * POLL_S)
+    return found
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def _shown(found: dict[str, Any]) -> str:
+    parts = [tables.clean(found["text"])]
+    if found["state"] == "finished":
+        parts += [f"{name} [kbit/s]\n{_table(found[key])}" for key, name in _DIRECTIONS]
+    return "\n\n".join(["", *parts]).removeprefix("\n")
+
+
+def _table(side: dict[str, Any]) -> str:
+    alone = {one["link_id"]: one["sum"]["passed_kbit"] for one in side["alone"]}
+    rows = [
+        (one["link_id"], one["attachment_point"], _rate(alone.get(one["link_id"])), *_figures(one["sum"]))
+        for one in side["links"]
+    ]
+    rows.append(("", "sum", _rate(side["alone_kbit"]), *_figures(side["total"])))
+    return tables.table(_HEADERS, rows, right=(0, 2, 3, 4, 5, 6))
+
+
+def _figures(sums: dict[str, Any]) -> tuple[str, str, str, str]:
+    dropped = sums["dropped_percent"]
+    rates = (_rate(sums[f"{name}_kbit"]) for name in ("passed", "limit", "arrived"))
+    return *rates, "-" if dropped is None else f"{dropped:.1f} %"  # type: ignore[return-value]  # of three
+
+
+def _rate(kbit: float | None) -> str:
+    return "-" if kbit is None else format_number(round(kbit))
+
+
+def _when(made: dict[str, Any]) -> str:
+    return tables.moment(made["begins_at"])
+
+
+def _say(arguments: Namespace, text: str) -> None:
+    if not arguments.json:
+        print(tables.clean(text), flush=True)
