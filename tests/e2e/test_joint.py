@@ -118,6 +118,15 @@ def test_step_of_the_congested_link_is_seen_and_the_other_link_has_none(david: D
         assert 0.95 <= side["total"]["passed_kbit"] / side["total"]["limit_kbit"] <= 1.02
 
 
+def test_both_congested_at_the_same_time_keep_to_their_limits(david: David) -> None:
+    code, found = david.joint("congest-both", "--set", "seconds=8")
+    assert (code, found["is_good"]) == (0, True), found["text"]
+    for direction in DIRECTIONS:
+        steps = {(one["before_kbit"], one["after_kbit"]) for one in found[direction]["shifts"]}
+        assert steps >= {(2000, 1000), (1000, 500)}, found["text"]
+        assert {one["took_s"] for one in found[direction]["shifts"]} <= {1, 2}
+
+
 def test_line_that_both_links_share_is_not_taken_for_their_limits(david: David) -> None:
     """The negative control: from the AS less leaves than the limits allow together, to it nothing is in the way."""
     with david.behind_a_line_of(1500):
