@@ -16,7 +16,7 @@ from scionlab.links.test_status import reason_against
 from scionlab.models import Link, User, selectors
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.usage.batch import DIRECTIONS, DirectionName
-from station.plan import MTU, MTU_SEARCH_BYTES, STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
+from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
 
 WORDS: Final[dict[str, str]] = {"to_user": "to your AS", "from_user": "from your AS"}
@@ -46,11 +46,7 @@ class Plan:
 
     @property
     def offered_bytes(self) -> int:
-        return self.max_bytes + sum(_user_bytes(one) for one in self.phases if one.sends(USER))
-
-
-def _user_bytes(phase: Phase) -> int:
-    return MTU_SEARCH_BYTES if phase.kind == MTU else phase.packets(4) * phase.payload_bytes
+        return self.max_bytes + sum(one.payload_of_an_end for one in self.phases if one.sends(USER))
 
 
 def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
@@ -107,7 +103,7 @@ def check_plan(plan: Plan, allowance: Allowance, sent_today_bytes: int) -> None:
 
 
 def _streams(phase: Phase) -> tuple[DirectionName, ...]:
-    """The directions in which it loads the Link."""
+    """The directions in which it offers more than the Link may carry: TCP gives way to the limit."""
     return tuple(one for one in DIRECTIONS if phase.kind == STREAM and phase.direction in {one, "both"})
 
 
