@@ -109,7 +109,7 @@ def _phase(value: object, where: str) -> PhaseReport:
 
 
 def _count(found: Mapping[str, Any]) -> int:
-    return 1 if found["kind"] in {ECHO, TCP} else 0
+    return 1 if found["kind"] in (ECHO, TCP) else 0  # any value may come
 
 
 def _connections(value: object, where: str) -> tuple[tuple[Moment, ...], ...]:

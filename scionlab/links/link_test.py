@@ -73,7 +73,7 @@ def link_test_create(
         length = _watch_length(duration_s, parameters, allowance)
     else:
         plan = _plan(tool, duration_s, parameters, link, begins_at)
-        check_ready(link, actor, now)
+        check_ready(link, tool, actor, now)
         check_plan(plan, allowance, _sent_bytes(mine, now))
         length = plan.duration_s * _SECOND
     _check_allowance(mine, allowance, now)

@@ -111,7 +111,7 @@ def _megabytes(count: int) -> str:
     return f"{count / MEGABYTE:.1f}".removesuffix(".0")
 
 
-def check_ready(link: Link, actor: User, now: datetime) -> None:
+def check_ready(link: Link, tool: str, actor: User, now: datetime) -> None:
     """Whoever starts a test consents for the user's end, so it is its owner; and the attachment point must be able to.
 
     Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`, `test_not_possible`).
@@ -121,8 +121,8 @@ def check_ready(link: Link, actor: User, now: datetime) -> None:
         text = f"The AS belongs to {owner}. A test sends to its host, so only its owner may start one."
         raise FieldRuleError("test_not_yours", text, "link_id")
     status = link_status(selectors.with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
-    if status.agent is not None and (reason := reason_against(status.agent, sends=True)):
-        text = f"{reason[0].upper()}{reason[1:]}, so nothing can be sent over this link."
+    if status.agent is not None and (reason := reason_against(status.agent, kind=TOOLS[tool].kind)):
+        text = f"{reason[0].upper()}{reason[1:]}, so this test is not possible."
         raise FieldRuleError("test_not_possible", text, "link_id")
     if status.stage != "enforced":
         text = f"{status.text} A test that sends needs a limit that is enforced. Try again when it is."

@@ -244,7 +244,7 @@ def test_reach_has_no_load_and_answers_by_its_echo(lost: int, mtu: list[int] | N
 def test_what_fills_the_queue_and_what_drains_after_the_phase_is_no_rate() -> None:
     rows = [[0, 0, packets, 0] for packets in (150, 100, 101, 99, 50)]
     user = {"seconds": rows, "received_packets": 500}
-    planned = {"duration_ms": 4000, "number": 0, "payload_bytes": 958}
-    found = Evidence(direction="to_user", planned=planned, frame=1000, intervals=(), ap=None, user=user)
+    planned = {"kind": "stream", "duration_ms": 4000, "number": 0, "payload_bytes": 958}
+    found = Evidence(direction="to_user", planned=planned, version=4, intervals=(), ap=None, user=user)
     assert (found.received_kbit, found.all_received_kbit) == (800, 1000)
-    assert Evidence("to_user", planned, 1000, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
+    assert Evidence("to_user", planned, 4, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
