@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from station.pacing import Guard
 from station.plan import Phase
 from station.report import Moment, PhaseReport
 from station.rounds import End, Round
@@ -27,12 +28,14 @@ class TcpRound(Round):
         tokens = [end.codec.token(phase.number, number) for number in range(phase.count)]
         self._connections = end.connect(tokens)
         self._sends = phase.sends(end.side)
+        self._budget = Guard(self.ends, phase.payload_of_an_end, phase.kbit, heard_at=float("inf"))
         self._chunk_bytes = max(phase.payload_bytes, min(MAX_CHUNK_BYTES, phase.kbit * _CHUNK_MS // 8))
         self._taken = [0] * phase.count
         self._infos = [_NOTHING] * phase.count
         self._samples: list[list[Moment]] = [[] for _ in range(phase.count)]
         self._progress: list[tuple[float, int]] = [(0.0, 0)]
         self._ended: set[int] = set()
+        self._turn = 1
         self._look_at = self._now = begun
         self._sample_at = begun + SAMPLE_S
 
@@ -41,7 +44,8 @@ class TcpRound(Round):
             return
         self._now, self._look_at = now, now + TICK_S
         self._connections.step(now)
-        for number, one in self._connections.up.items():
+        self._turn = -self._turn  # where the budget is the bound, each is first in turn
+        for number, one in list(self._connections.up.items())[:: self._turn]:
             if number not in self._ended:
                 self._move(now, number, one)
         if now >= self._sample_at:
@@ -64,12 +68,18 @@ class TcpRound(Round):
 
     def _give(self, now: float, one: Connection) -> None:
         guard, most = self._end.guard, self._chunk_bytes
-        while (why := guard.denies(now, most, most)) is None:
+        while self._budget.denies(now, most, most) is None:
+            if (why := guard.denies(now, most, most)) is not None:
+                self.stopped = self.stopped or why
+                return
             taken = one.send(most)
-            guard.took(taken, taken)
+            self._count(taken)
             if taken < most:
                 return
-        self.stopped = self.stopped or why
+
+    def _count(self, payload_bytes: int) -> None:
+        for bound in (self._budget, self._end.guard):
+            bound.took(payload_bytes, payload_bytes)
 
     def _sample(self, now: float) -> None:
         for number, one in self._connections.up.items():
@@ -85,8 +95,7 @@ class TcpRound(Round):
         info, before = one.info(), self._infos[number]
         self._infos[number] = info
         self.tally.moved(now - SAMPLE_S / 2, sent=info.sent_bytes - before.sent_bytes)
-        resent = info.resent_bytes - before.resent_bytes
-        self._end.guard.took(resent, resent)
+        self._count(info.resent_bytes - before.resent_bytes)
         row = (at_ms, info.acked_bytes, info.rtt_us, info.cwnd, info.retransmitted, info.delivery_kbit)
         self._samples[number].append(row)
 

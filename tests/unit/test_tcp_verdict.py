@@ -68,8 +68,8 @@ HALF = {"sent": PAYLOAD // 2, "received": PAYLOAD // 2}
             "as wanted",
             {},
             "enforced",
-            "enforced. 1 000 kbit/s of 1 000 kbit/s arrived; 2 % of the traffic was dropped. TCP got 956 kbit/s of payload "
-            "over 1 connection, > 99 % of what headers leave of the limit",
+            "enforced. 1 000 kbit/s of 1 000 kbit/s arrived; 2 % of the traffic was dropped. TCP got 956 kbit/s "
+            "of payload over 1 connection, > 99 % of what headers leave of the limit",
         ),
         ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 segments sent again"),
         (
