@@ -26,6 +26,10 @@ class Moment(NamedTuple):
     cwnd: int | None
     resent: int | None
 
+    @property
+    def rtt_ms(self) -> float | None:
+        return None if self.rtt_us is None else self.rtt_us / 1000
+
 
 @dataclass(frozen=True)
 class TcpFound:
@@ -39,6 +43,10 @@ class TcpFound:
     share_percent: float | None
     rtt_us: tuple[int, int, int] | None
     resent: int | None
+
+    @property
+    def took_s(self) -> float:
+        return self.took_ms / 1000
 
 
 def took_ms(end: Mapping[str, Any] | None) -> int:
