@@ -41,10 +41,9 @@ the first and the last left out, beside what the headers leave of the limit ({SM
 {RATES[0]} kbit/s, so that a second has packets enough, else {FULL_PAYLOAD} B). *Counted*: {UNDERLOAD_PERCENT} % of the
 limit is sent, and the class of the link says what passed. *Without the entry* for the test's port in the limiter the
 class must count nothing, and everything must arrive: the negative control. *Another key*: the user's end has a wrong
-one. *Together*: two links are tested alone, then at the same time. *TCP*: the tool `tcp` with cubic, over one
-connection and over two; what arrived in whole seconds from the second one on, until the phase ended, beside what headers
-leave of the limit (1448 of 1514). At {GIGABIT // 1_000_000} Gbit/s hosts hand over super-packets, as a host's own TCP does
-(`gso_max_segs`); they are charged with the headers of all their segments.
+one. *Together*: two links are tested alone, then at the same time. *TCP*: the tool `tcp`, over one and two connections;
+what arrived in whole seconds from the second one on, beside what headers leave of the limit (1448 of 1514). At 1 Gbit/s
+hosts hand over super-packets, as their own TCP does; those are charged with the headers of all their segments.
 """
 
 
@@ -319,7 +318,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         ),
         Claim(
             "At a limit of 1 Gbit/s a test of TCP carries what headers leave of it.",
-            f"payload of {GIGABIT_MBIT[0]} to {GIGABIT_MBIT[1]} Mbit/s, over one connection and over two, both directions",
+            f"{GIGABIT_MBIT[0]} to {GIGABIT_MBIT[1]} Mbit/s of payload, over one and two connections, both directions",
             f"{min(fastest):.1f} to {max(fastest):.1f} Mbit/s" if fastest else NOTHING,
             len(fastest) == 4 and GIGABIT_MBIT[0] <= min(fastest) and max(fastest) <= GIGABIT_MBIT[1],
         ),
