@@ -14,7 +14,7 @@ import station.user_talk
 from measuring.framing import tcp_goodput_bound
 from measuring.iproute import cleanup_stale
 from measuring.netns import Namespace
-from station.messages import Kind
+from station.messages import ConversationCodec, Kind
 from station.plan import Phase, ap_bytes
 from station.report import COMPLETED, CUT, REFUSED, PhaseReport
 from station.tools import TOOLS
@@ -68,17 +68,17 @@ def arrived(phase: PhaseReport) -> int:
     return sum(rows[-1][1] for rows in phase.tcp or () if rows)
 
 
-def connect(host: Namespace, source: str, words: bytes = b"") -> bytes:
-    """What comes over a connection to the test port until it ends, or for a second."""
+def connect(host: Namespace, source: str, words: bytes = b"", port: int = 0, *, most: int = 1 << 30) -> bytes:
+    """What comes over a connection to the test port until it ends, is silent for 0.3 s, or was so much."""
 
     def talk() -> bytes:
         found = b""
         with contextlib.suppress(OSError), socket.socket() as sock:
-            sock.bind((source, 0))
-            sock.settimeout(1)
+            sock.bind((source, port))
+            sock.settimeout(0.3)
             sock.connect((AP, PORT))
             sock.sendall(words)
-            while more := sock.recv(65_536):
+            while len(found) < most and (more := sock.recv(65_536)):
                 found += more
         return found
 
@@ -204,6 +204,36 @@ def test_nobody_but_the_user_gets_a_byte_while_a_test_runs(bed: Bed) -> None:
     talk.join()
     assert report(child).outcome == COMPLETED
     assert arrived(ends[0]) > 600_000
+
+
+def test_a_token_opens_nothing_from_another_address_and_the_address_nothing_without_the_token(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the user's own connection does not come about, so that its place is free."""
+    tokens = []
+    token_of = ConversationCodec.token
+
+    def kept(codec: ConversationCodec, number: int, connection: int) -> bytes:
+        tokens.append(token_of(codec, number, connection))
+        return tokens[-1]
+
+    monkeypatch.setattr(ConversationCodec, "token", kept)
+    bed.user.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; }; "
+                 f"add rule inet cut out tcp dport {PORT} tcp sport != 41000-41099 drop")  # fmt: skip
+    child = bed.start_ap((tcp("to_user", 8000),))
+    talk = threading.Thread(target=lambda: bed.run_user((tcp("to_user", 8000),)))
+    try:
+        talk.start()
+        until_it(lambda: bool(tokens) and listens(bed))
+        assert connect(bed.user, USER_TOO, tokens[0], 41_000) == b""
+        assert connect(bed.victim, VICTIM, tokens[0]) == b""
+        assert connect(bed.user, USER, bytes(32), 41_001) == b""
+        assert connect(bed.user, USER, tokens[0][:31] + bytes(1), 41_002) == b""
+        assert len(connect(bed.user, USER, tokens[0], 41_003, most=1000)) >= 1000, "the control"
+    finally:
+        talk.join()
+        bed.user.run("nft", "delete table inet cut")
+        bed.lab.stop(child)
 
 
 def test_with_another_key_nobody_listens_and_nothing_is_sent(bed: Bed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -36,11 +37,11 @@ def report(*, sent: int = 0, received: int = 0, seconds: int = SECONDS, **more: 
 
 
 def samples(
-    passed: dict[str, int], dropped: dict[str, int], limits: dict[int, int], *, in_force: bool = True
+    passed: Mapping[str, int], dropped: Mapping[str, float], limits: dict[int, int], *, in_force: bool = True
 ) -> list[list[Any]]:
     """Packets that the class passes and drops in each second of the phase of its direction; `limits` by second."""
     rows: list[list[Any]] = []
-    counted = {name: [0, 0] for name in BEGAN}
+    counted = {name: [0.0, 0.0] for name in BEGAN}
     for second in range(END):
         limit = next(kbit for begin, kbit in sorted(limits.items(), reverse=True) if begin <= second)
         sides = []

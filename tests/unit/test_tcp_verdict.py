@@ -45,7 +45,7 @@ def end(sends: str, *, sent: int = SENT, received: int = PAYLOAD, began: bool = 
 
 def judged(
     passed: int = 100,
-    dropped: int = 2,
+    dropped: float = 2,
     *,
     kbit: int = 1250,
     ap: dict[str, Any] | None = None,
@@ -74,7 +74,7 @@ HALF = {"sent": PAYLOAD // 2, "received": PAYLOAD // 2}
         ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 segments sent again"),
         (
             "half of it, and the class dropped some",
-            {"passed": 50, "dropped": 1, "ap": end("to_user", **HALF), "user": end("from_user", **HALF)},
+            {"passed": 50, "dropped": 0.4, "ap": end("to_user", **HALF), "user": end("from_user", **HALF)},
             "mixed",
             "TCP got 478 kbit/s of payload over 1 connection, 50 % of what headers leave of the limit",
         ),
@@ -114,6 +114,15 @@ def test_what_the_class_counts_in_the_first_second_of_tcp_is_not_judged_nor_afte
     assert [side.steps[0].tcp.took_ms for side in found.sides][1] == 3000
     assert found.to_user.steps[0].passed_kbit == 1000
     assert found.to_user.steps[0].tcp.is_early
+
+
+def test_first_second_in_which_tcp_looks_for_its_rate_is_not_judged() -> None:
+    """The phase began a second of the clock before the class passed anything."""
+    ap = end("to_user")
+    for one in ap["phases"]:
+        one["begins_at_ms"] -= 1400
+    found = judged(ap=ap)
+    assert [side.code for side in found.sides] == ["enforced", "enforced"]
 
 
 def test_share_is_of_what_headers_leave_of_the_version() -> None:
