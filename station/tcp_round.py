@@ -30,28 +30,30 @@ class TcpRound(Round):
         self._sends = phase.sends(end.side)
         self._budget = Guard(self.ends, phase.payload_of_an_end, phase.kbit, heard_at=float("inf"))
         self._chunk_bytes = max(phase.payload_bytes, min(MAX_CHUNK_BYTES, phase.kbit * _CHUNK_MS // 8))
-        self._taken = [0] * phase.count
+        self._taken, self._given = [0] * phase.count, [0] * phase.count
         self._infos = [_NOTHING] * phase.count
         self._samples: list[list[Moment]] = [[] for _ in range(phase.count)]
         self._progress: list[tuple[float, int]] = [(0.0, 0)]
         self._ended: set[int] = set()
-        self._turn = 1
+        self._is_closed = False
         self._look_at = self._now = begun
         self._sample_at = begun + SAMPLE_S
 
     def step(self, now: float) -> None:
-        if now < self._look_at or self.stopped:
+        if now < self._look_at or self._is_closed:
             return
         self._now, self._look_at = now, now + TICK_S
         self._connections.step(now)
-        self._turn = -self._turn  # where the budget is the bound, each is first in turn
-        for number, one in list(self._connections.up.items())[:: self._turn]:
-            if number not in self._ended:
+        for number, one in sorted(self._connections.up.items(), key=self._given_to):
+            if number not in self._ended and not self.stopped:
                 self._move(now, number, one)
+        if self.stopped:
+            self.close()  # what the kernel has is not sent either
+            return
         if now >= self._sample_at:
             self._sample_at += SAMPLE_S * (1 + int((now - self._sample_at) / SAMPLE_S))
             self._sample(now)
-        if not self._is_ap and not self.stopped:
+        if not self._is_ap:
             self._look_for_trouble(now)
 
     def _move(self, now: float, number: int, one: Connection) -> None:
@@ -61,18 +63,23 @@ class TcpRound(Round):
                 self.heard_at = now
                 self.tally.moved(now, received=taken)
         elif now < self.ends:
-            self._give(now, one)
+            self._give(now, number, one)
         if one.is_broken:
             self._note(now, number, one)
             self._ended.add(number)
 
-    def _give(self, now: float, one: Connection) -> None:
+    def _given_to(self, one: tuple[int, Connection]) -> int:
+        """Where the budget is the bound, who had least is first."""
+        return self._given[one[0]]
+
+    def _give(self, now: float, number: int, one: Connection) -> None:
         guard, most = self._end.guard, self._chunk_bytes
         while self._budget.denies(now, most, most) is None:
             if (why := guard.denies(now, most, most)) is not None:
-                self.stopped = self.stopped or why
+                self.stopped = why
                 return
             taken = one.send(most)
+            self._given[number] += taken
             self._count(taken)
             if taken < most:
                 return
@@ -119,8 +126,10 @@ class TcpRound(Round):
         return now >= self.ends or is_steady(self._progress)
 
     def close(self) -> None:
-        self._sample(self._now)
-        self._connections.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._sample(self._now)
+            self._connections.close()
 
     def report(self, begins_at_ms: int) -> PhaseReport:
         return replace(super().report(begins_at_ms), tcp=tuple(map(tuple, self._samples)))
