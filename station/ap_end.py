@@ -65,6 +65,8 @@ def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
         drive(wire, talk, time.monotonic)
     finally:
         wire.close()
+        if listener is not None:
+            listener.close()
     return talk.report()
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
+import station.connections
 import station.user_talk
 from measuring.framing import tcp_goodput_bound
 from measuring.iproute import cleanup_stale
 from measuring.netns import Namespace
 from station.messages import ConversationCodec, Kind
 from station.plan import Phase, ap_bytes
-from station.report import COMPLETED, CUT, REFUSED, PhaseReport
+from station.report import COMPLETED, CUT, ERROR, REFUSED, PhaseReport
 from station.tools import TOOLS
 from tests.engine_host import EngineHost, key, limited
 from tests.kernel.conftest import MISSING
@@ -114,6 +115,32 @@ def test_over_ipv6(bed: Bed) -> None:
     user, ap = bed.run_user(BOTH_WAYS, ip=AP6), report(child)
     assert (ap.outcome, user.outcome) == (COMPLETED, COMPLETED)
     assert min(arrived(user.phases[0]), arrived(ap.phases[1])) > 100_000
+
+
+def test_between_link_local_addresses(bed: Bed) -> None:
+    ap_ip, user_ip = (link_local(one) for one in (bed.ap, bed.user))
+    index = int(bed.ap.ip("-o", "link", "show", "dev", "eth0").partition(":")[0])
+    child = bed.start_ap(BOTH_WAYS, remote_ip=user_ip, ifindex=index)
+    user, ap = bed.run_user(BOTH_WAYS, ip=ap_ip, bind=f"{user_ip}%eth0"), report(child)
+    assert (user.outcome, ap.outcome) == (COMPLETED, COMPLETED)
+    assert min(arrived(user.phases[0]), arrived(ap.phases[1])) > 100_000
+
+
+def link_local(host: Namespace) -> str:
+    shown = host.ip("-6", "-o", "addr", "show", "dev", "eth0", "scope", "link")
+    return shown.split()[3].partition("/")[0]
+
+
+def test_a_host_that_does_not_allow_cubic_is_told_how_to(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's answer for a name that it does not have is treated alike."""
+    monkeypatch.setattr(station.connections, "CONGESTION", "no-such")
+    child = bed.start_ap(BOTH_WAYS)
+    assert bed.run_user(BOTH_WAYS).outcome == ERROR
+    assert bed.told == [
+        "Phase 0 cannot begin: this host does not let programs use cubic; "
+        'sysctl -w net.ipv4.tcp_allowed_congestion_control="reno cubic" allows it.'
+    ]
+    assert report(child).outcome == COMPLETED
 
 
 def test_behind_nat_from_whichever_ports(bed: Bed) -> None:
