@@ -2,8 +2,8 @@
 
 A test is a statement of the signed document, like a timed limit: what is done at a Link from when until when. A `watch`
 sends nothing: the class of the Link is read each second. It needs no port and no far end. A `udp` test sends too, from
-the attachment point's test port and from the user's end, and what it sends is of the Link's class. Uses the standard
-library and the other rules; both programs import it.
+the attachment point's test port and from the user's end, and what it sends is of the Link's class; a `tcp` test also
+has TCP connections to that port. Uses the standard library and the other rules; both programs import it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 from bandwidth_config import TESTS_KEY, RuleError, time_text
 from link_rules import read_time
 
-WATCH, UDP = "watch", "udp"
-KINDS = frozenset({WATCH, UDP})  # others are ignored: they are for newer agents
+WATCH, UDP, TCP = "watch", "udp", "tcp"
+SENDING_KINDS = frozenset({UDP, TCP})
+KINDS = SENDING_KINDS | {WATCH}  # others are ignored: they are for newer agents
 
 MIN_WATCH_S, MAX_WATCH_S = 5, 600
 MAX_TESTS_PER_LINK = 8  # in one document: that have not ended
@@ -46,8 +47,9 @@ class LinkTest:
     """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 hexadecimal
     digits, chosen at random: no other test of any service has it.
 
-    Of a `udp` test alone: `port` is the attachment point's, `kbit` the highest rate at which it sends (whole frames, as
-    limits count), `max_bytes` the most that it sends (UDP payload).
+    Of a test that sends alone: `port` is the attachment point's, `kbit` the highest rate at which it sends (whole
+    frames, as limits count; of TCP the payload that it is given), `max_bytes` the most that it sends (payload; of TCP
+    with what is sent again).
     """
 
     begins_at: datetime
@@ -130,7 +132,7 @@ def _test(value: object, where: str) -> LinkTest | None:
     if not isinstance(test_id, str) or not _ID.fullmatch(test_id):
         raise RuleError("wrong_type", f'{where}: "Id" is not 32 hexadecimal digits in lower case.')
     begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
-    numbers = [_number(value, key, where) for key in _BOUNDS] if value["Kind"] == UDP else []
+    numbers = [_number(value, key, where) for key in _BOUNDS] if value["Kind"] in SENDING_KINDS else []
     test = LinkTest(begins_at, ends_at, test_id, value["Kind"], *numbers)
     if test.duration_s <= 0:
         raise RuleError("test_order", f'{where}: "Until" is not after "From".')

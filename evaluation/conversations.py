@@ -13,7 +13,7 @@ from evaluation.bed import Bed
 from link_tests import FIRST_TEST_PORT
 from measuring.iproute import LabError
 from measuring.netns import Namespace
-from station.plan import Phase, ap_bytes, ap_kbit, total_s
+from station.plan import TCP, Phase, ap_bytes, ap_kbit, total_s
 from station.report import Report, read_report
 from station.user_end import UserOrder
 
@@ -52,6 +52,7 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
                 "id": ids[wire], "key": keys[wire].hex(), "port": test_port(wire), "local_ip": local,
                 "remote_ip": remote, "ifindex": 0, "from_ms": now_ms, "until_ms": now_ms + (longest_s + START_S) * 1000,
                 "max_kbit": ap_kbit(phases), "max_bytes": ap_bytes(phases),
+                "tcp": any(one.kind == TCP for one in phases),
             },
         )  # fmt: skip
     _until_listening(bed.ap, {test_port(wire) for wire in plans})

@@ -96,7 +96,7 @@ def _add_watch_load(command: argparse.ArgumentParser) -> None:
 
 def _add_test(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "tool", nargs="?", default="quick", metavar="TOOL", help="reach, quick (default), sizes, rates"
+        "tool", nargs="?", default="quick", metavar="TOOL", help="reach, quick (default), sizes, rates, tcp"
     )
     command.add_argument("--set", dest="parameters", action="append", default=[], metavar="NAME=VALUE")
     command.add_argument("--at", metavar="TIME", help="start (default: now)")

@@ -4,10 +4,10 @@ Needs the standard library and nothing else, because it is shipped with the agen
 service. Only `tools`, which the service uses, imports a rule of ours.
 
     tools ──> plan <── report            what is done, and what came of it
-    messages, counting, pacing, guard    pure parts
-    rounds                               one phase at one end
+    messages, counting, pacing, mtu, tcp pure parts
+    rounds, tcp_round                    one phase at one end
     ap_talk | user_talk                  the conversation of an end, over time, without a socket
-    wire                                 sockets
+    wire, connections                    sockets of UDP, of TCP
     confine                              what the attachment point's child gives up
     ap_end | user_end                    the doors
 """

@@ -3,7 +3,8 @@
     python -m station.ap_end < order.json
 
 The order is one JSON object on stdin: `id`, `key` (64 hexadecimal digits), `port`, `local_ip` (or null), `remote_ip`,
-`ifindex` (0: none), `from_ms`, `until_ms` (of the epoch), `max_kbit`, `max_bytes`. The report (`station.report`) is one
+`ifindex` (0: none), `from_ms`, `until_ms` (of the epoch), `max_kbit`, `max_bytes`, `tcp` (if true, phases may be of
+TCP, on the same port; absent: false). The report (`station.report`) is one
 line of JSON on stdout; stderr is for diagnostics. Exits with 0 also when nobody came, with 1 when it could not listen,
 with 2 for an order that it does not understand.
 """
@@ -20,10 +21,11 @@ from ipaddress import ip_address
 
 from station.ap_talk import ApOrder, ApTalk
 from station.confine import confine
+from station.connections import Listener
 from station.plan import AP, MAX_KBIT
 from station.report import ERROR, Report
-from station.talk import Clock
-from station.wire import Wire, drive
+from station.talk import Clock, no_tcp
+from station.wire import Wire, address_of, drive
 
 MAX_ORDER_BYTES = 4_096
 MAX_AHEAD_MS = 120_000  # from now until the end
@@ -46,19 +48,25 @@ def read_order(value: object) -> ApOrder:
         _number(value, "until_ms", 0, 2**53),
         _number(value, "max_kbit", 1, MAX_KBIT),
         _number(value, "max_bytes", 1, _MAX_BYTES),
+        value.get("tcp", False) is True,
     )
 
 
-def run_ap_end(order: ApOrder) -> Report:
-    """Listens until the test is over. Raises `OSError` when it cannot."""
+def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
+    """Listens until the test is over; `listener`: of a test of TCP. Raises `OSError` when it cannot."""
     clock = Clock(time.time_ns() / 1_000_000 - time.monotonic() * 1000)
-    scope = order.ifindex if order.remote_ip.is_link_local else 0
-    wire = Wire(order.remote_ip.version, order.local_ip, order.port, scope)
+    version, scope = order.remote_ip.version, order.ifindex if order.remote_ip.is_link_local else 0
+    wire = Wire(version, order.local_ip, order.port, scope)
     try:
-        talk = ApTalk(order, wire.send, clock, secrets.token_bytes(32))
+        if listener is not None:
+            listener.bind(address_of(version, order.local_ip, order.port, scope))
+        connect = no_tcp if listener is None else listener.connect
+        talk = ApTalk(order, wire.send, clock, secrets.token_bytes(32), connect)
         drive(wire, talk, time.monotonic)
     finally:
         wire.close()
+        if listener is not None:
+            listener.close()
     return talk.report()
 
 
@@ -73,8 +81,9 @@ def main() -> int:
         print(f"station.ap_end: {exc}", file=sys.stderr)
         return 2
     try:
+        listener = Listener(order.remote_ip.version) if order.tcp else None  # who has rights may choose cubic
         confine(max(0, left_ms) / 1000 + DEADLINE_S)
-        report = run_ap_end(order)
+        report = run_ap_end(order, listener)
     except OSError as exc:
         print(f"station.ap_end: {exc}", file=sys.stderr)
         report = Report(AP, ERROR, f"The attachment point's end did not start: {exc.strerror or exc}.", None, ())

@@ -12,7 +12,7 @@ from station.pacing import Guard
 from station.plan import AP, Phase
 from station.report import COMPLETED, CUT, NOBODY, REFUSED
 from station.rounds import End
-from station.talk import OVER_S, Clock, Peer, SendTo, Talk
+from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
 NOBODY_CAME = "No end of a user came to this test from the registered address with its key."
 
@@ -20,7 +20,7 @@ NOBODY_CAME = "No end of a user came to this test from the registered address wi
 @dataclass(frozen=True, slots=True)
 class ApOrder:
     """What the signed document allows. `local_ip`: where to listen, None: everywhere; `ifindex`: where a link-local
-    address is valid, 0: anywhere; times in ms of the epoch."""
+    address is valid, 0: anywhere; times in ms of the epoch; `tcp`: whether phases may be of TCP."""
 
     test_id: str
     key: bytes
@@ -32,14 +32,15 @@ class ApOrder:
     until_ms: int
     max_kbit: int
     max_bytes: int
+    tcp: bool = False
 
 
 class ApTalk(Talk):
     """One conversation at most: who comes second is not answered. `secret`: random, of this run alone."""
 
-    def __init__(self, order: ApOrder, send: SendTo, clock: Clock, secret: bytes) -> None:
+    def __init__(self, order: ApOrder, send: SendTo, clock: Clock, secret: bytes, connect: Connect = no_tcp) -> None:
         super().__init__(AP, Kind.AP_REPORT, clock)
-        self._order, self._send, self._secret = order, send, secret
+        self._order, self._send, self._secret, self._connect = order, send, secret, connect
         self._begins, self._until = clock.at(order.from_ms), clock.at(order.until_ms)
         self._openings = OpeningCodec(order.test_id, order.key)
         self._guard = Guard(self._until, order.max_bytes, order.max_kbit)
@@ -71,7 +72,7 @@ class ApTalk(Talk):
                 self._over(NOBODY, NOBODY_CAME)
             else:
                 self._over(CUT, "The time of the test was over.")
-        elif self.peer is not None and now - self._heard_at > OVER_S:
+        elif self.peer is not None and self._is_alone(now):
             self._over(CUT, f"Nothing came from the user's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
@@ -95,7 +96,14 @@ class ApTalk(Talk):
     def _accept(self, now: float, opening: Opening, peer: Peer) -> None:
         self.peer, self._accepted = peer, opening
         self._codec = self._openings.conversation(opening.nonce, opening.cookie)
-        self._end = End(AP, self._codec, self._guard, lambda one, whole: self._send(one, peer, whole), peer.version)
+        self._end = End(
+            AP,
+            self._codec,
+            self._guard,
+            lambda one, whole: self._send(one, peer, whole),
+            peer.version,
+            lambda tokens: self._connect(tokens, peer),
+        )
         self._heard_at = self._guard.heard_at = now
 
     # --- the conversation -------------------------------------------------------------------------------------------
@@ -119,16 +127,23 @@ class ApTalk(Talk):
 
     def _begin_asked(self, now: float, phase: Phase) -> None:
         if phase.sends(AP) and phase.kbit > self._order.max_kbit:
-            self._control(Kind.DENIED, number=phase.number)
-            self.why = f"A phase of {phase.kbit} kbit/s exceeds the {self._order.max_kbit} kbit/s of this test."
-            self._close()
-            self._ends_as = REFUSED
+            self._deny(phase, f"A phase of {phase.kbit} kbit/s exceeds the {self._order.max_kbit} kbit/s of this test.")
         elif phase.number == len(self._done):
             self._close()
-            self._begin(phase, now)
-            self._control(Kind.BEGUN, number=phase.number)
+            try:
+                self._begin(phase, now)
+            except OSError as exc:
+                self._deny(phase, f"Phase {phase.number} cannot begin: {exc.strerror or exc}.")
+            else:
+                self._control(Kind.BEGUN, number=phase.number)
         elif self._round is not None and self._round.phase == phase:
             self._control(Kind.BEGUN, number=phase.number)
+
+    def _deny(self, phase: Phase, why: str) -> None:
+        self._control(Kind.DENIED, number=phase.number)
+        self.why = why
+        self._close()
+        self._ends_as = REFUSED
 
     def _counts(self, kind: Kind, counts: Counts) -> None:
         """Of a report, or of FINISH, which is answered as often as it is asked."""

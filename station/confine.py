@@ -1,4 +1,4 @@
-"""What the attachment point's child gives up for good before it opens a socket: rights, memory, time, files."""
+"""What the attachment point's child gives up for good before its sockets get an address: rights, memory, time."""
 
 from __future__ import annotations
 

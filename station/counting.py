@@ -42,6 +42,12 @@ class Tally:
         row[3] += payload_bytes
         return True
 
+    def moved(self, now: float, *, sent: int = 0, received: int = 0) -> None:
+        """Bytes of TCP, which has no packets of its own."""
+        row = self._row(now)
+        row[1] += sent
+        row[3] += received
+
     def _row(self, now: float) -> list[int]:
         second = min(max(0, int(now - self._begun)), MAX_SECONDS - 1)
         while len(self._rows) <= second:

@@ -144,6 +144,10 @@ class ConversationCodec:
         except (ValueError, IndexError, struct.error):
             return None
 
+    def token(self, number: int, connection: int) -> bytes:
+        """32 bytes with which the user's end opens a TCP connection of a phase."""
+        return hmac.digest(self._key, b"tcp" + bytes([number, connection]), hashlib.sha256)
+
     def pack_data(self, data: Data, payload_bytes: int) -> bytes:
         head = _DATA.pack(data.kind, self._token, data.number, data.sequence, data.echoed, data.size)
         return head.ljust(payload_bytes, b"\0")

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-ECHO, STREAM, MTU = "echo", "stream", "mtu"
+ECHO, STREAM, MTU, TCP = "echo", "stream", "mtu", "tcp"
 TO_USER, FROM_USER, BOTH = "to_user", "from_user", "both"
-KINDS, DIRECTIONS = (ECHO, STREAM, MTU), (TO_USER, FROM_USER, BOTH)
+KINDS, DIRECTIONS = (ECHO, STREAM, MTU, TCP), (TO_USER, FROM_USER, BOTH)
+LOADING = frozenset({STREAM, TCP})  # one direction, at the limit
 AP, USER = "ap", "user"
 SIDES = (AP, USER)
 
@@ -18,6 +19,7 @@ MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES = 48, 10_000
 MAX_KBIT = 1_000_000
 MAX_DURATION_MS = 60_000
 MAX_COUNT = 1_000
+MAX_FLOWS = 2  # TCP connections of one phase
 MAX_PACKETS = 1 << 22  # of one phase: the receiver remembers each
 
 FULL_PAYLOAD_BYTES = 1_452  # the largest that an MTU of 1500 carries with IPv4 and with IPv6
@@ -28,7 +30,9 @@ MTU_SEARCH_BYTES = 19_000  # UDP payload, with its answers to the other end's
 HELLO_S, PAUSE_S, SLACK_S = 3, 0.5, 2  # reserved: to find each other, after each phase, before the end
 _QUEUE_KBIT, _MAX_QUEUE_S = 160, 4.0  # of a limit: 20 kB, or 100 ms if that is more (ap_agent.dataplane.lanes)
 
-_ETHERNET, _IPV4, _IPV6, _UDP, _V6_FRAGMENT = 14, 20, 40, 8, 8
+SEGMENT_BYTES = 1_448  # payload of a full TCP segment over IPv4, with timestamps (RFC 7323)
+
+_ETHERNET, _IPV4, _IPV6, _UDP, _TCP, _V6_FRAGMENT = 14, 20, 40, 8, 32, 8
 
 
 def frame_bytes(payload_bytes: int, version: int) -> int:
@@ -42,10 +46,17 @@ def frame_bytes(payload_bytes: int, version: int) -> int:
     return datagram + math.ceil(datagram / carried) * (header + _ETHERNET)
 
 
+def segments_bytes(payload_bytes: int, version: int) -> float:
+    """What so much TCP payload costs in full segments on an Ethernet of MTU 1500, as a limit counts it."""
+    carried = LARGEST_MTU - _TCP - (_IPV4 if version == 4 else _IPV6)
+    return payload_bytes * (LARGEST_MTU + _ETHERNET) / carried
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a test. `kbit`: frames as limits count, the highest rate of each end that sends; `count`: questions
-    of an echo, 0 otherwise. A stream has one direction; the others have both. Raises `ValueError`."""
+    """One part of a test. `kbit`: frames as limits count, the highest rate of each end that sends; of TCP the payload
+    that it is given at most. `count`: questions of an echo, connections of TCP, 0 otherwise. A stream and TCP have one
+    direction; the others have both. Raises `ValueError`."""
 
     number: int
     kind: str
@@ -58,11 +69,11 @@ class Phase:
     def __post_init__(self) -> None:
         _within("number", self.number, 0, MAX_PHASES - 1)
         _one_of("kind", self.kind, KINDS)
-        _one_of("direction", self.direction, (TO_USER, FROM_USER) if self.kind == STREAM else (BOTH,))
+        _one_of("direction", self.direction, (TO_USER, FROM_USER) if self.kind in LOADING else (BOTH,))
         _within("kbit", self.kbit, 1, MAX_KBIT)
         _within("payload_bytes", self.payload_bytes, MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
         _within("duration_ms", self.duration_ms, 1, MAX_DURATION_MS)
-        _within("count", self.count, *((1, MAX_COUNT) if self.kind == ECHO else (0, 0)))
+        _within("count", self.count, *{ECHO: (1, MAX_COUNT), TCP: (1, MAX_FLOWS)}.get(self.kind, (0, 0)))
         if self.kind == STREAM and self.packets(4) > MAX_PACKETS:
             raise ValueError(
                 f"a phase of {self.packets(4)} packets exceeds the {MAX_PACKETS} that are counted; "
@@ -78,6 +89,13 @@ class Phase:
         if self.kind != STREAM:
             return self.count
         return self.kbit * self.duration_ms // (frame_bytes(self.payload_bytes, version) * 8) + 1
+
+    @property
+    def payload_of_an_end(self) -> int:
+        """Bytes that one end sends at most; of TCP with what is sent again."""
+        if self.kind == TCP:
+            return self.kbit * self.duration_ms // 8
+        return MTU_SEARCH_BYTES if self.kind == MTU else self.packets(4) * self.payload_bytes
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -110,16 +128,12 @@ def total_s(phases: Iterable[Phase]) -> int:
 
 def _pause_s(phase: Phase) -> float:
     """The queue of the limit has to drain after a stream."""
-    return PAUSE_S + (min(_MAX_QUEUE_S, 2 * _QUEUE_KBIT / phase.kbit) if phase.kind == STREAM else 0)
+    return PAUSE_S + (min(_MAX_QUEUE_S, 2 * _QUEUE_KBIT / phase.kbit) if phase.kind in LOADING else 0)
 
 
 def ap_bytes(phases: Iterable[Phase]) -> int:
-    """UDP payload of test traffic that the attachment point's end sends at most; at least 1."""
-    return max(1, sum(_ap_bytes(one) for one in phases if one.sends(AP)))
-
-
-def _ap_bytes(phase: Phase) -> int:
-    return MTU_SEARCH_BYTES if phase.kind == MTU else phase.packets(4) * phase.payload_bytes
+    """Payload of test traffic that the attachment point's end sends at most; at least 1."""
+    return max(1, sum(one.payload_of_an_end for one in phases if one.sends(AP)))
 
 
 def ap_kbit(phases: Iterable[Phase]) -> int:

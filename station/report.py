@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
-from station.plan import MAX_PHASES, SIDES, Phase
+from station.plan import ECHO, MAX_FLOWS, MAX_PHASES, SIDES, TCP, Phase
 
 SCHEMA = 1
 MAX_REPORT_BYTES = 256 * 1024
 COMPLETED, NOBODY, CUT, REFUSED, ERROR = OUTCOMES = ("completed", "nobody", "cut", "refused", "error")
-MAX_WHY, MAX_PEER, MAX_SECONDS = 500, 80, 70
+MAX_WHY, MAX_PEER, MAX_SECONDS, MAX_MOMENTS = 500, 80, 70, 300
+_OF_RECEIVER, _OF_SENDER = 2, 6  # numbers of a `Moment`
 _MAX_NUMBER = (1 << 53) - 1  # what every reader of JSON keeps exactly
 
 Row = tuple[int, int, int, int]
+Moment = tuple[int, ...]
 _COUNTS = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "lost_packets", "reordered_packets")
 
 
@@ -22,7 +25,12 @@ _COUNTS = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "
 class PhaseReport:
     """One phase as one end saw it. Bytes are UDP payload of test traffic; `sent_*`: by this end, the others: what it
     received. `begins_at_ms`: of the epoch. `seconds`: packets and bytes sent, packets and bytes received in each begun
-    second of the phase. `mtu`: path MTU to the user and from the user, 0: not even the smallest packet passed."""
+    second of the phase. `mtu`: path MTU to the user and from the user, 0: not even the smallest packet passed.
+
+    `tcp`: of a phase of TCP, for each connection what was so each 250 ms, and in the end: ms since the phase began and
+    bytes that had arrived; of the end that sends, bytes that were acknowledged, round trip time [us], congestion window
+    and segments sent again, and the rate of delivery [kbit/s]. It has no packets; `sent_bytes` counts those sent again.
+    """
 
     number: int
     kind: str
@@ -39,6 +47,7 @@ class PhaseReport:
     seconds: tuple[Row, ...]
     rtt_us: tuple[int, int, int] | None
     mtu: tuple[int, int] | None
+    tcp: tuple[tuple[Moment, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,12 @@ class Report:
     phases: tuple[PhaseReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        """A phase that is not of TCP has no `tcp`: readers that do not know it refuse it."""
+        found = {"schema": SCHEMA, **asdict(self)}
+        for one in found["phases"]:
+            if one["tcp"] is None:
+                del one["tcp"]
+        return found
 
 
 def read_report(value: object) -> Report:
@@ -73,7 +87,9 @@ def read_report(value: object) -> Report:
 
 
 def _phase(value: object, where: str) -> PhaseReport:
-    found = _object(value, where, {one.name for one in fields(PhaseReport)})
+    names = {one.name for one in fields(PhaseReport)}
+    has_tcp = isinstance(value, Mapping) and value.get("kind") == TCP
+    found = _object(value, where, names if has_tcp else names - {"tcp"})
     try:
         Phase(
             found["number"], found["kind"], found["direction"], found["kbit"], found["payload_bytes"], 1, _count(found)
@@ -88,11 +104,27 @@ def _phase(value: object, where: str) -> PhaseReport:
         None if found[name] is None else _numbers(found[name], f"{where}.{name}", size)
         for name, size in (("rtt_us", 3), ("mtu", 2))
     )
-    return PhaseReport(**{**found, "seconds": seconds, "rtt_us": rtt_us, "mtu": mtu})
+    tcp = _connections(found["tcp"], f"{where}.tcp") if has_tcp else None
+    return PhaseReport(**{**found, "seconds": seconds, "rtt_us": rtt_us, "mtu": mtu, "tcp": tcp})
 
 
 def _count(found: Mapping[str, Any]) -> int:
-    return 1 if found["kind"] == "echo" else 0
+    return 1 if found["kind"] in (ECHO, TCP) else 0  # any value may come
+
+
+def _connections(value: object, where: str) -> tuple[tuple[Moment, ...], ...]:
+    """Times grow; what had arrived by then never falls."""
+    several = []
+    for index, one in enumerate(_list(value, where, MAX_FLOWS)):
+        rows = _list(one, f"{where}[{index}]", MAX_MOMENTS)
+        is_receiver = bool(rows) and isinstance(rows[0], (list, tuple)) and len(rows[0]) == _OF_RECEIVER
+        size = _OF_RECEIVER if is_receiver else _OF_SENDER
+        moments = tuple(_numbers(row, f"{where}[{index}][{at}]", size) for at, row in enumerate(rows))
+        for before, after in pairwise(moments):
+            if after[0] < before[0] or after[1] < before[1]:
+                raise ValueError(f"{where}[{index}] goes back from {before[:2]} to {after[:2]}")
+        several.append(moments)
+    return tuple(several)
 
 
 def _object(value: object, where: str, keys: set[str]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -10,8 +10,9 @@ from station.counting import Tally, spread
 from station.messages import DATA_HEAD_BYTES, ConversationCodec, Counts, Data, Kind
 from station.mtu import MtuSearch
 from station.pacing import Guard, Pacer
-from station.plan import AP, ECHO, LARGEST_MTU, SMALLEST_MTU, STREAM, Phase, frame_bytes
+from station.plan import AP, LARGEST_MTU, SMALLEST_MTU, Phase, frame_bytes
 from station.report import PhaseReport
+from station.tcp import Connections
 
 ANSWER_S = 0.25  # a probe of the path MTU that is not answered in this time and twice that of a packet counts as lost
 RETRY_S = 0.05  # of a probe for which there was no room
@@ -33,13 +34,14 @@ Send = Callable[[bytes, bool], Sent]  # packet, whether it may not be fragmented
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What all phases at one end share. `version`: of IP."""
+    """What all phases at one end share. `version`: of IP; `connect`: TCP connections, with a token for each."""
 
     side: str
     codec: ConversationCodec
     guard: Guard
     send: Send
     version: int
+    connect: Callable[[Sequence[bytes]], Connections]
 
 
 class Round:
@@ -51,6 +53,7 @@ class Round:
         self.tally = Tally(begun)
         self.stopped = ""  # why the guard let no more pass
         self.peer: Counts | None = None  # what the other end said last
+        self.heard_at = float("-inf")  # when something came over TCP
         self._end, self._is_ap = end, end.side == AP
         self._sequence = 0
 
@@ -251,9 +254,3 @@ class MtuRound(Round):
         mine = self.search.passed
         theirs = self.peer.mtu if self.peer and self.peer.mtu != _NOTHING_PASSED else 0
         return (mine, theirs) if self._is_ap else (theirs, mine)
-
-
-def new_round(phase: Phase, end: End, begun: float) -> Round:
-    """The round of this kind of phase."""
-    kinds: dict[str, type[Round]] = {STREAM: StreamRound, ECHO: EchoRound}
-    return kinds.get(phase.kind, MtuRound)(phase, end, begun)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from station.messages import Control, ConversationCodec, Counts, Kind
 from station.pacing import SILENCE_S
-from station.plan import Phase
+from station.plan import ECHO, MTU, STREAM, TCP, Phase
 from station.report import CUT, Report
-from station.rounds import End, Round, Sent, new_round
+from station.rounds import EchoRound, End, MtuRound, Round, Sent, StreamRound
+from station.tcp import Connections
+from station.tcp_round import TcpRound
 
 REPORT_S = 0.2
 OVER_S = SILENCE_S + 1.0  # an end that hears nothing at all for so long is alone
+_ROUNDS: Mapping[str, type[Round]] = {STREAM: StreamRound, ECHO: EchoRound, MTU: MtuRound, TCP: TcpRound}
 
 
 class Peer(NamedTuple):
@@ -33,6 +36,12 @@ class Peer(NamedTuple):
 
 
 SendTo = Callable[[bytes, Peer, bool], Sent]  # packet, where to, whether it may not be fragmented
+Connect = Callable[[Sequence[bytes], Peer], Connections]  # TCP, with a token for each; raises `OSError`
+
+
+def no_tcp(_tokens: Sequence[bytes], _peer: Peer) -> Connections:
+    """Of a test whose document does not speak of TCP. Raises `PermissionError`."""
+    raise PermissionError("this test is not one of TCP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +104,9 @@ class Talk:
             self._end.send(self._end.codec.pack(Control(kind, self._written, body, number)), False)
 
     def _begin(self, phase: Phase, now: float) -> None:
+        """Raises `OSError` when this host cannot."""
         assert self._end is not None  # noqa: S101 - for mypy: there is a conversation
-        self._round = new_round(phase, self._end, now)
+        self._round = _ROUNDS[phase.kind](phase, self._end, now)
         self._done.append(self._round)
         self._report_at = now + REPORT_S
 
@@ -117,6 +127,10 @@ class Talk:
         if now >= self._report_at and self._round.phase.sends(other):
             self._control(self._reports, self._round.counts())
             self._report_at = now + REPORT_S
+
+    def _is_alone(self, now: float) -> bool:
+        """Nothing has come for a while, by UDP or TCP."""
+        return now - max(self._heard_at, self._round.heard_at if self._round else self._heard_at) > OVER_S
 
     @property
     def next_at(self) -> float:

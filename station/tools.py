@@ -20,7 +20,9 @@ from station.plan import (
     MAX_KBIT,
     MAX_TOTAL_S,
     MTU,
+    SEGMENT_BYTES,
     STREAM,
+    TCP,
     TO_USER,
     Phase,
     total_s,
@@ -29,6 +31,8 @@ from station.plan import (
 _PROBES, _PROBE_BYTES, _PROBE_EVERY_MS, _PROBE_KBIT = 20, 48, 100, 16
 _SEARCH_KBIT, _SEARCH_MIN_KBIT = 200, 16  # a packet of 1500 bytes takes 60 ms at the one, 0.8 s at the other
 _SEARCH_PROBES = 16  # of a search that takes longest; each waits for 0.25 s and twice the time of a packet (rounds)
+
+_TCP_PERCENT = 125  # of the limit: what TCP is given at most, so that the limit decides, with what it sends again
 
 Limits = tuple[int, int]  # kbit/s to the user AS, from the user AS
 
@@ -56,7 +60,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One kind of test. `question`: what it answers, in one sentence."""
+    """One kind of test. `question`: what it answers, in one sentence; `kind`: as the signed document has it."""
 
     name: str
     title: str
@@ -124,6 +128,15 @@ def _rates(parameters: Mapping[str, int], limits: Limits) -> tuple[Phase, ...]:
     return _streams([(one, parameters["payload_bytes"]) for one in shares], parameters["seconds"], limits)
 
 
+def _tcp(parameters: Mapping[str, int], limits: Limits) -> tuple[Phase, ...]:
+    duration_ms, flows = parameters["seconds"] * 1000, parameters["flows"]
+    rates = [min(MAX_KBIT, max(1, limit_kbit * _TCP_PERCENT // 100)) for limit_kbit in limits]
+    return tuple(
+        Phase(number, TCP, direction, kbit, SEGMENT_BYTES, duration_ms, flows)
+        for number, (direction, kbit) in enumerate(zip((TO_USER, FROM_USER), rates, strict=True))
+    )
+
+
 def _streams(steps: list[tuple[int, int]], seconds: int, limits: Limits) -> tuple[Phase, ...]:
     """All steps (percent of the limit, payload) to the user AS, then all from it."""
     found: list[Phase] = []
@@ -144,13 +157,14 @@ _PLANS: Mapping[str, Callable[[Mapping[str, int], Limits], tuple[Phase, ...]]] =
     "quick": _quick,
     "sizes": _sizes,
     "rates": _rates,
+    "tcp": _tcp,
 }
 
 
 def _read(name: str) -> Tool:
     words = tomllib.loads((Path(__file__).parent / "tools" / f"{name}.toml").read_text(encoding="utf-8"))
     parameters = tuple(Parameter(key, **value) for key, value in words.get("parameters", {}).items())
-    return Tool(name, words["title"], words["question"], "udp", parameters)
+    return Tool(name, words["title"], words["question"], words.get("kind", "udp"), parameters)
 
 
 TOOLS: Mapping[str, Tool] = {name: _read(name) for name in _PLANS}

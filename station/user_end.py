@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from station.connections import opener
 from station.plan import USER
 from station.report import ERROR, NOBODY, Report
 from station.talk import Clock, Peer
@@ -41,7 +42,7 @@ def _run(order: UserOrder, say: Callable[[str], None]) -> Report:
     try:
         wire.connect(ap)
         time.sleep(max(0.0, clock.at(order.from_ms) + _AFTER_BEGIN_S - time.monotonic()))
-        talk = UserTalk(order, ap, wire.send, clock)
+        talk = UserTalk(order, ap, wire.send, clock, opener(wire.local_ip))
         drive(wire, talk, time.monotonic)
         if talk.outcome == NOBODY:
             talk.why = _no_answer(order, wire, talk.time_was_over)

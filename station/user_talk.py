@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from station.messages import NONCE_BYTES, Control, Counts, Data, Kind, Opening, OpeningCodec
 from station.pacing import Guard
 from station.plan import MAX_KBIT, USER, Phase
-from station.report import COMPLETED, CUT, NOBODY, REFUSED
+from station.report import COMPLETED, CUT, ERROR, NOBODY, REFUSED
 from station.rounds import End
-from station.talk import OVER_S, Clock, Peer, SendTo, Talk
+from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
 AGAIN_S = 0.3
 TRIES = {Kind.HELLO: 17, Kind.RESPONSE: 10, Kind.BYE: 3}  # 5 s, 3 s, 1 s
@@ -47,10 +47,10 @@ class Question:
 class UserTalk(Talk):
     """With the attachment point at `ap`, from now until the end of the test."""
 
-    def __init__(self, order: UserOrder, ap: Peer, send: SendTo, clock: Clock) -> None:
+    def __init__(self, order: UserOrder, ap: Peer, send: SendTo, clock: Clock, connect: Connect = no_tcp) -> None:
         super().__init__(USER, Kind.USER_REPORT, clock)
         self._openings = OpeningCodec(order.test_id, order.key)
-        self._phases, self._ap, self._send = order.phases, ap, send
+        self._phases, self._ap, self._send, self._connect = order.phases, ap, send, connect
         self._until = clock.at(order.until_ms)
         self._guard = Guard(self._until, max_bytes=1 << 62, max_kbit=MAX_KBIT)
         self._hello = Opening(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
@@ -78,7 +78,7 @@ class UserTalk(Talk):
             self._ask_again(self._question, now)
 
     def _run_or_miss(self, now: float) -> None:
-        if now - self._heard_at > OVER_S:
+        if self._is_alone(now):
             self._over(CUT, f"Nothing came from the attachment point's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
@@ -139,7 +139,12 @@ class UserTalk(Talk):
             self.peer = self._ap
             self._codec = self._openings.conversation(opening.nonce, opening.cookie)
             self._end = End(
-                USER, self._codec, self._guard, lambda one, whole: self._send(one, self._ap, whole), self._ap.version
+                USER,
+                self._codec,
+                self._guard,
+                lambda one, whole: self._send(one, self._ap, whole),
+                self._ap.version,
+                lambda tokens: self._connect(tokens, self._ap),
             )
             self._heard_at = self._guard.heard_at = now
             self._ask(Kind.BEGIN, now)
@@ -154,13 +159,23 @@ class UserTalk(Talk):
         elif asked is Kind.BEGIN and message.number == len(self._done):
             self._question = None
             if message.kind is Kind.BEGUN:
-                self._begin(self._phases[message.number], now)
+                self._begin_it(self._phases[message.number], now)
             elif message.kind is Kind.DENIED:
                 self._ends_as = REFUSED
-                self.why = f"The attachment point's end refused phase {message.number}: it is above what was granted."
+                self.why = (
+                    f"The attachment point's end refused phase {message.number}: it is above what was granted, or "
+                    "cannot be done there."
+                )
                 self._ask(Kind.BYE, now)
         elif asked is Kind.BYE and message.kind is Kind.GOODBYE:
             self._over(COMPLETED, "")
+
+    def _begin_it(self, phase: Phase, now: float) -> None:
+        try:
+            self._begin(phase, now)
+        except OSError as exc:
+            self._ends_as, self.why = ERROR, f"Phase {phase.number} cannot begin: {exc.strerror or exc}."
+            self._ask(Kind.BYE, now)
 
     def _next(self, now: float) -> None:
         more = len(self._done) < len(self._phases) and not self._ends_as

@@ -30,11 +30,18 @@ _IS_SENT = frozenset({errno.ENOBUFS})  # dropped by a queue of this host: that i
 _FULL = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
 
+def address_of(version: int, ip: str | None, port: int, scope: int = 0) -> tuple[str, int] | tuple[str, int, int, int]:
+    """For a socket of that version of IP; None: all addresses of this host."""
+    if version == 4:
+        return ip or "0.0.0.0", port  # noqa: S104
+    return ip or "::", port, 0, scope
+
+
 class Wire:
     """A socket on an address and port of this host; None: on all addresses of that version of IP. Raises `OSError`."""
 
     def __init__(self, version: int, local_ip: str | None, port: int, scope: int = 0) -> None:
-        self._is_v4 = version == 4
+        self._version, self._is_v4 = version, version == 4
         self._socket = socket.socket(socket.AF_INET if self._is_v4 else socket.AF_INET6, socket.SOCK_DGRAM)
         self._is_whole: bool | None = None
         self.refused_at: dict[int, float] = {}  # errno of what the network refused -> when last, of the monotonic clock
@@ -48,7 +55,7 @@ class Wire:
                 self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
             self._fragment(whole=False)
-            self._socket.bind(self._address(local_ip or ("0.0.0.0" if self._is_v4 else "::"), port, scope))  # noqa: S104
+            self._socket.bind(address_of(version, local_ip, port, scope))
         except BaseException:
             self._socket.close()
             raise
@@ -58,7 +65,7 @@ class Wire:
 
     def connect(self, peer: Peer) -> None:
         """Packets of others are not seen any more, and ICMP errors are. Raises `OSError`."""
-        self._socket.connect(self._address(peer.ip, peer.port, peer.scope))
+        self._socket.connect(address_of(self._version, peer.ip, peer.port, peer.scope))
 
     @property
     def local_ip(self) -> str:
@@ -83,7 +90,7 @@ class Wire:
         return Sent.TOO_BIG if last == errno.EMSGSIZE else Sent.FULL
 
     def _send(self, packet: bytes, peer: Peer) -> None:
-        to = self._address(peer.ip, peer.port, peer.scope)
+        to = address_of(self._version, peer.ip, peer.port, peer.scope)
         if not peer.local:
             self._socket.sendto(packet, to)
         elif self._is_v4:
@@ -130,11 +137,6 @@ class Wire:
         )
         self._socket.setsockopt(level, option, _PMTUDISC_PROBE if whole else _PMTUDISC_DONT)
         self._is_whole = whole
-
-    def _address(self, ip: str, port: int, scope: int) -> tuple[str, int] | tuple[str, int, int, int]:
-        if self._is_v4:
-            return ip, port
-        return ip, port, 0, scope
 
 
 class Conversation(Protocol):

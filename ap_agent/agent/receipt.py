@@ -18,6 +18,7 @@ from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.times import time_text
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
+from link_tests import KINDS
 
 SCHEMA = 1
 FAILED = "receipt_failed"
@@ -185,6 +186,7 @@ def build_receipt(
         "observe_only": state.is_observe_only if state is not None else False,
         "tests": list(tests),
         "sending_tests": sending_tests,
+        "test_kinds": sorted(KINDS),
         "run": run,
         "number": number,
         "clock_skew_ms": clock_skew_ms,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from link_info import LinkInfo
 from link_rules import IPAddress
-from link_tests import LinkTest, run_key
+from link_tests import TCP, LinkTest, run_key
 
 _ADDRESSES = Path("/proc/self/net/if_inet6")  # address, interface number, ...; both without 0x
 
@@ -26,6 +26,7 @@ def order_of(link: LinkInfo, test: LinkTest, secret: str, interfaces: tuple[str,
         "until_ms": round(test.ends_at.timestamp() * 1000),
         "max_kbit": test.kbit,
         "max_bytes": test.max_bytes,
+        "tcp": test.kind == TCP,
     }
 
 

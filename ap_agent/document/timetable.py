@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from bandwidth_config import Limits
 from link_info import LinkInfo
-from link_tests import ARMED_AHEAD_S, UDP, LinkTest
+from link_tests import ARMED_AHEAD_S, SENDING_KINDS, LinkTest
 
 _ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)
 
@@ -24,7 +24,7 @@ def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | No
 
 def tests_that_send(link: LinkInfo) -> tuple[LinkTest, ...]:
     """Its tests that send, at whatever time."""
-    return tuple(one for one in link.tests if one.kind == UDP) if link.is_user_as else ()
+    return tuple(one for one in link.tests if one.kind in SENDING_KINDS) if link.is_user_as else ()
 
 
 def tests_by_id(links: Mapping[int, LinkInfo]) -> dict[str, tuple[LinkInfo, LinkTest]]:

@@ -17,8 +17,11 @@ from evaluation.conversations import Ends, converse, test_port
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.limiters import OURS
+from evaluation.suites.gigabit import MAX_SEGMENTS
 from link_tests import UDP, LinkTest
+from measuring.framing import tcp_goodput_bound
 from station.plan import Phase, frame_bytes
+from station.tools import TOOLS
 
 NAME = "tests"
 TITLE = "Tests of links that send"
@@ -28,6 +31,9 @@ OVERLOAD_PERCENT, UNDERLOAD_PERCENT = 150, 50
 SMALL_PAYLOAD, FULL_PAYLOAD = 200, 1452
 CONTROL_S = 3
 MOST_OFF = 0.01
+GIGABIT = 1_000_000
+TCP_RATES, TCP_FLOWS, TCP_OFF = (2_000, 50_000, GIGABIT), (1, 2), 0.02
+GIGABIT_MBIT = (940, 962)
 _WAYS = {TO_USER: "to_user", FROM_USER: "from_user"}
 INTRO = f"""
 Both ends of a test (`station/`), the attachment point's as a child without rights, over the link that the test is for.
@@ -36,8 +42,11 @@ the first and the last left out, beside what the headers leave of the limit ({SM
 {RATES[0]} kbit/s, so that a second has packets enough, else {FULL_PAYLOAD} B). *Counted*: {UNDERLOAD_PERCENT} % of the
 limit is sent, and the class of the link says what passed. *Without the entry* for the test's port in the limiter the
 class must count nothing, and everything must arrive: the negative control. *Another key*: the user's end has a wrong
-one. *Together*: two links are tested alone, then at the same time. *From the command to the verdict*: a whole service,
-its agent and limiter, and `scionlab-bw test` on the host of the AS; then an end is killed.
+one. *Together*: two links are tested alone, then at the same time. *TCP*: the tool `tcp`, over one and two connections;
+what arrived in whole seconds from the second one on, beside what headers leave of the limit (1448 of 1514). At 1 Gbit/s
+hosts hand over super-packets, as their own TCP does; those are charged with the headers of all their segments. *From
+the command to the verdict*: a whole service, its agent and limiter, and `scionlab-bw test` on the host of the AS; then
+an end is killed.
 """
 
 
@@ -67,6 +76,11 @@ def steps(scale: EvaluationScale) -> list[Step]:
             Step("accuracy, three links at once" + again, 2 * seconds + 8, _accuracy(RATES[:3], seconds)),
             Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
             Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
+        ]
+        found += [
+            Step(f"TCP, {flows} at {kbit / 1000:g} Mbit/s" + again, 28, _tcp(kbit, flows))
+            for kbit in TCP_RATES
+            for flows in TCP_FLOWS
         ]
     runs = scale.pick(7, 2)
     return [
@@ -102,6 +116,27 @@ def _together(seconds: int) -> Callable[[Outcome], None]:
             for wire, both in ends.items():
                 for way, rows in _received_kbit(both, seconds).items():
                     together.add_all(outcome, rows, "kbit/s", wire=wire, **_labels(experiment, way, ALONE_KBIT))
+
+    return measure
+
+
+def _tcp(kbit: int, flows: int) -> Callable[[Outcome], None]:
+    def measure(outcome: Outcome) -> None:
+        with together.beds([OURS], 1) as found:
+            bed = found[OURS]
+            if kbit == GIGABIT:
+                for host in (bed.ap, bed.users):
+                    host.ip("link", "set", bed.wire(1).dev, "gso_max_segs", str(MAX_SEGMENTS))
+            _limit(bed, {1: kbit})
+            tool = TOOLS["tcp"]
+            both = converse(bed, {1: tool.phases(tool.read({"flows": flows}), kbit, kbit)})[1]
+        for way, name in _WAYS.items():
+            report = both.user if way == TO_USER else both.ap
+            for phase in report.phases:
+                if phase.direction == name and phase.tcp:
+                    took_s = max(rows[-1][0] for rows in phase.tcp if rows) // 1000
+                    rows = [received * 8 / 1000 for *_, received in phase.seconds[1:took_s]]
+                    together.add_all(outcome, rows, "kbit/s", flows=flows, **_labels("TCP", way, kbit))
 
     return measure
 
@@ -185,6 +220,14 @@ def _accuracies(outcome: Outcome) -> dict[tuple[int, str], float]:
     }
 
 
+def _tcp_kbit(outcome: Outcome) -> dict[tuple[int, int, str], float]:
+    """By limit, connections and direction: payload in the mean of all whole seconds."""
+    return {
+        (int(one.labels["kbit"]), int(one.labels["flows"]), str(one.labels["direction"])): _mean(one.samples)
+        for one in outcome.find(experiment="TCP")
+    }
+
+
 def _changes(outcome: Outcome) -> dict[tuple[int, str], float]:
     """By link and direction: the rate while the other link was tested, as a share of that alone."""
     found = {}
@@ -205,6 +248,7 @@ def tables(outcome: Outcome) -> list[Table]:
         [f"{kbit:,}", figure(left_kbit(kbit)), *(_share(shares.get((kbit, way))) for way in DIRECTIONS)]
         for kbit in RATES
     ]
+    tcp = _tcp_kbit(outcome)
     controls = [
         [name, *(f"{_total(outcome, name, what):,.0f}" for what in ("sent", "counted", "received"))]
         for name in ("counted", "without the entry", "another key")
@@ -215,6 +259,16 @@ def tables(outcome: Outcome) -> list[Table]:
             ["limit, kbit/s", "left for payload, kbit/s", *DIRECTIONS],
             rows,
             "Mean of all whole seconds of all repetitions.",
+        ),
+        Table(
+            "What TCP gets: payload that arrived, kbit/s, and of what headers leave",
+            ["limit, kbit/s", "connections", *DIRECTIONS],
+            [
+                [f"{kbit:,}", str(flows), *(_tcp_cell(kbit, tcp.get((kbit, flows, way))) for way in DIRECTIONS)]
+                for kbit in TCP_RATES
+                for flows in TCP_FLOWS
+            ],
+            "Mean of all whole seconds of all repetitions, the first of each apart.",
         ),
         Table(
             "What the class of the link counts of a test, both directions",
@@ -228,6 +282,10 @@ def tables(outcome: Outcome) -> list[Table]:
 
 def _share(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4f}"
+
+
+def _tcp_cell(kbit: int, found: float | None) -> str:
+    return NOTHING if found is None else f"{found:,.0f} ({found / tcp_goodput_bound(kbit):.4f})"
 
 
 def plots(outcome: Outcome) -> list[Plot]:
@@ -250,6 +308,9 @@ def claims(outcome: Outcome) -> list[Claim]:
     rates = [one.samples for one in outcome.find(experiment="without the entry", what="rate")]
     above = min((_mean(one) / left_kbit(ALONE_KBIT) for one in rates if one), default=0.0)
     no_key = outcome.find(experiment="another key", what="received")
+    tcp = _tcp_kbit(outcome)
+    offs = [abs(found / tcp_goodput_bound(kbit) - 1) for (kbit, *_), found in tcp.items() if kbit != GIGABIT]
+    fastest = [found / 1000 for (kbit, *_), found in tcp.items() if kbit == GIGABIT]
     moved_bytes = sum(sum(one.samples) for one in no_key)
     return [
         Claim(
@@ -257,6 +318,18 @@ def claims(outcome: Outcome) -> list[Claim]:
             f"within {MOST_OFF:.0%} of what headers leave of the limit",
             NOTHING if worst is None else f"at most {worst:.2%} off",
             worst is not None and len(shares) == 2 * len(RATES) and worst <= MOST_OFF,
+        ),
+        Claim(
+            "TCP gets what headers leave of the limit, over one connection and over two, in both directions.",
+            f"within {TCP_OFF:.0%} of it at 2 and 50 Mbit/s",
+            f"at most {max(offs):.2%} off" if offs else NOTHING,
+            len(offs) == 8 and max(offs) <= TCP_OFF,
+        ),
+        Claim(
+            "At a limit of 1 Gbit/s a test of TCP carries what headers leave of it.",
+            f"{GIGABIT_MBIT[0]} to {GIGABIT_MBIT[1]} Mbit/s of payload, over one and two connections, both directions",
+            f"{min(fastest):.1f} to {max(fastest):.1f} Mbit/s" if fastest else NOTHING,
+            len(fastest) == 4 and GIGABIT_MBIT[0] <= min(fastest) and max(fastest) <= GIGABIT_MBIT[1],
         ),
         Claim(
             "Everything that a test sends is counted in the class of its link.",

@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
+from link_tests import TCP
 from scionlab.configuration.evidence import Evidence, evidence_note, noted_version
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.facts import is_about, shows_wanted
@@ -72,7 +73,7 @@ class Receipt:
     agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
     receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
     None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say,
-    `sending_tests` is empty.
+    `sending_tests` is empty; `test_kinds` (as in signed documents) is empty from agents too old to say.
     """
 
     agent_version: str
@@ -92,6 +93,7 @@ class Receipt:
     devices: list[str] | None = None
     tests: frozenset[str] | None = None
     sending_tests: str = ""
+    test_kinds: frozenset[str] = frozenset()
 
     @property
     def is_limiter_silent(self) -> bool:
@@ -287,7 +289,7 @@ def _save_host_receipt(
     row.problems = receipt.problems
     row.devices, row.observe_only = receipt.devices, receipt.observe_only
     row.says_total, row.says_tests = receipt.says_total, receipt.tests is not None
-    row.sending_tests = receipt.sending_tests
+    row.sending_tests, row.says_tcp_tests = receipt.sending_tests, TCP in receipt.test_kinds
     total = receipt.total
     row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit

@@ -20,6 +20,7 @@ MAX_COUNTER = 2**63 - 1
 MAX_PROBLEMS = 1000
 MAX_DEVICES = 10_000
 MAX_TESTS = 33_000  # eight of each link
+MAX_TEST_KINDS = 16
 # Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
 MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
@@ -65,6 +66,7 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         devices=_devices(reader, document.get("devices")),
         tests=_tests(reader, document.get("tests")),
         sending_tests=_sending_tests(reader, document.get("sending_tests")),
+        test_kinds=_test_kinds(reader, document.get("test_kinds", [])),
     )
 
 
@@ -175,6 +177,12 @@ def _sending_tests(reader: DocumentReader, value: object) -> str:
     known = HostReceipt.SendingTests.values
     is_known = reader.expect(value in known, "sending_tests", f"one of {', '.join(known)}")
     return str(value) if is_known else ""
+
+
+def _test_kinds(reader: DocumentReader, value: object) -> frozenset[str]:
+    """Those that are not known here are kept too: they are of a newer agent."""
+    listed = reader.listed(value, "test_kinds", MAX_TEST_KINDS, "kinds of tests")
+    return frozenset(reader.text(one, f"test_kinds.{index}", 16) for index, one in enumerate(listed))
 
 
 def _moment(reader: DocumentReader, value: object) -> datetime:

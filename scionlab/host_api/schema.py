@@ -138,6 +138,11 @@ _RECEIPT = object_of(
             "enum": ["on", "off", "stopped"],
             "description": "Whether the operator lets tests send. Absent: the agent is too old.",
         },
+        "test_kinds": {
+            "type": "array",
+            "description": "Kinds of tests that this agent knows. Absent: the agent is too old for tests over TCP.",
+            "items": {"type": "string", "maxLength": 16},
+        },
         "problems": {"type": "array", "items": object_of(dict.fromkeys(("code", "subject", "message"), TEXT))},
     },
     optional=(
@@ -151,6 +156,7 @@ _RECEIPT = object_of(
         "observe_only",
         "tests",
         "sending_tests",
+        "test_kinds",
     ),
 )
 _CREDENTIALS = object_of(

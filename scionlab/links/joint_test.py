@@ -96,7 +96,7 @@ def joint_test_create(
     sent = sent_bytes(mine, now)
     rounds = 2 if kind == SINGLES else 1  # parts of each Link
     for link in links:
-        check_ready(link, actor, now)
+        check_ready(link, TOOL, actor, now)
         plan = plan_of(TOOL, {"seconds": choice.seconds}, link.limits_at(begins_at))
         check_plan(plan, allowance, sent + (rounds - 1) * plan.offered_bytes)
         plans[link.pk] = plan
@@ -109,7 +109,7 @@ def joint_test_create(
     for link in links:
         check_room(link, ap_of[link.pk], now, more=rounds)
     congested = _congested(choice, links)
-    times = _free_times(kind, plans, ap_of, begins_at, now, allowance.hours)
+    times = _free_times(kind, plans, ap_of, begins_at, now=now, hours=allowance.hours)
     made = JointTest.objects.create(
         user_as=user_as,
         kind=kind,
@@ -169,7 +169,7 @@ def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[i
 
 
 def _free_times(
-    kind: str, plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, now: datetime, hours: Sequence[Hours]
+    kind: str, plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
 ) -> list[tuple[Part, Slot]]:
     """Raises `HoursError`, and `SlotTakenError` with the next time that is free and within `hours`."""
     stages = stages_of(kind, [Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])

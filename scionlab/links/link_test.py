@@ -78,7 +78,7 @@ def link_test_create(
         length = _watch_length(duration_s, parameters, allowance)
     else:
         plan = _plan(tool, duration_s, parameters, link, begins_at)
-        check_ready(link, actor, now)
+        check_ready(link, tool, actor, now)
         check_plan(plan, allowance, sent_bytes(mine, now))
         if begins_at <= now + ARMED_AHEAD:
             check_load(ap, allowance, now)

@@ -17,7 +17,7 @@ from scionlab.models import AttachmentPoint, Link, User, selectors
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.report import traffic_now
-from station.plan import MTU, MTU_SEARCH_BYTES, STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
+from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
 
 WORDS: Final[dict[str, str]] = {"to_user": "to your AS", "from_user": "from your AS"}
@@ -47,11 +47,7 @@ class Plan:
 
     @property
     def offered_bytes(self) -> int:
-        return self.max_bytes + sum(_user_bytes(one) for one in self.phases if one.sends(USER))
-
-
-def _user_bytes(phase: Phase) -> int:
-    return MTU_SEARCH_BYTES if phase.kind == MTU else phase.packets(4) * phase.payload_bytes
+        return self.max_bytes + sum(one.payload_of_an_end for one in self.phases if one.sends(USER))
 
 
 def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
@@ -108,7 +104,7 @@ def check_plan(plan: Plan, allowance: Allowance, sent_today_bytes: int) -> None:
 
 
 def _streams(phase: Phase) -> tuple[DirectionName, ...]:
-    """The directions in which it loads the Link."""
+    """The directions in which it offers more than the Link may carry: TCP gives way to the limit."""
     return tuple(one for one in DIRECTIONS if phase.kind == STREAM and phase.direction in {one, "both"})
 
 
@@ -135,7 +131,7 @@ def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None
         raise FieldRuleError("test_load", text, "link_id")
 
 
-def check_ready(link: Link, actor: User, now: datetime) -> None:
+def check_ready(link: Link, tool: str, actor: User, now: datetime) -> None:
     """Whoever starts a test consents for the user's end, so it is its owner; and the attachment point must be able to.
 
     Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`, `test_not_possible`).
@@ -145,8 +141,8 @@ def check_ready(link: Link, actor: User, now: datetime) -> None:
         text = f"The AS belongs to {owner}. A test sends to its host, so only its owner may start one."
         raise FieldRuleError("test_not_yours", text, "link_id")
     status = link_status(selectors.with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
-    if status.agent is not None and (reason := reason_against(status.agent, sends=True)):
-        text = f"{reason[0].upper()}{reason[1:]}, so nothing can be sent over this link."
+    if status.agent is not None and (reason := reason_against(status.agent, kind=TOOLS[tool].kind)):
+        text = f"{reason[0].upper()}{reason[1:]}, so this test is not possible."
         raise FieldRuleError("test_not_possible", text, "link_id")
     if status.stage != "enforced":
         text = f"{status.text} A test that sends needs a limit that is enforced. Try again when it is."

@@ -14,15 +14,18 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_kbit
+from scionlab.links.tcp_found import TcpFound, found_by_tcp, took_ms
 from scionlab.links.verdict import Interval
 from scionlab.usage.batch import DirectionName
 from scionlab.usage.totals import AT_LIMIT_PERCENT
+from station.plan import TCP, frame_bytes, segments_bytes
 
 Code = Literal["over_the_limit", "mixed", "limited_elsewhere", "not_enough", "no_result", "enforced"]
 COUNTED_PERCENT: Final = 90  # of what the attachment point sent the class counts at least
 DROPS_PERCENT: Final = 1  # of what reached the class: from here on it was the class that dropped
 CONTRADICTED_PERCENT: Final = 102
 _TAIL_MS: Final = 1000  # what waited in the queue arrives after the phase
+_SETTLE_MS: Final = 1000  # in which TCP looks for its rate
 
 
 class Window(NamedTuple):
@@ -64,14 +67,37 @@ class Window(NamedTuple):
 @dataclass(frozen=True)
 class Evidence:
     """Of one phase and direction. `planned` is the phase; `ap` and `user` are what the two ends report of it, None
-    where they did not begin it; `frame` bytes count for one packet."""
+    where they did not begin it; `version` is of IP."""
 
     direction: DirectionName
     planned: Mapping[str, Any]
-    frame: int
+    version: int
     intervals: Sequence[Interval]
     ap: Mapping[str, Any] | None
     user: Mapping[str, Any] | None
+
+    @property
+    def is_tcp(self) -> bool:
+        return bool(self.planned["kind"] == TCP)
+
+    @property
+    def frame(self) -> int:
+        """Bytes that count for one packet."""
+        return frame_bytes(self.planned["payload_bytes"], self.version)
+
+    @property
+    def duration_ms(self) -> int:
+        """As planned; TCP may end early."""
+        return took_ms(self.ap) if self.is_tcp else int(self.planned["duration_ms"])
+
+    @cached_property
+    def tcp(self) -> TcpFound | None:
+        if not self.is_tcp:
+            return None
+        receiver = None if self.is_contradicted else self.ends[1]
+        limits = self.window.limits
+        limit_kbit = limits[0] if len(limits) == 1 else None
+        return found_by_tcp(self.planned, self.ends[0], receiver, limit_kbit=limit_kbit, version=self.version)
 
     @property
     def ends(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
@@ -80,32 +106,45 @@ class Evidence:
 
     @property
     def sent_kbit(self) -> float | None:
-        return self._kbit(self.ends[0], "sent_packets")
+        """Of TCP as `received_kbit`, with what was sent again."""
+        sender = self.ends[0]
+        return self._settled_kbit(sender, 0) if self.is_tcp else self._kbit(sender, "sent")
 
     @property
     def received_kbit(self) -> float | None:
         """In the whole seconds after the first one, which has what filled the queue."""
-        rows = (self.ends[1] or {"seconds": []})["seconds"][1 : self.planned["duration_ms"] // 1000]
-        return float(sum(row[2] for row in rows) * self.frame * 8 / 1000 / len(rows)) if rows else None
+        return self._settled_kbit(self.ends[1], 2)
 
     @property
     def all_received_kbit(self) -> float | None:
-        """With what waited in the queue and arrived after the phase."""
-        return self._kbit(self.ends[1], "received_packets")
+        """With what waited in the queue and arrived after the phase; of TCP as `received_kbit`."""
+        return self.received_kbit if self.is_tcp else self._kbit(self.ends[1], "received")
 
-    def _kbit(self, end: Mapping[str, Any] | None, count: str) -> float | None:
+    def _settled_kbit(self, end: Mapping[str, Any] | None, at: int) -> float | None:
+        rows = (end or {"seconds": []})["seconds"][1 : self.duration_ms // 1000]
+        packets, payload = (sum(row[column] for row in rows) for column in (at, at + 1))
+        counted = segments_bytes(payload, self.version) if self.is_tcp else float(packets * self.frame)
+        return counted * 8 / 1000 / len(rows) if rows else None
+
+    def _kbit(self, end: Mapping[str, Any] | None, what: str) -> float | None:
         if end is None or not end["seconds"]:
             return None
-        took_ms = min(self.planned["duration_ms"], 1000 * len(end["seconds"]))  # it may have been cut off
-        return float(end[count] * self.frame * 8 / took_ms)
+        took_ms = min(self.duration_ms, 1000 * len(end["seconds"]))  # it may have been cut off
+        return self._all(end, what) * 8 / took_ms
+
+    def _all(self, end: Mapping[str, Any], what: str) -> float:
+        """Bytes as limits count them; TCP has no packets of its own, and fills its segments."""
+        if self.is_tcp:
+            return segments_bytes(end[f"{what}_bytes"], self.version)
+        return float(end[f"{what}_packets"] * self.frame)
 
     @cached_property
     def _inside(self) -> list[Interval]:
         """The seconds that are wholly inside the phase."""
         if self.ap is None:
             return []
-        begin_ms = self.ap["begins_at_ms"]
-        last_ms = begin_ms + self.planned["duration_ms"]
+        last_ms = self.ap["begins_at_ms"] + self.duration_ms
+        begin_ms = self.ap["begins_at_ms"] + (_SETTLE_MS if self.is_tcp else 0)
         return [
             one for one in self.intervals if one.is_second and begin_ms <= one.begins_at_ms <= last_ms - one.took_ms
         ]
@@ -152,13 +191,13 @@ class Evidence:
         if self.direction != "to_user" or self.user is None or self.ap is None:
             return False
         begin_ms = self.ap["begins_at_ms"]
-        end_ms = begin_ms + self.planned["duration_ms"] + _TAIL_MS
+        end_ms = begin_ms + self.duration_ms + _TAIL_MS
         passed = sum(
             one.passed_bytes
             for one in self.intervals
             if one.begins_at_ms < end_ms and one.begins_at_ms + one.took_ms > begin_ms
         )
-        claimed = self.user["received_packets"] * self.frame
+        claimed = self._all(self.user, "received")
         return bool(claimed > passed * CONTRADICTED_PERCENT / 100 + 2 * self.frame)
 
 
@@ -166,7 +205,7 @@ class Evidence:
 class Step:
     """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
     which fills at first, `other_kbit` the part of it that is certainly no test traffic. `why` explains that there is no
-    result."""
+    result. `tcp`: of a phase of TCP that had a connection."""
 
     number: int
     direction: DirectionName
@@ -180,6 +219,7 @@ class Step:
     received_kbit: float | None
     other_kbit: float | None
     is_contradicted: bool
+    tcp: TcpFound | None = None
 
     @property
     def word(self) -> str:
@@ -211,6 +251,7 @@ def step_of(evidence: Evidence) -> Step:
         received_kbit=evidence.received_kbit,
         other_kbit=evidence.other_kbit,
         is_contradicted=evidence.is_contradicted,
+        tcp=evidence.tcp,
     )
 
 
@@ -220,7 +261,8 @@ def _why_not(evidence: Evidence) -> str:
     if evidence.is_observed:
         return "the limit was not enforced then"
     if not window.took_ms:
-        return "the attachment point counted nothing in that time"
+        is_missing = evidence.is_tcp and not evidence.duration_ms
+        return "no TCP connection came about" if is_missing else "the attachment point counted nothing in that time"
     if _is_over(evidence):
         return ""
     offered_kbit = window.kbit(window.offered_bytes + 2 * evidence.frame)
@@ -239,9 +281,10 @@ def _code(evidence: Evidence) -> Code:
         return "limited_elsewhere"
     if _is_full(evidence):
         return "enforced"
-    if (window.dropped_percent or 0) > DROPS_PERCENT:
+    if (window.dropped_percent or 0) > (0 if evidence.is_tcp else DROPS_PERCENT):  # TCP gives way to any
         return "mixed"
-    is_enough = (evidence.sent_kbit or 0) * 100 >= window.kbit(window.budget_bytes) * AT_LIMIT_PERCENT
+    offered_kbit = evidence.planned["kbit"] if evidence.is_tcp else evidence.sent_kbit or 0
+    is_enough = offered_kbit * 100 >= window.kbit(window.budget_bytes) * AT_LIMIT_PERCENT
     return "limited_elsewhere" if is_enough else "not_enough"
 
 

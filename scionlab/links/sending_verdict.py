@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bandwidth_config import format_kbit
+from bandwidth_config import format_kbit, format_number
 from scionlab.links.sending_steps import Code, Evidence, Step, step_of
+from scionlab.links.tcp_found import TcpFound
 from scionlab.links.verdict import intervals_of, percent
 from scionlab.usage.batch import DIRECTIONS, DirectionName
-from station.plan import ECHO, MTU, STREAM, frame_bytes
+from station.plan import ECHO, LOADING, MTU
 
 _WORST_FIRST: Final[tuple[Code, ...]] = (
     "over_the_limit",
@@ -84,14 +85,14 @@ def sending_verdict(
                 Evidence(
                     direction=direction,
                     planned=one,
-                    frame=frame_bytes(one["payload_bytes"], 6 if is_ipv6 else 4),
+                    version=6 if is_ipv6 else 4,
                     intervals=intervals,
                     ap=by_ap.get(one["number"]),
                     user=by_user.get(one["number"]),
                 )
             )
             for one in phases
-            if one["kind"] == STREAM and one["direction"] == direction
+            if one["kind"] in LOADING and one["direction"] == direction
         )
         code = _together([one.code for one in steps])
         sides[direction] = SendingSide(direction, code, _side_text(direction, code, steps), steps)
@@ -137,6 +138,8 @@ def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> s
         return ""
     told = max([one for one in steps if one.code == code] or steps, key=lambda one: one.passed_kbit or 0.0)
     sentence = f"{_NAMES[direction]}: {_sentence(told, code)}"
+    if told.tcp is not None:
+        sentence += f" {_tcp_sentence(told.tcp)}"
     if told.is_stepped:
         sentence += " The limit changed meanwhile."
     if any(one.is_contradicted for one in steps):
@@ -156,6 +159,19 @@ def _sentence(step: Step, code: Code) -> str:
     limit = " and ".join(format_kbit(one) for one in step.limits_kbit)
     figures = {"passed": passed, "sent": sent, "received": received, "got": got, "came": came}
     return written.format(**figures, dropped=dropped, limit=limit, why=step.why or "it differs")
+
+
+def _tcp_sentence(found: TcpFound) -> str:
+    count = len(found.connections)
+    text = f"TCP got {format_kbit(round(found.kbit))} of payload over {count} connection{'s' if count > 1 else ''}"
+    if found.share_percent is not None:
+        text += f", {percent(found.share_percent)} of what headers leave of the limit"
+    if found.rtt_us is not None and found.resent is not None:
+        text += (
+            f"; round trip {found.rtt_us[1] / 1000:.1f} ms (median), {format_number(found.resent)} segments sent again"
+        )
+    early = f" The rate was certain after {found.took_ms / 1000:.0f} s." if found.is_early else ""
+    return f"{text}.{early}"
 
 
 def _echo(phases: Sequence[Mapping[str, Any]], by_ap: ByNumber, by_user: ByNumber) -> Echo | None:

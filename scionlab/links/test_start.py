@@ -61,7 +61,7 @@ def link_test_start(test: LinkTest, *, now: datetime) -> Start:
         raise RuleError("test_over", status_of_test(test, now=now).text)
     near, far = test.link.interface_a, test.link.interface_b
     agent = agent_of(near.host, near.AS.isd_as, now=now)
-    if reason := reason_against(agent, sends=True):
+    if reason := reason_against(agent, kind=test.kind):
         raise NotArmedError(f"{reason[0].upper()}{reason[1:]}.", test.begins_at - now)
     if test.armed_at is None:
         text = f"The attachment point has not confirmed this test, which begins {say_time(test.begins_at)}."

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from link_tests import SENDING_KINDS, TCP
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.links.sending_verdict import SendingVerdict, sending_verdict
 from scionlab.links.verdict import Verdict, verdict_of
@@ -108,7 +109,7 @@ def _judge(test: LinkTest, agent: Agent, now: datetime) -> tuple[State, str]:
     if now < test.ends_at + GRACE:
         return _before_the_end(test, agent, has_samples=has_samples, has_begun=now >= test.begins_at)
     if test.armed_at is None and not has_samples:
-        reason = reason_against(agent, sends=test.sends)
+        reason = reason_against(agent, kind=test.kind)
         return "missed", f"Not carried out: {reason or 'the attachment point did not have it in time'}."
     what = "The end of the result did not arrive." if has_samples else "No result arrived from the attachment point."
     return "failed", f"{what} {_obstacle(agent, test)}".strip()
@@ -146,12 +147,13 @@ def _before_the_end(test: LinkTest, agent: Agent, *, has_samples: bool, has_begu
 
 def _obstacle(agent: Agent, test: LinkTest) -> str:
     """A sentence; empty where nothing is known to be in the way."""
-    reason = reason_against(agent, sends=test.sends)
+    reason = reason_against(agent, kind=test.kind)
     return f"{reason[0].upper()}{reason[1:]}." if reason else ""
 
 
-def reason_against(agent: Agent, *, sends: bool) -> str:
-    """What keeps the attachment point from carrying out tests now, without a full stop; empty: nothing."""
+def reason_against(agent: Agent, *, kind: str) -> str:
+    """What keeps the attachment point from carrying out tests of that kind (as in signed documents) now, without a full
+    stop; empty: nothing."""
     if agent.receipt is None:
         return "the attachment point has no agent that reports"
     if agent.removed_at is not None:
@@ -162,8 +164,10 @@ def reason_against(agent: Agent, *, sends: bool) -> str:
     if agent.voided_by is not None:
         return agent.voided_by.in_words
     too_old = "" if agent.receipt.says_tests else "the agent of the attachment point is too old for tests"
-    if sends and not too_old:
+    if kind in SENDING_KINDS and not too_old:
         too_old = _SENDING[agent.receipt.sending_tests]
+    if kind == TCP and not too_old and not agent.receipt.says_tcp_tests:
+        too_old = "the agent of the attachment point is too old for tests over TCP"
     return too_old or _clock(agent.clock_off)
 
 

@@ -66,6 +66,9 @@ class HostReceipt(models.Model):
         db_default="",
         help_text="Whether the operator lets tests send. Empty: the agent is too old for tests that send.",
     )
+    says_tcp_tests = models.BooleanField(
+        default=False, db_default=False, help_text="Not set: the agent is too old for tests over TCP."
+    )
     observe_only = models.BooleanField(
         null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."
     )

@@ -104,7 +104,7 @@ class LinkTest(models.Model):
     @property
     def kind(self) -> str:
         """As the signed document has it."""
-        return link_tests.UDP if self.sends else link_tests.WATCH
+        return TOOLS[self.tool].kind if self.sends else link_tests.WATCH
 
     @property
     def port(self) -> int | None:

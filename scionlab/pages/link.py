@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from bandwidth_config import RuleError
+from link_tests import UDP
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.links.presets import offered
 from scionlab.links.test_status import reason_against
@@ -148,7 +149,7 @@ def _page(
         "watch_form": WatchForm(zone=zone_of(request.user), now=now),
         "tests": newest_of(link, now=now, count=TESTS_SHOWN),
         "tools": TOOLS.values(),
-        "not_sending": reason_against(status.agent, sends=True) if status.agent is not None else "",
+        "not_sending": reason_against(status.agent, kind=UDP) if status.agent is not None else "",
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
         "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
         "history_shown": HISTORY_SHOWN,

@@ -10,22 +10,24 @@ from typing import Any, Final
 from scionlab.links.sending_verdict import SendingSide, SendingVerdict
 from scionlab.links.test_status import TestStatus
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.pages.tcp_plot import TcpPlot, tcp_plots
 from scionlab.pages.watch import slots_of_test
 from scionlab.usage.batch import DIRECTIONS, DirectionName
-from station.plan import STREAM, frame_bytes
+from station.plan import LOADING, TCP, frame_bytes, segments_bytes
 
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
 @dataclass(frozen=True)
 class SendingDirection:
-    """`plot` is all that passed, `own` the test's part of it on the same scale."""
+    """`plot` is all that passed, `own` the test's part of it on the same scale; `tcp`: its connections."""
 
     key: DirectionName
     name: str
     plot: UsagePlot
     own: str
     side: SendingSide
+    tcp: TcpPlot | None
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def sending_panel(status: TestStatus) -> SendingPanel | None:
     slots = {name: slots_of_test(test, result, name) for name in DIRECTIONS}
     own = {name: _own_kbit(status, name, slots[name]) for name in DIRECTIONS}
     top = scale_of(list(slots.values()))
+    tcp = {one.key: one for one in tcp_plots(verdict)}
     directions = []
     for side in verdict.sides:
         of_test = [
@@ -52,7 +55,9 @@ def sending_panel(status: TestStatus) -> SendingPanel | None:
         ]
         plot = usage_plot(slots[side.direction], top_kbit=top)
         drawn = usage_plot(of_test, top_kbit=top).used
-        directions.append(SendingDirection(side.direction, _NAMES[side.direction], plot, drawn, side))
+        directions.append(
+            SendingDirection(side.direction, _NAMES[side.direction], plot, drawn, side, tcp.get(side.direction))
+        )
     to_user, from_user = (zip(slots[name], own[name], strict=True) for name in DIRECTIONS)
     moments = ticks(test.begins_at, test.ends_at, 4)
     return SendingPanel(directions, list(zip(to_user, from_user, strict=True)), moments)
@@ -69,23 +74,25 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
     version = 6 if ":" in status.test.link.interface_b.public_ip else 4
     for planned in status.test.phases or ():
         of_ap = ap.get(planned["number"])
-        if of_ap is None or planned["kind"] != STREAM or planned["direction"] != direction:
+        if of_ap is None or planned["kind"] not in LOADING or planned["direction"] != direction:
             continue
         frame = frame_bytes(planned["payload_bytes"], version)
         offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are of whole seconds since then
-        for row, packets in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
-            _spread(bytes_of, offset_s + row, packets * frame)
+        for row, (packets, payload) in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
+            counted = segments_bytes(payload, version) if planned["kind"] == TCP else packets * frame
+            _spread(bytes_of, offset_s + row, counted)
     return [min(count * 8 / 1000, slot.kbit or 0.0) for count, slot in zip(bytes_of, slots, strict=True)]
 
 
-def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any] | None) -> list[int]:
-    """Packets of each second."""
-    if direction == "from_user":
-        return [row[2] for row in ap["seconds"]]
-    return [row[0] for row in ap["seconds"]] if user is None else [row[2] for row in user["seconds"]]
+def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any] | None) -> list[list[int]]:
+    """Packets and bytes of payload of each second."""
+    if direction == "to_user" and user is None:
+        return [row[:2] for row in ap["seconds"]]
+    end = ap if direction == "from_user" or user is None else user
+    return [row[2:] for row in end["seconds"]]
 
 
-def _spread(bytes_of: list[float], at_s: float, count: int) -> None:
+def _spread(bytes_of: list[float], at_s: float, count: float) -> None:
     """Over the two seconds of the clock in which that second lies."""
     first = int(at_s)
     later = at_s - first

@@ -43,6 +43,34 @@ class VerdictDocument(serializers.Serializer[Any]):
     from_user = TestSideDocument()
 
 
+class TcpMomentDocument(serializers.Serializer[Any]):
+    """One connection of TCP since the moment before. null: the sending end did not report."""
+
+    until_ms = serializers.IntegerField(help_text="Since the phase began.")
+    kbit = serializers.FloatField(help_text="Payload that arrived.")
+    rtt_us = serializers.IntegerField(allow_null=True, help_text="Round trip time, smoothed by the kernel.")
+    cwnd = serializers.IntegerField(allow_null=True, help_text="Congestion window, in segments.")
+    resent = serializers.IntegerField(allow_null=True, help_text="Segments that were sent again.")
+
+
+class TcpDocument(serializers.Serializer[Any]):
+    """What TCP got in one phase. Rates are of payload."""
+
+    took_ms = serializers.IntegerField()
+    is_early = serializers.BooleanField(help_text="It ended before the planned time, because the rate was certain.")
+    kbit = serializers.FloatField(help_text="Of all connections, after the first second.")
+    share_percent = serializers.FloatField(
+        allow_null=True, help_text="Of what headers leave of the limit. null: the limit changed meanwhile."
+    )
+    rtt_us = serializers.ListField(
+        child=serializers.IntegerField(), allow_null=True, help_text="Lowest, median, highest."
+    )
+    resent = serializers.IntegerField(allow_null=True, help_text="Segments that were sent again.")
+    connections = serializers.ListField(
+        child=TcpMomentDocument(many=True), help_text="Of each connection what it did, each 250 ms."
+    )
+
+
 class TestStepDocument(serializers.Serializer[Any]):
     """One phase of one direction. Rates are of frames, as limits count them; null: nobody counted."""
 
@@ -62,6 +90,7 @@ class TestStepDocument(serializers.Serializer[Any]):
     is_contradicted = serializers.BooleanField(
         help_text="The user's end reported to have received more than passed; that is not used."
     )
+    tcp = TcpDocument(allow_null=True, help_text="null of other tools, and where no connection came about.")
 
 
 class SendingSideDocument(serializers.Serializer[Any]):

@@ -108,7 +108,8 @@ class Bed:
         order = {
             "id": ID, "key": KEY.hex(), "port": PORT, "local_ip": None, "remote_ip": USER, "ifindex": 0,
             "from_ms": now_ms, "until_ms": now_ms + total_s(phases) * 1000,
-            "max_kbit": ap_kbit(phases), "max_bytes": ap_bytes(phases), **changes,
+            "max_kbit": ap_kbit(phases), "max_bytes": ap_bytes(phases),
+            "tcp": any(one.kind == "tcp" for one in phases), **changes,
         }  # fmt: skip
         child = self.ap.python("station.ap_end", stdin=subprocess.PIPE)
         assert child.stdin is not None
@@ -171,8 +172,8 @@ def until_it(condition: Callable[[], bool], wait_s: float = 10) -> None:
 
 
 @contextmanager
-def station_bed() -> Iterator[Bed]:
-    with Lab(PREFIX) as lab:
+def station_bed(prefix: str = PREFIX) -> Iterator[Bed]:
+    with Lab(prefix) as lab:
         ap, victim, home = (lab.namespace(name) for name in ("ap", "victim", "home"))
         user = lab.namespace("user", forwards=True)
         lab.veth(

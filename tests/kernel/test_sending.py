@@ -24,7 +24,7 @@ import pytest
 
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from ap_agent.document.state import Counters, LimiterState, read_state
-from link_tests import UDP, LinkTest, run_key
+from link_tests import TCP, UDP, LinkTest, run_key
 from measuring.netns import REPOSITORY, Namespace
 from station.plan import ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
@@ -431,6 +431,28 @@ def test_both_real_ends_reach_each_other_over_ipv6(site: Site) -> None:
     )
     assert user["phases"][0]["lost_packets"] == 0
     assert tuple(user["phases"][1]["mtu"]) == (1500, 1500)
+
+
+def test_tcp_between_both_real_ends_is_its_links_and_gets_no_more_than_the_limit(site: Site) -> None:
+    """500 kbit/s each way, over two connections; the agent allows TCP because the signed document does."""
+    tool = TOOLS["tcp"]
+    phases = tool.phases(tool.read({"seconds": 5, "flows": 2}), 500, 500)
+    with site.programs(is_real=True):
+        test = replace(sending(3, total_s(phases)), kind=TCP, kbit=ap_kbit(phases), max_bytes=ap_bytes(phases))
+        site.publish({"1": [test]})
+        site.until_armed(test)
+        before, others = site.counters(1), site.unmatched_bytes()
+        times = [round(one.timestamp() * 1000) for one in (test.begins_at, test.ends_at)]
+        order = UserOrder(test.test_id, run_key(SECRET, test.test_id), AP, 30_300, times[0], times[1], phases)
+        user = site.operator.host.u1.call(lambda: run_user_end(order, print))
+        report = site.report(test)["report"]
+        after = site.counters(1)
+    assert (user["outcome"], report["outcome"]) == ("completed", "completed")
+    for side, receiver in (("to_user", user["phases"][0]), ("from_user", report["phases"][1])):
+        arrived, passed = receiver["received_bytes"], after[side].passed_bytes - before[side].passed_bytes
+        assert 500 * 5 * 125 * 0.9 < arrived < passed <= 500 * 125 * 10, side
+    assert "test_kinds" in site.service.receipts()[-1]
+    assert site.unmatched_bytes() - others < 1000, "less than a frame: the kernel's own multicast"
 
 
 def test_child_has_no_right_and_knows_nothing_but_its_order(site: Site) -> None:

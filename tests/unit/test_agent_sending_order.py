@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from ap_agent.agent import sending_order
 from ap_agent.agent.sending_order import order_of
 from link_info import LinkInfo
-from link_tests import UDP, LinkTest, run_key
+from link_tests import TCP, UDP, LinkTest, run_key
 
 T0 = datetime(2026, 11, 21, 6, tzinfo=UTC)
 TEST = LinkTest(T0, T0 + timedelta(seconds=20), "0f" * 16, UDP, 30_302, 750, 1_000_000)
@@ -35,7 +36,12 @@ def test_order_is_the_statement_with_the_key_of_this_run() -> None:
         "until_ms": 1_795_240_820_000,
         "max_kbit": 750,
         "max_bytes": 1_000_000,
+        "tcp": False,
     }
+
+
+def test_order_of_a_tcp_test_alone_allows_tcp() -> None:
+    assert order_of(link("192.0.2.11", "127.0.0.1"), replace(TEST, kind=TCP), "secret", ())["tcp"] is True
 
 
 @pytest.mark.parametrize(

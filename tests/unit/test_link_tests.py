@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bandwidth_config import RuleError
-from link_tests import UDP, LinkTest, check_watch, read_tests, run_key
+from link_tests import TCP, UDP, LinkTest, check_watch, read_tests, run_key
 from tests.rule_samples import outcome
 
 T0 = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -87,17 +87,18 @@ def test_reader_takes_tests_up_to_their_bounds(value: Any, code: str | None) -> 
 
 def test_kinds_of_newer_services_are_ignored_and_the_others_are_in_the_order_of_their_time() -> None:
     late, early = one(2, From="2026-11-21T07:00:00Z", Until="2026-11-21T07:01:00Z"), one(1)
-    found = read_tests([late, one(3, Kind="tcp", Port="x"), early | {"Port": 30100}])
+    found = read_tests([late, one(3, Kind="sctp", Port="x"), early | {"Port": 30100}])
     assert [test.test_id[-1] for test in found] == ["1", "2"]
 
 
-def test_what_is_written_is_what_is_read() -> None:
+@pytest.mark.parametrize("kind", [UDP, TCP])
+def test_what_is_written_is_what_is_read(kind: str) -> None:
     watch = LinkTest(T0, T0 + timedelta(seconds=5), "0" * 32)
-    udp = LinkTest(T0, T0 + timedelta(seconds=7), "1" * 32, UDP, 30_301, 1500, 40_000)
-    assert read_tests([udp.statement(), watch.statement()]) == (watch, udp)
-    assert udp.statement() == {
+    sends = LinkTest(T0, T0 + timedelta(seconds=7), "1" * 32, kind, 30_301, 1500, 40_000)
+    assert read_tests([sends.statement(), watch.statement()]) == (watch, sends)
+    assert sends.statement() == {
         "Id": "1" * 32,
-        "Kind": "udp",
+        "Kind": kind,
         "From": "2026-11-21T06:00:00Z",
         "Until": "2026-11-21T06:00:07Z",
         "Port": 30_301,

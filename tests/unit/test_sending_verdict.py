@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -36,11 +37,11 @@ def report(*, sent: int = 0, received: int = 0, seconds: int = SECONDS, **more: 
 
 
 def samples(
-    passed: dict[str, int], dropped: dict[str, int], limits: dict[int, int], *, in_force: bool = True
+    passed: Mapping[str, int], dropped: Mapping[str, float], limits: dict[int, int], *, in_force: bool = True
 ) -> list[list[Any]]:
     """Packets that the class passes and drops in each second of the phase of its direction; `limits` by second."""
     rows: list[list[Any]] = []
-    counted = {name: [0, 0] for name in BEGAN}
+    counted = {name: [0.0, 0.0] for name in BEGAN}
     for second in range(END):
         limit = next(kbit for begin, kbit in sorted(limits.items(), reverse=True) if begin <= second)
         sides = []
@@ -244,10 +245,10 @@ def test_reach_has_no_load_and_answers_by_its_echo(lost: int, mtu: list[int] | N
 def test_what_fills_the_queue_and_what_drains_after_the_phase_is_no_rate() -> None:
     rows = [[0, 0, packets, 0] for packets in (150, 100, 101, 99, 50)]
     user = {"seconds": rows, "received_packets": 500}
-    planned = {"duration_ms": 4000, "number": 0, "payload_bytes": 958}
-    found = Evidence(direction="to_user", planned=planned, frame=1000, intervals=(), ap=None, user=user)
+    planned = {"kind": "stream", "duration_ms": 4000, "number": 0, "payload_bytes": 958}
+    found = Evidence(direction="to_user", planned=planned, version=4, intervals=(), ap=None, user=user)
     assert (found.received_kbit, found.all_received_kbit) == (800, 1000)
-    assert Evidence("to_user", planned, 1000, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
+    assert Evidence("to_user", planned, 4, (), None, {"seconds": [], "received_packets": 0}).received_kbit is None
 
 
 def test_limit_that_is_another_one_at_the_edges_of_a_phase_is_no_fault() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import link_tests
 from bandwidth_config import RuleError
-from measuring.framing import wire_bytes
+from measuring.framing import tcp_goodput_bound, wire_bytes
 from station.plan import (
     AP,
     MAX_DURATION_MS,
@@ -22,6 +22,7 @@ from station.plan import (
     frame_bytes,
     from_json,
     read_phases,
+    segments_bytes,
     total_s,
 )
 from station.tools import TOOLS, Tool
@@ -43,9 +44,9 @@ def extremes(tool: Tool) -> list[dict[str, int]]:
 
 
 def test_the_tools_in_their_order() -> None:
-    assert list(TOOLS) == ["reach", "quick", "sizes", "rates"]
+    assert list(TOOLS) == ["reach", "quick", "sizes", "rates", "tcp"]
     for name, tool in TOOLS.items():
-        assert (tool.name, tool.kind) == (name, "udp")
+        assert (tool.name, tool.kind) == (name, "tcp" if name == "tcp" else "udp")
         assert tool.question.endswith("?")
         assert tool.read({}) == {one.name: one.default for one in tool.parameters}
         assert all(one.low <= one.default <= one.high for one in tool.parameters)
@@ -89,9 +90,26 @@ def test_sizes_and_rates_go_through_their_steps_in_both_directions() -> None:
     assert [one.direction for one in found] == ["to_user"] * 5 + ["from_user"] * 5
 
 
+def test_tcp_is_given_a_quarter_more_than_the_limit_and_at_most_what_any_test_may_send() -> None:
+    """Bytes with those sent again: 625 kbit/s for 10 s."""
+    tool = TOOLS["tcp"]
+    phases = tool.phases(tool.read({"flows": 2}), 500, 900_000)
+    assert phases == (
+        Phase(0, "tcp", "to_user", 625, 1448, 10_000, 2),
+        Phase(1, "tcp", "from_user", 1_000_000, 1448, 10_000, 2),
+    )
+    assert (ap_bytes(phases), ap_kbit(phases)) == (781_250, 625)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_tcp_costs_what_the_measuring_library_says(version: int) -> None:
+    assert 1000 / segments_bytes(1000, version) == pytest.approx(tcp_goodput_bound(1, version=version))
+
+
 @pytest.mark.parametrize(
     ("tool", "given", "words"),
     [
+        ("tcp", {"flows": 3}, '"flows" is 3. Choose a whole number from 1 to 2 connections.'),
         ("quick", {"seconds": 21}, '"seconds" is 21. Choose a whole number from 3 to 20 s.'),
         ("quick", {"seconds": "5"}, "\"seconds\" is '5'. Choose a whole number from 3 to 20 s."),
         ("quick", {"seconds": True}, '"seconds" is True. Choose a whole number from 3 to 20 s.'),
@@ -143,7 +161,8 @@ def test_what_a_plan_costs() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"kind": "flood"}, "kind is 'flood' and not one of echo, stream, mtu"),
+        ({"kind": "flood"}, "kind is 'flood' and not one of echo, stream, mtu, tcp"),
+        ({"kind": "tcp", "count": 3}, "count is 3 and not a whole number from 1 to 2"),
         ({"direction": "both"}, "direction is 'both' and not one of to_user, from_user"),
         ({"kbit": 0}, "kbit is 0 and not a whole number from 1 to 1000000"),
         ({"payload_bytes": 47}, "payload_bytes is 47 and not"),

@@ -19,7 +19,17 @@ ECHO = PhaseReport(
     1, "echo", "both", 16, 48, 1_795_473_866_000, 20, 960, 19, 912, 1, 2, ((10, 480, 9, 432),), (142, 362, 1336), None
 )
 MTU = PhaseReport(2, "mtu", "both", 200, 1452, 1_795_473_868_000, 2, 1492, 2, 1492, 0, 0, (), None, (1500, 0))
-REPORT = Report("ap", "cut", "Nothing came from the user's end for 3 s.", "192.0.2.11:50000", (STREAM, ECHO, MTU))
+TCP = PhaseReport(
+    3, "tcp", "to_user", 625, 1448, 1_795_473_870_000, 0, 31_856, 0, 0, 0, 0, ((0, 31_856, 0, 0),), None, None,
+    (((250, 14_481, 38_000, 10, 0, 1912), (500, 28_961, 41_000, 12, 2, 1911)), ()),
+)  # fmt: skip
+BACK = PhaseReport(
+    4, "tcp", "from_user", 625, 1448, 1_795_473_875_000, 0, 0, 0, 30_000, 0, 0, ((0, 0, 0, 30_000),), None, None,
+    (((250, 15_000), (500, 30_000)),),
+)  # fmt: skip
+REPORT = Report(
+    "ap", "cut", "Nothing came from the user's end for 3 s.", "192.0.2.11:50000", (STREAM, ECHO, MTU, TCP, BACK)
+)
 
 
 def written() -> dict[str, Any]:
@@ -50,7 +60,7 @@ def test_the_largest_report_fits_the_upload() -> None:
         ("peer", "1" * 81, "peer is not a printable text of at most 80 characters"),
         ("phases", {}, "phases is not a list of at most 32"),
         ("phases.1.number", 2, "phases are not numbered from 0"),
-        ("phases.1.kind", "tcp", "phases[1]: kind is 'tcp' and not one of"),
+        ("phases.1.kind", "flood", "phases[1]: kind is 'flood' and not one of"),
         ("phases.0.direction", "both", "phases[0]: direction is 'both' and not one of to_user, from_user"),
         ("phases.0.sent_packets", -1, "phases[0].sent_packets is -1 and not a whole number from 0 to"),
         ("phases.0.lost_packets", 1.5, "phases[0].lost_packets is 1.5 and not a whole number"),
@@ -62,6 +72,13 @@ def test_the_largest_report_fits_the_upload() -> None:
         ("phases.1.rtt_us", [1, 2], "phases[1].rtt_us has 2 numbers and not 3"),
         ("phases.2.mtu", [1500, "x"], "phases[2].mtu[1] is 'x' and not"),
         ("phases.2.more", 1, "phases[2]: more is unknown"),
+        ("phases.0.tcp", None, "phases[0]: tcp is unknown"),
+        ("phases.3.tcp", None, "phases[3].tcp is not a list of at most 2"),
+        ("phases.3.tcp", [[], [], []], "phases[3].tcp is not a list of at most 2"),
+        ("phases.3.tcp.0", [[1, 2]] * 301, "phases[3].tcp[0] is not a list of at most 300"),
+        ("phases.3.tcp.0.1", [500, 28_961], "phases[3].tcp[0][1] has 2 numbers and not 6"),
+        ("phases.4.tcp.0.1", [500, 14_999], "phases[4].tcp[0] goes back from (250, 15000) to (500, 14999)"),
+        ("phases.4.tcp.0.1.0", -1, "phases[4].tcp[0][1][0] is -1 and not"),
         ("more", 1, "report: more is unknown"),
     ],
 )
@@ -71,7 +88,7 @@ def test_a_wrong_report_names_the_place(place: str, value: object, words: str) -
     at: Any = report
     for step in way:
         at = at[int(step)] if step.isdigit() else at[step]
-    at[last] = value
+    at[int(last) if last.isdigit() else last] = value
     with pytest.raises(ValueError, match=re.escape(words)):
         read_report(report)
 

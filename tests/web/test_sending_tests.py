@@ -61,7 +61,7 @@ EVERYBODY = {
 @pytest.fixture(autouse=True)
 def ready(receipt: HostReceipt) -> None:
     """The attachment point enforces the link, and its operator lets tests send."""
-    HostReceipt.objects.filter(pk=receipt.pk).update(says_tests=True, sending_tests="on")
+    HostReceipt.objects.filter(pk=receipt.pk).update(says_tests=True, sending_tests="on", says_tcp_tests=True)
 
 
 @pytest.fixture
@@ -520,6 +520,29 @@ def test_receipt_says_whether_tests_may_send(link: Link, host: Host) -> None:
         assert HostReceipt.objects.get(host=host).sending_tests == expected
 
 
+@pytest.mark.parametrize(
+    ("kinds", "code", "says"),
+    [
+        (["tcp", "udp", "watch"], 200, True),
+        (["udp", "of a newer one"], 200, False),
+        (None, 400, True),
+        ([1], 400, True),
+    ],
+)
+def test_receipt_lists_the_kinds_of_tests_of_its_agent(
+    link: Link, host: Host, kinds: object, code: int, says: bool
+) -> None:
+    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-25T00:00:01Z", "writes": 0, "problems": []}
+    row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}, "tests": []}
+    answer = Client().post(
+        f"/api/v4/host/{host.uid}/enforcement",
+        json.dumps({**row, "test_kinds": kinds, "run": "1" * 32, "number": 1}),
+        content_type="application/json",
+        headers={"Authorization": basic(host, host.secret)},
+    )
+    assert (answer.status_code, HostReceipt.objects.get(host=host).says_tcp_tests) == (code, says)
+
+
 # --- mails and alarms -------------------------------------------------------------------------------------------
 
 
@@ -629,6 +652,53 @@ def test_pages_set_up_show_and_draw_a_test(
     assert done.count('<tr><th scope="row">') == 2 + QUICK_S
     assert browser.get(f"{result}test.csv")["Content-Disposition"].startswith(f'attachment; filename="quick_{made.pk}_')
     assert "Quick, " in browser.get(page).content.decode()
+
+
+def tcp_report(test: LinkTest, side: str) -> dict[str, Any]:
+    """Five seconds each way over two connections, 475 and 480 kbit/s of payload."""
+    found = []
+    for one in half(test, side):
+        is_sender = one["direction"] == ("to_user" if side == "ap" else "from_user")
+        more = (12_000, 10, 1, 900) if is_sender else ()
+        tcp = [[[250 * at, kbit * at * 250 // 8, *more] for at in range(1, 21)] for kbit in (475, 480)]
+        row = [0, 120_000, 0, 0] if is_sender else [0, 0, 0, 119_375]
+        sums = {"sent_bytes": 5 * row[1], "received_bytes": 5 * row[3], "sent_packets": 0, "received_packets": 0}
+        found.append({**one, **sums, "seconds": [row] * 5, "tcp": tcp})
+    return report(side, phases=tuple(found))
+
+
+def test_tcp_is_asked_for_told_and_drawn(link: Link, host: Host, owner: User, api: Client, now: Now) -> None:
+    browser = Client()
+    browser.force_login(owner)
+    page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/"
+    started = browser.post(f"{page}test/tcp/", {"test-seconds": "5", "test-flows": "2"})
+    made = LinkTest.objects.get()
+    assert (started["Location"], made.kind) == (f"{page}tests/{made.pk}/", "tcp")
+    assert [(one["kind"], one["kbit"], one["count"]) for one in made.phases or ()] == [("tcp", 1250, 2)] * 2
+    assert (made.said_by.kind, made.said_by.kbit, made.said_by.max_bytes) == ("tcp", 1250, 781_250)
+    LinkTest.objects.update(armed_at=T0)
+    now.moment = at(80)
+    assert upload(made, host, tcp_report(made, "ap")).json() == {"stored": True}
+    given = api.post(f"/api/v1/tests/{made.pk}/report/", tcp_report(made, "user"), content_type="application/json")
+    assert given.status_code == 201
+    shown = api.get(f"/api/v1/tests/{made.pk}/").json()["sending_verdict"]
+    step = shown["to_user"]["steps"][0]
+    assert (shown["code"], shown["is_good"], step["code"]) == ("enforced", True, "enforced")
+    assert step["tcp"]["kbit"] == pytest.approx(955, abs=0.5)
+    assert step["tcp"]["share_percent"] == pytest.approx(99.85, abs=0.05)
+    assert (step["tcp"]["rtt_us"], step["tcp"]["resent"]) == ([12_000, 12_000, 12_000], 2)
+    assert [len(moments) for moments in step["tcp"]["connections"]] == [20, 20]
+    drawn = browser.get(f"{page}tests/{made.pk}/").content.decode().replace("\N{NO-BREAK SPACE}", " ")
+    assert "TCP got 955 kbit/s of payload over 2 connections" in drawn
+    assert drawn.count('<path class="line"') == drawn.count('<path class="line from-user"') == 2
+    assert len(drawn) < 100_000
+
+
+def test_agent_that_is_too_old_for_tcp_is_named_and_other_tools_go_on(link: Link, owner: User) -> None:
+    HostReceipt.objects.update(says_tcp_tests=False)
+    code, words = refusal(link, owner, tool="tcp")
+    assert (code, "too old for tests over TCP, so this test is not possible" in words) == ("test_not_possible", True)
+    assert create(link, owner).kind == "udp"
 
 
 def test_page_says_why_nothing_can_be_sent(link: Link, owner: User) -> None:
