@@ -100,8 +100,8 @@ class Measured:
                 return f"This is the limit: {counted}, {percent(self.used_percent)} of {limit}."
             case "above":
                 return (
-                    f"More than the limit lets pass: {counted}, {percent(self.used_percent)} of {limit}. The packets "
-                    "were larger, the measurement was short or at another time, or it did not go over this link."
+                    f"More than the limit lets pass: {counted}, {percent(self.used_percent)} of {limit}. The "
+                    "measurement was short or at another time, its sizes differ, or it did not go over this link."
                 )
         free = (self.limit_kbit or 0.0) - self.counted_kbit
         text = f"Not this limit alone: {counted}, so {tenths(free)} of {limit} were left for other traffic."
