@@ -26,7 +26,7 @@ from scionlab.pages.forms import problems_of
 from scionlab.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
-from scionlab.pages.usage_panel import span_named, usage_panel
+from scionlab.pages.usage_panel import newest_usage, span_named, usage_panel
 from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.people.stale_pages import StalePageError
 from station.tools import TOOLS
@@ -129,9 +129,9 @@ def _page(
 ) -> HttpResponse:
     """`form` None: the one to start from. At most eleven statements with those that found the Link."""
     now = timezone.now()
-    policy, since = policy_and_dates(link)
+    policy, since = policy_and_dates(link, beside=newest_usage(link))
     form = LimitsForm(link=link, policy=policy) if form is None else form
-    span = span_named(request.GET.get("span", ""))
+    span = span_named(request.GET.get("span", ""), since, now=now)
     status = link_status(link, now=now)
     possible, too_fast = offered(form.maximum_kbit)
     context: dict[str, Any] = {

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -26,13 +27,16 @@ from scionlab.models import (
     Interface,
     Link,
     TimedLimit,
+    UsageBatch,
+    UsageDay,
+    UsageSamples,
     UsageSeries,
     UsageSlot,
     User,
     UserAS,
     VPNClient,
 )
-from tests.cases import table
+from tests.cases import case, table
 from tests.factories import attach, spec
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm
@@ -398,7 +402,17 @@ def test_no_page_of_a_user_is_heavy_or_asks_much(
     own = f"/ases/{link.interface_b.AS_id}/"
     spans = [url_of(link, f"?span={span}") for span in ("hour", "day", "week", "quarter", "all")]
     kinds = [url_of(link, f"timed/?kind={kind}") for kind in ("constant", "stair", "square", "outage")]
-    pages = ["/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/", url_of(link, "history/"), *spans, *kinds]
+    pages = [
+        "/ases/",
+        "/ases/new/",
+        url_of(link),
+        own,
+        f"{own}edit/",
+        f"{own}delete/",
+        url_of(link, "history/"),
+        *spans,
+        *kinds,
+    ]
     for url in pages:
         with django_assert_max_num_queries(MAX_STATEMENTS, info=url):
             bytes_ = weight(client, url)
@@ -409,12 +423,15 @@ def test_no_page_of_a_user_is_heavy_or_asks_much(
 def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap: AttachmentPoint) -> None:
     link = busy(owner, ap)
     page = Page(client.get(url_of(link, "?span=day")))
-    plots = [figure.one("svg") for figure in page.root.all("figure")]
+    plots = [figure.one("svg", role="img") for figure in page.root.all("figure")]
     assert [figure.one("figcaption").text for figure in page.root.all("figure")] == ["To your AS", "From your AS"]
     for plot in plots:
         assert plot.attrs["role"] == "img"
         assert plot.one("path", class_="used").attrs["d"].startswith("M")
         assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
+        assert [mark.text for mark in plot.all("text")] == ["0", "500 kbit/s", "limit 901 kbit/s"]
+        assert plot.attrs["data-values"].count(",") == 143
+        assert (plot.attrs["data-slot"], plot.attrs["data-zone"]) == ("600", "UTC")
     rows = page.by_id("usage-table").one("tbody").all("tr")
     assert len(rows) == 24
     assert cells(rows[0])[1] == "no data"
@@ -430,3 +447,35 @@ def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
     behind = client.get(url_of(link), headers={"X-Requested-With": "fetch"})
     assert "Saved." not in Page(behind).text
     assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text
+
+
+def test_the_shortest_period_with_figures_is_shown_first(
+    subtests: pytest.Subtests, client: Client, owner: User, ap: AttachmentPoint
+) -> None:
+    link = busy(owner, ap)
+
+    def shown(query: str = "") -> str:
+        return Page(client.get(url_of(link, query))).root.one("nav", aria_label="Period").one(aria_current="page").text
+
+    with case(subtests, "5-minute sums"):
+        assert shown() == shown("?span=nonsense") == "Last day"
+        assert shown("?span=all") == "All"
+    with case(subtests, "samples of the last hour"):
+        batch = UsageBatch.objects.create(
+            host=link.interface_a.host, key="k", received_at=timezone.now(), ends_at=timezone.now()
+        )
+        at = timezone.now() - timedelta(minutes=5)
+        UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
+        assert shown() == "Last hour"
+    with case(subtests, "sums of another day"):
+        UsageSlot.objects.update(begins_at=F("begins_at") - timedelta(days=3))
+        assert shown() == "Last week"
+    with case(subtests, "days alone"):
+        UsageSlot.objects.all().delete()
+        UsageDay.objects.create(series=UsageSeries.objects.get(), begins_at=timezone.now() - timedelta(days=20))
+        assert shown() == "90 days"
+        UsageDay.objects.update(begins_at=timezone.now() - timedelta(days=200))
+        assert shown() == "All"
+    with case(subtests, "none"):
+        UsageSlot.objects.all().delete()
+        assert shown() == "Last day"
