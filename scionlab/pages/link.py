@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
@@ -19,6 +20,7 @@ from scionlab.links.test_status import reason_against
 from scionlab.links.update import link_update
 from scionlab.models import Link, UserAS, selectors
 from scionlab.notation.local_time import zone_of
+from scionlab.pages.change_lines import ChangeLine, change_lines
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import Preview, preview_limits, snapshot
@@ -32,7 +34,7 @@ from scionlab.people.stale_pages import StalePageError
 from station.tools import TOOLS
 
 HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
-HISTORY_ROWS = 50
+HISTORY_ROWS = 25
 TESTS_SHOWN = 5
 
 
@@ -115,7 +117,17 @@ def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 def link_history(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
     changes = Paginator(history_of(link), HISTORY_ROWS).get_page(request.GET.get("page"))
-    return render(request, "user_as/history.html", {"nav": "ases", "user_as": user_as, "link": link, "page": changes})
+    minutes = change_lines(link, changes.object_list)
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "page": changes,
+        "minutes": minutes,
+        "drawn": any(one.lines for one in minutes),
+        "kept_days": settings.USAGE_KEEP_10S_DAYS,
+    }
+    return render(request, "user_as/history.html", context)
 
 
 def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
@@ -150,8 +162,7 @@ def _page(
         "tools": TOOLS.values(),
         "not_sending": reason_against(status.agent, sends=True) if status.agent is not None else "",
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
-        "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
-        "history_shown": HISTORY_SHOWN,
+        "changes": [ChangeLine(one) for one in history_of(link)[:HISTORY_SHOWN]],
         "problems": list(problems_of(form, "")) if is_wrong else [],
         "now": now,
     }

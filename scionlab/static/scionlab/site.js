@@ -153,12 +153,15 @@ function read({ target, clientX }) {
   const at = Math.min(rates.length - 1, Math.floor(Math.max(0, clientX - box.left) / box.width * rates.length));
   const begin = new Date(Date.parse(plot.dataset.begins) + 1000 * plot.dataset.slot * at);
   const time = begin.toLocaleString("en-GB", { timeZone: plot.dataset.zone, dateStyle: "medium", timeStyle: "medium" });
-  const kbit = Number(rates[at]).toLocaleString("en").replaceAll(",", "\u00a0");
+  const isMbit = rates[at] >= 10000;
+  const places = isMbit && rates[at] < 100000 ? 1 : 0;
+  const form = { minimumFractionDigits: places, maximumFractionDigits: places };
+  const rate = (rates[at] / (isMbit ? 1000 : 1)).toLocaleString("en", form).replaceAll(",", "\u00a0");
   reading ??= document.createElementNS(plot.namespaceURI, "text");
   reading.setAttribute("class", "read");
   reading.setAttribute("x", "50%");
   reading.setAttribute("y", "50%");
-  reading.textContent = `${time}: ${rates[at] ? `${kbit}\u00a0kbit/s` : "no data"}`;
+  reading.textContent = `${time}: ${rates[at] ? `${rate}\u00a0${isMbit ? "Mbit" : "kbit"}/s` : "no data"}`;
   plot.append(reading);
 }
 
