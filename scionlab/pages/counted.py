@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from bandwidth_config import Limits, format_kbit
+from bandwidth_config import Limits, format_kbit, format_number
 from scionlab.links.framing import Framing
 
 
 def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int) -> str | None:
-    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes.` None where all is blocked.
+    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None where all is blocked.
 
     `underlay_ip` is an address of the Link, `mtu` its MTU [byte]. What is left of a limit is limit * L / (L + headers),
     rounded down, for packets of L bytes that fill a frame; what is counted says `Framing`.
@@ -25,7 +25,7 @@ def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int
     if not parts:
         return None
     place = "inside the VPN" if is_vpn else "on the wire"
-    return f"Limits include headers {place}: {', '.join(parts)} for SCION packets of {packet} bytes."
+    return f"Limits include headers {place}: {', '.join(parts)} for SCION packets of {format_number(packet)} bytes."
 
 
 def _by_direction(limits: Limits) -> list[tuple[int, str]]:

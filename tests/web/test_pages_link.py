@@ -144,7 +144,7 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     before = list(BandwidthChange.objects.values())
     assert preview(client, link, bandwidth_kbit="500") == (
         "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts. "
-        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."
+        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."
     )
     assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
@@ -158,12 +158,12 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
 
 def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
     page = Page(client.get(url_of(link)))
-    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1 472 bytes."
     assert said in page.root.text
     vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
     in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
     Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
-    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1 472 bytes."
     assert said in Page(client.get(url_of(link))).root.text
 
 

@@ -39,5 +39,9 @@ def test_the_pointer_reads_the_value_and_the_time_of_one_plot(page: Page, owner:
         begins_ms = page.evaluate("Date.parse(document.querySelector('svg[data-values]').dataset.begins)")
         at = datetime.fromtimestamp(begins_ms / 1000 + 100 * 600, tz=ZoneInfo("Asia/Kolkata"))
         assert read.startswith(f"{at:%-d %b %Y, %H:%M:%S}: ")
+        plot.evaluate("plot => { plot.dataset.values = '9999,12345,150000,' }")
+        for column, said in enumerate(("9\N{NO-BREAK SPACE}999 kbit/s", "12.3 Mbit/s", "150 Mbit/s", "no data")):
+            plot.hover(position={"x": box["width"] * (column + 0.5) / 4, "y": 30})
+            expect(plot.locator(".read")).to_contain_text(f": {said}")
     page.mouse.move(1, 1)
     expect(page.locator("svg .read")).to_have_count(0)

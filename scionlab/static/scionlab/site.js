@@ -141,7 +141,7 @@ for (const row of document.querySelectorAll("[data-attachment]")) {
   });
 }
 
-// 5. The value and the time under the pointer, in the zone of the page's times. Without a script the table has them.
+// 5. The value and the time under the pointer, in the zone of the page's times. Without a script the table and the files have them.
 let reading = null;
 
 function read({ target, clientX }) {
