@@ -89,7 +89,7 @@ class Measured:
     @property
     def text(self) -> str:
         if self.limit_kbit is None:
-            return "Which limit holds is not known, so nothing can be said of this measurement."
+            return "No limit is known to hold, so nothing can be said of this measurement."
         counted = f"{format_kbit(self.kbit)} in packets of {format_number(self.payload_bytes)} bytes "
         counted += f"are {tenths(self.counted_kbit)} as the limit counts"
         limit = f"the limit of {tenths(self.limit_kbit)}"

@@ -119,7 +119,7 @@ def _known(status: LinkStatus) -> Limits | None:
 def _enforced(status: LinkStatus, index: int) -> Step:
     known = _known(status)
     if known is None:
-        return Step("Enforced", None, status.text)
+        return Step("Enforced", None, status.text, amount="no limit" if status.stage == "observed" else "")
     text = status.text
     if known[index] != status.wanted[index]:
         text += f" The newest report has {format_kbit(known[index])} in this direction."

@@ -44,7 +44,7 @@ def test_a_throughput_of_small_packets_is_explained_to_the_byte() -> None:
 @pytest.mark.parametrize(
     ("kbit", "limit", "code", "words"),
     [
-        (413, None, "unknown", "Which limit holds is not known"),
+        (413, None, "unknown", "No limit is known to hold"),
         (413, 0, "blocked", "The limit is 0"),
         (393, 500, "limit", "This is the limit"),
         (392, 500, "below", "Not this limit alone: 392 kbit/s in packets of 200 bytes are 474.3 kbit/s"),

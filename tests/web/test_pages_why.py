@@ -117,6 +117,14 @@ def test_the_answer_is_what_is_known(subtests: pytest.Subtests, client: Client, 
         LinkEnforcement.objects.all().delete()
         assert said().startswith("Not known: ")
         assert rows(Page(client.get(url_of(enforced, "why/"))))["Headers"][0] == "not known"
+    with case(subtests, "observed"):
+        used(enforced, kbit=499, drops=1)
+        Link.objects.filter(pk=enforced.pk).update(observe_only=True)
+        confirm(Link.objects.get(pk=enforced.pk), state="observed")
+        assert said().startswith("Observed: nothing is limited")
+        found = rows(Page(client.get(url_of(enforced, "why/"))))
+        assert (found["Enforced"][0], found["Headers"][0]) == ("no limit", "not known")
+        assert found["Dropped by the limit"][1].startswith("The limit would have dropped them")
     with case(subtests, "inactive"):
         Link.objects.filter(pk=enforced.pk).update(active=False)
         assert said() == "Inactive: the link is in no configuration."
