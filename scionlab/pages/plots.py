@@ -18,6 +18,7 @@ from scionlab.usage.totals import AT_LIMIT_PERCENT
 WIDTH, HEIGHT = 1000, 100
 HEADROOM = 1.08  # the highest line is not the edge
 MOST_MARKS = 3  # above 0
+EDGE, ABOVE_PX, BELOW_PX = 14, -3, 12  # a line of text is 12 px high, a plot 112
 LIMIT_IN_VIEW = 20  # a limit so many times above what was used would press that flat: then it is said, not drawn
 
 
@@ -85,6 +86,16 @@ class Mark(NamedTuple):
 
     kbit: int
     y: str
+
+    @property
+    def above(self) -> int:
+        """Where text stands, from the height [px]: above it, but at the upper edge."""
+        return ABOVE_PX if float(self.y) > EDGE else BELOW_PX
+
+    @property
+    def below(self) -> int:
+        """Below it, but at the lower edge."""
+        return BELOW_PX if float(self.y) < HEIGHT - EDGE else ABOVE_PX
 
 
 @dataclass(frozen=True)

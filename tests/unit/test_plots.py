@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bandwidth_config import Limits, LinkStep
 from scionlab.links.presets import PRESETS, offered
-from scionlab.pages.plots import LIMIT_IN_VIEW, Slot, profile_plot, round_values, scale_of, slots_of, usage_plot
+from scionlab.pages.plots import LIMIT_IN_VIEW, Mark, Slot, profile_plot, round_values, scale_of, slots_of, usage_plot
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -54,6 +54,9 @@ def test_a_slot_is_at_the_limit_only_if_it_was_all_the_time() -> None:
 def test_marks_are_0_and_round_values_and_the_limit_has_its_own() -> None:
     plot = usage_plot([slot(500), slot(400, limit=800), slot(None)], top_kbit=1080)
     assert [tuple(mark) for mark in plot.marks] == [(0, "100"), (500, "53.7"), (1000, "7.4")]
+    assert [mark.above for mark in plot.marks] == [-3, -3, 12], "no text is cut off at an edge"
+    assert usage_plot([slot(500, limit=0)]).limit_mark == (0, "100")
+    assert [Mark(0, y).below for y in ("25.9", "100")] == [12, -3]
     assert plot.lines == "M0 53.7H1000M0 7.4H1000"
     assert plot.limit_mark == (800, "25.9"), "at the right end of the line"
     assert (plot.values, plot.begins_at) == ("500,400,", BEGIN)
