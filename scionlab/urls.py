@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import front, joint_test, link, link_tests, mails, paths, site, timed, usage, user_as, watch
+from scionlab.pages import front, joint_test, link, link_tests, mails, paths, site, timed, usage, user_as, watch, why
 from scionlab.platform.security_txt import security_txt
 
 
@@ -58,6 +58,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/bandwidth/", link.link_bandwidth, name="link_bandwidth"),
     path("ases/<key:pk>/links/<key:link_id>/preview/", link.link_preview, name="link_preview"),
     path("ases/<key:pk>/links/<key:link_id>/history/", link.link_history, name="link_history"),
+    path("ases/<key:pk>/links/<key:link_id>/why/", why.link_why, name="link_why"),
     path("ases/<key:pk>/links/<key:link_id>/timed/", timed.timed_new, name="timed_new"),
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),

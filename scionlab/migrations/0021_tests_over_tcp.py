@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scionlab', '0018_sending_tests'),
+        ('scionlab', '0020_joint_tests'),
     ]
 
     operations = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
@@ -20,6 +21,7 @@ from scionlab.links.test_status import reason_against
 from scionlab.links.update import link_update
 from scionlab.models import Link, UserAS, selectors
 from scionlab.notation.local_time import zone_of
+from scionlab.pages.change_lines import ChangeLine, change_lines
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import Preview, preview_limits, snapshot
@@ -27,13 +29,13 @@ from scionlab.pages.forms import problems_of
 from scionlab.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
-from scionlab.pages.usage_panel import span_named, usage_panel
+from scionlab.pages.usage_panel import newest_usage, span_named, usage_panel
 from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.people.stale_pages import StalePageError
 from station.tools import TOOLS
 
 HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
-HISTORY_ROWS = 50
+HISTORY_ROWS = 25
 TESTS_SHOWN = 5
 
 
@@ -116,7 +118,17 @@ def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 def link_history(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
     changes = Paginator(history_of(link), HISTORY_ROWS).get_page(request.GET.get("page"))
-    return render(request, "user_as/history.html", {"nav": "ases", "user_as": user_as, "link": link, "page": changes})
+    minutes = change_lines(link, changes.object_list)
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "page": changes,
+        "minutes": minutes,
+        "drawn": any(one.lines for one in minutes),
+        "kept_days": settings.USAGE_KEEP_10S_DAYS,
+    }
+    return render(request, "user_as/history.html", context)
 
 
 def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
@@ -130,9 +142,9 @@ def _page(
 ) -> HttpResponse:
     """`form` None: the one to start from. At most eleven statements with those that found the Link."""
     now = timezone.now()
-    policy, since = policy_and_dates(link)
+    policy, since = policy_and_dates(link, beside=newest_usage(link))
     form = LimitsForm(link=link, policy=policy) if form is None else form
-    span = span_named(request.GET.get("span", ""))
+    span = span_named(request.GET.get("span", ""), since, now=now)
     status = link_status(link, now=now)
     possible, too_fast = offered(form.maximum_kbit)
     context: dict[str, Any] = {
@@ -151,8 +163,7 @@ def _page(
         "tools": TOOLS.values(),
         "not_sending": reason_against(status.agent, kind=UDP) if status.agent is not None else "",
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
-        "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
-        "history_shown": HISTORY_SHOWN,
+        "changes": [ChangeLine(one) for one in history_of(link)[:HISTORY_SHOWN]],
         "problems": list(problems_of(form, "")) if is_wrong else [],
         "now": now,
     }

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bandwidth_config import Limits, LinkStep
+from scionlab.usage.totals import AT_LIMIT_PERCENT
 
 WIDTH, HEIGHT = 1000, 100
 HEADROOM = 1.08  # the highest line is not the edge
+MOST_MARKS = 3  # above 0
+EDGE, ABOVE_PX, BELOW_PX = 14, -3, 12  # a line of text is 12 px high, a plot 112
 LIMIT_IN_VIEW = 20  # a limit so many times above what was used would press that flat: then it is said, not drawn
 
 
@@ -78,9 +81,28 @@ def _slot(begins_at: datetime, part: Sequence[Measured]) -> Slot:
     )
 
 
+class Mark(NamedTuple):
+    """A value beside the plot, at its height [% from the upper edge]."""
+
+    kbit: int
+    y: str
+
+    @property
+    def above(self) -> int:
+        """Where text stands, from the height [px]: above it, but at the upper edge."""
+        return ABOVE_PX if float(self.y) > EDGE else BELOW_PX
+
+    @property
+    def below(self) -> int:
+        """Below it, but at the lower edge."""
+        return BELOW_PX if float(self.y) < HEIGHT - EDGE else ABOVE_PX
+
+
 @dataclass(frozen=True)
 class UsagePlot:
-    """Paths for one direction; empty where there is nothing of that kind. `top_kbit` is the value at the upper edge."""
+    """Paths for one direction; empty where there is nothing of that kind. `top_kbit` is the value at the upper edge,
+    `limit_mark` stands at the right end of the limit's line, None where none is drawn. `values` are the rates of all
+    slots [kbit/s], for the pointer."""
 
     used: str
     at_limit: str
@@ -89,6 +111,20 @@ class UsagePlot:
     drops: str
     top_kbit: float
     is_limit_above: bool
+    limit_mark: Mark | None
+    values: str
+    begins_at: datetime | None
+    slot_s: float
+
+    @property
+    def marks(self) -> list[Mark]:
+        """0 and round values."""
+        return [_mark(kbit, self.top_kbit) for kbit in round_values(self.top_kbit)]
+
+    @property
+    def lines(self) -> str:
+        """Across the plot at the marks above 0."""
+        return "".join(f"M0 {mark.y}H{WIDTH}" for mark in self.marks[1:])
 
     @property
     def is_empty(self) -> bool:
@@ -102,18 +138,37 @@ def usage_plot(slots: Sequence[Slot], *, top_kbit: float | None = None) -> Usage
     runs = _runs([slot.kbit for slot in slots])
     full = [slot.kbit if slot.kbit is not None and _is_at_limit(slot) else None for slot in slots]
     limits = [slot.limit_kbit if slot.kbit is not None else None for slot in slots]
-    highest = max((limit for limit in limits if limit is not None), default=0)
+    known = [limit for limit in limits if limit is not None]
+    drawn = [(start, values) for start, values in _runs(limits) if max(values) <= top]
     return UsagePlot(
         used="".join(_area(start, values, wide, top) for start, values in runs),
         at_limit="".join(_area(start, values, wide, top) for start, values in _runs(full)),
-        limit="".join(_line(start, values, wide, top) for start, values in _runs(limits) if max(values) <= top),
+        limit="".join(_line(start, values, wide, top) for start, values in drawn),
         gaps=_gaps([slot.kbit for slot in slots], wide),
         drops="".join(
             f"M{_x(number * wide)} 0h{_x(wide)}v4h-{_x(wide)}z" for number, slot in enumerate(slots) if slot.drops
         ),
         top_kbit=top,
-        is_limit_above=highest > top,
+        is_limit_above=max(known, default=0) > top,
+        limit_mark=_mark(round(drawn[-1][1][-1]), top) if drawn else None,
+        values=",".join("" if slot.kbit is None else str(round(slot.kbit)) for slot in slots),
+        begins_at=slots[0].begins_at if slots else None,
+        slot_s=(slots[1].begins_at - slots[0].begins_at).total_seconds() if len(slots) > 1 else 0.0,
     )
+
+
+def round_values(top_kbit: float) -> list[int]:
+    """0 and the multiples of 1, 2 or 5 times a power of ten up to `top_kbit`: as many as there may be marks."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if top_kbit < step * (MOST_MARKS + 1):
+                return list(range(0, int(top_kbit) + 1, step))
+        power *= 10
+
+
+def _mark(kbit: int, top: float) -> Mark:
+    return Mark(kbit, _y(kbit, top))
 
 
 def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
@@ -126,8 +181,8 @@ def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
 
 
 def _is_at_limit(slot: Slot) -> bool:
-    """For at least half of the time that is known."""
-    return slot.covered_s > 0 and slot.at_limit_s * 2 >= slot.covered_s
+    """All of the time that is known, but for the share that a full link may fall short of its limit."""
+    return slot.covered_s > 0 and slot.at_limit_s * 100 >= slot.covered_s * AT_LIMIT_PERCENT
 
 
 # --- the course of a timed limit ------------------------------------------------------------------------------

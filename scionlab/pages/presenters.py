@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -191,9 +191,11 @@ def history_of(link: Link) -> QuerySet[BandwidthChange]:
     return BandwidthChange.objects.filter(link=link).select_related("actor")
 
 
-def policy_and_dates(link: Link) -> tuple[BandwidthPolicy, dict[str, datetime]]:
+def policy_and_dates(
+    link: Link, *, beside: Mapping[str, Subquery] | None = None
+) -> tuple[BandwidthPolicy, dict[str, datetime]]:
     """The site's policy, and when the user's choice (`requested`) and the maximum of the attachment point (`maximum`)
-    were last changed; what nobody changed is left out. One statement."""
+    were last changed, and the dates `beside`; what is none is left out. One statement."""
     kinds, ap = BandwidthChange.Kind, link.attachment_point
     dates = {
         "requested": Q(kind=kinds.LINK, link=link),
@@ -202,13 +204,12 @@ def policy_and_dates(link: Link) -> tuple[BandwidthPolicy, dict[str, datetime]]:
     if ap is not None and ap.default_bandwidth_kbit is None:
         dates["site"] = Q(kind=kinds.SITE_DEFAULT)  # each one is looked up by an index: together they would be searched
     newest = {name: BandwidthChange.objects.filter(which).order_by("-at") for name, which in dates.items()}
-    rows = BandwidthPolicy.objects.filter(pk=1).annotate(
-        **{f"{name}_at": Subquery(changes.values("at")[:1]) for name, changes in newest.items()}
-    )
+    wanted = {name: Subquery(changes.values("at")[:1]) for name, changes in newest.items()} | dict(beside or {})
+    rows = BandwidthPolicy.objects.filter(pk=1).annotate(**{f"{name}_at": one for name, one in wanted.items()})
     found = rows.first()
     if found is None:  # nobody has looked at it yet
         return policy(), {}
-    known = {name: at for name in dates if (at := getattr(found, f"{name}_at")) is not None}
+    known = {name: at for name in wanted if (at := getattr(found, f"{name}_at")) is not None}
     if (site := known.pop("site", None)) is not None:
         known["maximum"] = max(site, known.get("maximum", site))
     return found, known

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
-from scionlab.models import Link, UsageSlot
+from django.db.models import F, OuterRef, QuerySet, Subquery
+
+from scionlab.models import Link, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, slots_of, ticks, usage_plot
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.series import STEPS_MS, DirectionUsage, Step, UsagePoint, usage_of_link
@@ -104,9 +106,26 @@ class UsagePanel:
         return ticks(self.begins_at, self.ends_at, 4)
 
 
-def span_named(name: str) -> SpanName:
-    """The last day for everything that is no span."""
-    return next((one for one in SPANS if one == name), "day")
+def newest_usage(link: Link) -> dict[str, Subquery]:
+    """By step, when the newest figures of the Link begin: for `span_named`, in a statement of somebody else."""
+
+    def newest(rows: QuerySet[Any]) -> Subquery:
+        of_series = rows.filter(series=OuterRef("pk")).order_by("-begins_at").values("begins_at")[:1]
+        series = UsageSeries.objects.filter(link=link).annotate(newest_at=Subquery(of_series))
+        return Subquery(series.order_by(F("newest_at").desc(nulls_last=True)).values("newest_at")[:1])
+
+    stored = {"10s": UsageSamples.objects, "5min": UsageSlot.objects, "day": UsageDay.objects}
+    return {step: newest(rows.all()) for step, rows in stored.items()}
+
+
+def span_named(name: str, newest: Mapping[str, datetime], *, now: datetime) -> SpanName:
+    """For everything that is no span the shortest one with figures, and the last day without any."""
+    for one, span in SPANS.items():
+        at = newest.get(span.step)
+        has_figures = at is not None and (span.length is None or at > now - span.length)
+        if one == name or (name not in SPANS and has_figures):
+            return one
+    return "day"
 
 
 def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:

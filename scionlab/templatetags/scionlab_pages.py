@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
+from scionlab.links.throughput import tenths
 from scionlab.notation.local_time import said_locally
 from scionlab.notation.shown import SPACE, kbit, titled
 from scionlab.pages.consequences import duration, in_words
@@ -82,6 +83,9 @@ def rate(value: float | None) -> SafeString:
     mbit = value / 1000
     shown = f"{mbit:.1f}" if mbit < 100 else format_number(round(mbit))
     return titled(f"{shown}{SPACE}Mbit/s", round(value))
+
+
+register.filter("tenths", tenths)
 
 
 @register.filter

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Final, Literal
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
@@ -115,6 +118,27 @@ def usage_of_links(link_ids: Collection[int], *, begins_at: datetime) -> dict[in
         for name, totals in totals_of(row).items():
             both[name].merge(totals)
     return {link_id: _point(begins_at, both) for link_id, both in sums.items()}
+
+
+def usage_around(
+    link_id: int, moments: Sequence[datetime], *, before: timedelta, after: timedelta
+) -> list[list[UsagePoint]]:
+    """For each moment the steps of 10 s from `before` to `after` it, the one that it is in included; as far back as
+    samples are kept. One statement, none without moments."""
+    size_ms = TEN_SECONDS_MS
+    spans = [(to_ms(at - before) // size_ms * size_ms, -(-to_ms(at + after) // size_ms) * size_ms) for at in moments]
+    near = [Q(begins_at__gte=of_ms(first - LONGEST_ROW_MS), begins_at__lt=of_ms(end + 15_000)) for first, end in spans]
+    rows: list[_SampleRow] = []
+    if near:
+        found = UsageSamples.objects.filter(reduce(or_, near), series__link=link_id).order_by("begins_at", "pk")
+        rows = list(found.values_list("begins_at", "packed"))
+    several = []
+    for first, end in spans:
+        buckets: dict[int, Both] = {}
+        mine = [row for row in rows if first - LONGEST_ROW_MS <= to_ms(row[0]) < end + 15_000]
+        _add_samples(buckets, mine, of_ms(first), of_ms(end), size_ms)
+        several.append([_point(of_ms(at_ms), buckets.get(at_ms)) for at_ms in range(first, end, size_ms)])
+    return several
 
 
 # --- samples --------------------------------------------------------------------------------------------------

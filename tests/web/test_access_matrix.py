@@ -119,6 +119,7 @@ RULES: dict[str, Rule] = {
     "link_bandwidth": Page({"POST": DONE}, own=True),
     "link_preview": Page(READ, own=True),
     "link_history": Page(READ, own=True),
+    "link_why": Page(READ, own=True),
     "timed_new": Page(READ | {"POST": DONE}, own=True),
     "timed_preview": Page(READ, own=True),
     "timed_cancel": Page({"POST": 302}, own=True),

@@ -411,7 +411,7 @@ def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: Attachme
     to_user, from_user = page.root.all("figure")
     assert "peak 1 500 kbit/s (5-minute means)" in to_user.text
     assert "peak \N{EN DASH}" in from_user.text
-    paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg").all("path")}
+    paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg", role="img").all("path")}
     assert paths["at-limit"] == paths["used"] != ""  # 95 % of the uplink and more
     assert paths["gap"].count("M") == 2
 

@@ -26,6 +26,7 @@ PAGES_OF_AN_AS = {
     "links/{link}/bandwidth/": {"POST"},
     "links/{link}/preview/": {"GET", "HEAD"},
     "links/{link}/history/": {"GET", "HEAD"},
+    "links/{link}/why/": {"GET", "HEAD"},
     "links/{link}/timed/": {"GET", "HEAD", "POST"},
     "links/{link}/timed/preview/": {"GET", "HEAD"},
     "links/{link}/timed/1/cancel/": {"POST"},

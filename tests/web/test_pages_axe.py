@@ -80,6 +80,7 @@ def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: 
         at,
         f"{at}?span=hour",
         f"{at}history/",
+        f"{at}why/?direction=to_user&rate=413&size=200",
         *kinds,
         "/nowhere/",
     ]:

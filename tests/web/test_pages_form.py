@@ -528,8 +528,8 @@ def test_the_form_says_while_one_types_what_it_understood(
 @table(
     ("values", "sentence"),
     [
-        ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
-        ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1452 bytes."),
+        ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."),
+        ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1 452 bytes."),
     ],
 )
 def test_the_form_says_what_a_limit_leaves_for_scion(

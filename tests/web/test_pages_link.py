@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -26,13 +28,16 @@ from scionlab.models import (
     Interface,
     Link,
     TimedLimit,
+    UsageBatch,
+    UsageDay,
+    UsageSamples,
     UsageSeries,
     UsageSlot,
     User,
     UserAS,
     VPNClient,
 )
-from tests.cases import table
+from tests.cases import case, table
 from tests.factories import attach, spec
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm
@@ -139,7 +144,7 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     before = list(BandwidthChange.objects.values())
     assert preview(client, link, bandwidth_kbit="500") == (
         "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts. "
-        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."
+        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."
     )
     assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
@@ -153,12 +158,12 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
 
 def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
     page = Page(client.get(url_of(link)))
-    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1 472 bytes."
     assert said in page.root.text
     vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
     in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
     Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
-    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1 472 bytes."
     assert said in Page(client.get(url_of(link))).root.text
 
 
@@ -320,13 +325,13 @@ def test_the_history_goes_on_on_pages_of_its_own(client: Client, owner: User, us
     first = Page(client.get(url_of(link, "history/")))
     assert "54 changes" in first.text
     rows = first.root.one("tbody").all("tr")
-    assert len(rows) == 50
+    assert len(rows) == 25
     assert cells(rows[0])[1:4] == [
         "52 kbit/s to your AS 104 kbit/s from it",
         "53 kbit/s to your AS 106 kbit/s from it",
         "owner@example.org",
     ]
-    assert len(Page(client.get(url_of(link, "history/?page=2"))).root.one("tbody").all("tr")) == 4
+    assert len(Page(client.get(url_of(link, "history/?page=3"))).root.one("tbody").all("tr")) == 4
 
 
 # --- how much one page costs ----------------------------------------------------------------------------------
@@ -398,7 +403,17 @@ def test_no_page_of_a_user_is_heavy_or_asks_much(
     own = f"/ases/{link.interface_b.AS_id}/"
     spans = [url_of(link, f"?span={span}") for span in ("hour", "day", "week", "quarter", "all")]
     kinds = [url_of(link, f"timed/?kind={kind}") for kind in ("constant", "stair", "square", "outage")]
-    pages = ["/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/", url_of(link, "history/"), *spans, *kinds]
+    pages = [
+        "/ases/",
+        "/ases/new/",
+        url_of(link),
+        own,
+        f"{own}edit/",
+        f"{own}delete/",
+        url_of(link, "history/"),
+        *spans,
+        *kinds,
+    ]
     for url in pages:
         with django_assert_max_num_queries(MAX_STATEMENTS, info=url):
             bytes_ = weight(client, url)
@@ -409,12 +424,17 @@ def test_no_page_of_a_user_is_heavy_or_asks_much(
 def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap: AttachmentPoint) -> None:
     link = busy(owner, ap)
     page = Page(client.get(url_of(link, "?span=day")))
-    plots = [figure.one("svg") for figure in page.root.all("figure")]
+    plots = [figure.one("svg", role="img") for figure in page.root.all("figure")]
     assert [figure.one("figcaption").text for figure in page.root.all("figure")] == ["To your AS", "From your AS"]
     for plot in plots:
         assert plot.attrs["role"] == "img"
         assert plot.one("path", class_="used").attrs["d"].startswith("M")
         assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
+        *marks, limit = [mark.text for mark in plot.all("text")]
+        assert marks == ["0", "500 kbit/s"]
+        assert re.fullmatch(r"limit 90[0-4] kbit/s", limit)
+        assert plot.attrs["data-values"].count(",") == 143
+        assert (plot.attrs["data-slot"], plot.attrs["data-zone"]) == ("600", "UTC")
     rows = page.by_id("usage-table").one("tbody").all("tr")
     assert len(rows) == 24
     assert cells(rows[0])[1] == "no data"
@@ -430,3 +450,35 @@ def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
     behind = client.get(url_of(link), headers={"X-Requested-With": "fetch"})
     assert "Saved." not in Page(behind).text
     assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text
+
+
+def test_the_shortest_period_with_figures_is_shown_first(
+    subtests: pytest.Subtests, client: Client, owner: User, ap: AttachmentPoint
+) -> None:
+    link = busy(owner, ap)
+
+    def shown(query: str = "") -> str:
+        return Page(client.get(url_of(link, query))).root.one("nav", aria_label="Period").one(aria_current="page").text
+
+    with case(subtests, "5-minute sums"):
+        assert shown() == shown("?span=nonsense") == "Last day"
+        assert shown("?span=all") == "All"
+    with case(subtests, "samples of the last hour"):
+        batch = UsageBatch.objects.create(
+            host=link.interface_a.host, key="k", received_at=timezone.now(), ends_at=timezone.now()
+        )
+        at = timezone.now() - timedelta(minutes=5)
+        UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
+        assert shown() == "Last hour"
+    with case(subtests, "sums of another day"):
+        UsageSlot.objects.update(begins_at=F("begins_at") - timedelta(days=3))
+        assert shown() == "Last week"
+    with case(subtests, "days alone"):
+        UsageSlot.objects.all().delete()
+        UsageDay.objects.create(series=UsageSeries.objects.get(), begins_at=timezone.now() - timedelta(days=20))
+        assert shown() == "90 days"
+        UsageDay.objects.update(begins_at=timezone.now() - timedelta(days=200))
+        assert shown() == "All"
+    with case(subtests, "none"):
+        UsageSlot.objects.all().delete()
+        assert shown() == "Last day"

@@ -146,3 +146,30 @@ for (const row of document.querySelectorAll("[data-attachment]")) {
     return query;
   });
 }
+
+// 5. The value and the time under the pointer, in the zone of the page's times. Without a script the table and the files have them.
+let reading = null;
+
+function read({ target, clientX }) {
+  const plot = target.closest?.("svg[data-values]");
+  if (reading?.parentNode !== plot) reading?.remove();
+  if (!plot) return;
+  const rates = plot.dataset.values.split(",");
+  const box = plot.getBoundingClientRect();
+  const at = Math.min(rates.length - 1, Math.floor(Math.max(0, clientX - box.left) / box.width * rates.length));
+  const begin = new Date(Date.parse(plot.dataset.begins) + 1000 * plot.dataset.slot * at);
+  const time = begin.toLocaleString("en-GB", { timeZone: plot.dataset.zone, dateStyle: "medium", timeStyle: "medium" });
+  const isMbit = rates[at] >= 10000;
+  const places = isMbit && rates[at] < 100000 ? 1 : 0;
+  const form = { minimumFractionDigits: places, maximumFractionDigits: places };
+  const rate = (rates[at] / (isMbit ? 1000 : 1)).toLocaleString("en", form).replaceAll(",", "\u00a0");
+  reading ??= document.createElementNS(plot.namespaceURI, "text");
+  reading.setAttribute("class", "read");
+  reading.setAttribute("x", "50%");
+  reading.setAttribute("y", "50%");
+  reading.textContent = `${time}: ${rates[at] ? `${rate}\u00a0${isMbit ? "Mbit" : "kbit"}/s` : "no data"}`;
+  plot.append(reading);
+}
+
+document.addEventListener("pointermove", read);
+document.addEventListener("pointerdown", read);
