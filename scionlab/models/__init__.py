@@ -6,7 +6,7 @@ from scionlab.models.api_token import ApiToken
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
 from scionlab.models.bulk_change import BulkChange
-from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement
+from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement, ReportGap
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
@@ -49,6 +49,7 @@ __all__ = [
     "MailKind",
     "Notice",
     "NoticeWatch",
+    "ReportGap",
     "ServiceState",
     "SigningKey",
     "TestPolicy",

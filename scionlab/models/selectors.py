@@ -131,7 +131,8 @@ def hosts_ahead() -> QuerySet[Host]:
 
     That is so after a backup was restored, until the generation is raised above it: their agents refuse what is older.
     """
-    return Host.objects.filter(ahead_generation__gte=generation()).order_by("pk")
+    now = ServiceState.objects.filter(pk=1).values("generation")
+    return Host.objects.filter(ahead_generation__gte=Coalesce(Subquery(now), 1)).order_by("pk")
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:

@@ -24,6 +24,7 @@ from scionlab.models import (
     Link,
     LinkTest,
     Mail,
+    ReportGap,
     User,
 )
 from scionlab.operations import retention
@@ -45,6 +46,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
     preview = BulkChange.objects.create(what="w", chosen="c", operation={})
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
+    gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
     made = {
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
@@ -53,6 +55,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         ApiRequest: (request, "created_at", 1),
         BulkChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
+        ReportGap: (gap, "ends_at", 2),
         LinkTest: (test, "ends_at", 90),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
@@ -70,6 +73,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "ApiRequest": 1,
         "BulkChange": 1,
         "DeletedHost": 1,
+        "ReportGap": 1,
         "LinkTest": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
