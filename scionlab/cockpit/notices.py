@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import Exists, Q, QuerySet
+from django.db.models import Exists, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -32,13 +32,13 @@ def notices() -> list[Notice]:
 
     Two SQL statements where there is nothing to tell; then two of hosts, four of what ends, three of addresses.
     """
-    asked: dict[str, Q | Exists] = {
+    asked: dict[str, Any] = {
         "is_ahead": Exists(selectors.hosts_ahead()),
         "is_of_others": Exists(selectors.hosts_of_others()),
         "may_end": may_have_endings(timezone.now()),
         "is_shared": Exists(ends_with_shared_addresses()),
     }
-    rows = BandwidthPolicy.objects.filter(pk=1).values(**asked)
+    rows: Any = BandwidthPolicy.objects.filter(pk=1).values(**asked)
     there_is = rows.first()
     if there_is is None:
         selectors.policy()  # makes the row

@@ -39,13 +39,13 @@ class Reports:
 
     @property
     def words(self) -> str:
-        """`3 gaps, 42 min`"""
+        """`3 gaps, 42 min`, `no gap in 24 h`"""
         if self.known_from is None:
             return "never reported"
         count = len(self.gaps)
-        minutes = round(self.silent.total_seconds() / 60)
-        took = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
-        return f"{count} gap{'' if count == 1 else 's'}, {took}" if count else "no gap"
+        if count == 0:
+            return f"no gap in {_amount(min(self.now - self.known_from, SHOWN))}"
+        return f"{count} gap{'' if count == 1 else 's'}, {_amount(self.silent)}"
 
     @property
     def gap_path(self) -> str:
@@ -61,6 +61,11 @@ class Reports:
     def _slots(self) -> list[Gap]:
         begin = self.now - SHOWN
         return [(begin + slot * SLOT, begin + (slot + 1) * SLOT) for slot in range(SLOTS)]
+
+
+def _amount(time: timedelta) -> str:
+    minutes = round(time.total_seconds() / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
 
 
 def _bars(slots: list[bool]) -> str:

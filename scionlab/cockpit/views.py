@@ -245,17 +245,22 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 @staff_page
 def not_enforced(request: PageRequest) -> HttpResponse:
     """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both.
-    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for."""
+    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for.
+    An attachment point that has stopped reporting is one row, with the number of its Links."""
     now = timezone.now()
     testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
     ap = next((state for state in testbed.states if str(state.ap.pk) == asked), None)
     totals = _totals(testbed.states if ap is None else [ap])
     why = why if why in {*WORDS, "above"} else ""
-    links = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
+    links: Any = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
     links = _with_since(_chosen(links, why))
+    silent: list[ApState] = []
     if ap is not None:
         links = links.filter(interface_a__AS__attachment_point=ap.ap)
+    elif why in {"", "no_report"}:
+        silent = [state for state in testbed.states if state.states["no_report"]]
+        links = links.exclude(state="no_report")
     order = Order[LinkRow](
         request,
         {
@@ -276,6 +281,8 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         "ap": ap,
         "why": why,
         "totals": totals,
+        "silent": silent,
+        "found": page.paginator.count + sum(state.states["no_report"] for state in silent),
     }
     return render(request, "cockpit/not_enforced.html", context)
 

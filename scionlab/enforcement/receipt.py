@@ -121,8 +121,8 @@ class Stored:
 
 @retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
-    """Keep the receipt as the host's newest, one row for each of its Links, the gap since the one before where the agent
-    was silent, and the mails that follow. One transaction.
+    """Keep the receipt as the host's newest, one row for each of its Links, the gap before it if the agent was silent,
+    and the mails that follow. One transaction.
 
     An agent whose clock is ahead counts as being at our time: else one wrong hour would silence one that does not count
     its receipts for an hour. A receipt about another document than ours says nothing of any Link, and takes away what

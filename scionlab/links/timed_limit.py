@@ -70,7 +70,7 @@ def timed_limit_create(
     now = timezone.now()
     begins_at = _beginning(begins_at, now)
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
-    _check_limits(profile, selectors.default_in_force(ap))
+    _check_limits(profile, selectors.maximum_in_force(link, ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(

@@ -12,6 +12,7 @@ from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
+from scionlab.models.maximum_exception import MaximumException
 from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
@@ -47,6 +48,7 @@ __all__ = [
     "LinkTest",
     "Mail",
     "MailKind",
+    "MaximumException",
     "Notice",
     "NoticeWatch",
     "ReportGap",

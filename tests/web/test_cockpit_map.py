@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -61,6 +62,7 @@ def test_the_strip_shows_each_quarter_of_an_hour_with_a_gap_and_what_is_not_know
         )
     found = reports_of(ap)
     assert found.words == "3 gaps, 12 min"
+    assert replace(found, gaps=[]).words == "no gap in 12 h"
     assert found.known_path == "M48 0h48v6h-48z"
     assert found.gap_path == "M89 0h1v6h-1zM93 0h1v6h-1z"  # 100 to 91 and 40 to 36 minutes ago
 
@@ -88,6 +90,23 @@ def test_flapping_is_seen_and_sorted_by(
     assert "17-ffaa:0:1107" in rows[0].text
     assert "69 gaps, 4 h" in rows[0].text
     assert "never reported" in rows[1].text
+
+
+def test_links_of_a_silent_agent_are_one_row(
+    door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, stranger: User
+) -> None:
+    for number in range(3):
+        attach(owner, spec(ap, public_port=50_020 + number))
+    at = timezone.now() - timedelta(minutes=10)
+    HostReceipt.objects.update(received_at=at, observed_at=at)
+    for query in ({}, {"why": "no_report"}):
+        page = Page(door.get("/cockpit/not-enforced/", query))
+        silent = page.root.all("table")[0].one("tbody").all("tr")
+        assert [row.text for row in silent] == ["17-ffaa:0:1107 10 min ago 4 links"]
+        assert page.root.one("main").text.count("17-ffaa:0:1107") == 1, query
+    assert "5 links" in Page(door.get("/cockpit/not-enforced/")).text, "with that of the other attachment point"
+    url = silent[0].one("a", href=f"?why=no_report&ap={ap.pk}").attrs["href"]
+    assert len(Page(door.get(f"/cockpit/not-enforced/{url}")).root.one("tbody").all("tr")) == 4
 
 
 # --- the map ----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from scionlab.models import (
     Link,
     LinkTest,
     Mail,
+    MaximumException,
     ReportGap,
     User,
 )
@@ -47,6 +48,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     preview = BulkChange.objects.create(what="w", chosen="c", operation={})
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
+    exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
     made = {
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
@@ -56,6 +58,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         BulkChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
         ReportGap: (gap, "ends_at", 2),
+        MaximumException: (exception, "ends_at", 365),
         LinkTest: (test, "ends_at", 90),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
@@ -74,6 +77,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "BulkChange": 1,
         "DeletedHost": 1,
         "ReportGap": 1,
+        "MaximumException": 1,
         "LinkTest": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
