@@ -364,6 +364,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     starts = {
         "account/tokens/": "apitoken",
         "cockpit/aps/": "attachmentpoint",
+        "cockpit/exceptions/": "maximumexception",
         "cockpit/limits/": "bulkchange",
         "cockpit/defaults/": "defaultchange",
         "api/v1/links/": "link",
