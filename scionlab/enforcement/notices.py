@@ -141,7 +141,7 @@ def _clamped(now: datetime) -> dict[Place, State]:
     above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
 
     def make(link: Link, user: User, host: Host) -> State:
-        return State(user, host, now, value=link.interface_a.AS.attachment_point.maximum_kbit)
+        return State(user, host, now, value=link.maximum_kbit)
 
     return _group(MailKind.CLAMPED, _links().filter(above), make)
 

@@ -156,7 +156,7 @@ def test_without_any_attachment_the_rule_is_shown(client: Client, ap: Attachment
 
 # --- what a person gets wrong -------------------------------------------------------------------------------
 
-TOO_HIGH = "is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
+TOO_HIGH = "is above this link's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
 MISTAKES = {
     "no bandwidth": (BANDWIDTH, "bandwidth_kbit", "", "A bandwidth is missing. Enter a whole number of kbit/s"),
     "negative bandwidth": (BANDWIDTH, "bandwidth_kbit", "-1", "Bandwidth -1 kbit/s is below 0. Choose 0 to block"),
