@@ -137,11 +137,6 @@ def default_in_force(site_default_kbit: int, ap_default_kbit: int | None) -> int
     return site_default_kbit if ap_default_kbit is None else ap_default_kbit
 
 
-def with_exception(maximum_kbit: int, exception_kbit: int | None) -> int:
-    """x of one Link where x of its attachment point is `maximum_kbit`: an exception raises it and never lowers it."""
-    return max(maximum_kbit, exception_kbit or 0)
-
-
 class Limits(NamedTuple):
     """What a Link may carry in each direction [kbit/s]; 0 blocks that direction, and only that."""
 

@@ -65,7 +65,6 @@ class GrantForm(ExceptionForm):
         "as 17-ffaa:1:1#1: that link.",
         widget=text_input(),
     )
-    field_order = ("of", "maximum_kbit", "ends_at", "reason")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -80,7 +79,9 @@ def exceptions(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            _say(request, f"Granted: {made.of} may have up to {format_kbit(made.maximum_kbit)} within a minute.")
+            messages.success(
+                request, f"Granted: {made.of} may have up to {format_kbit(made.maximum_kbit)} within a minute."
+            )
             return redirect("cockpit_exceptions")
     return _page(request, form, list(problems_of(form, "")) if is_sent else [])
 
@@ -97,7 +98,7 @@ def decide(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        _say(request, f"{found.get_state_display().capitalize()}: {found.of}. The user gets an email.")
+        messages.success(request, f"{found.get_state_display().capitalize()}: {found.of}. The user gets an email.")
     return redirect("cockpit_exceptions")
 
 
@@ -107,12 +108,8 @@ def decide(request: PageRequest, pk: int) -> HttpResponse:
 @gone_is_404
 def end(request: PageRequest, pk: int) -> HttpResponse:
     found = exception_end(exception_id=pk, actor=request.user)
-    _say(request, f"Ended: {found.of}. Limits above the maximum are clamped within a minute.")
+    messages.success(request, f"Ended: {found.of}. Limits above the maximum are clamped within a minute.")
     return redirect("cockpit_exceptions")
-
-
-def _say(request: PageRequest, text: str) -> None:
-    messages.success(request, text)
 
 
 def _page(request: PageRequest, form: GrantForm, problems: list[Any]) -> HttpResponse:

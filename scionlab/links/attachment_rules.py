@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
-from bandwidth_config import RuleError, with_exception
-from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address
+from bandwidth_config import RuleError
+from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address, with_exception
 from scionlab.links.attachments import (
     MAX_ATTACHMENTS,
     AttachmentSpec,

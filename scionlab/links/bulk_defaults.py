@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, format_kbit, with_exception
+from bandwidth_config import MAX_BANDWIDTH_KBIT, format_kbit
+from link_rules import with_exception
 from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, SITE, TOO_HIGH, DefaultLine, Operation, plan_defaults
 from scionlab.links.defaults import ap_defaults_set, site_default_set
 from scionlab.models import AttachmentPoint, BulkChange, Link, User, locks, selectors

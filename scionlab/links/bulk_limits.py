@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, default_in_force, with_exception
+from bandwidth_config import Limits, default_in_force
+from link_rules import with_exception
 from scionlab.links import bulk_mail
 from scionlab.links.bulk_plan import (
     CHANGED_SINCE,

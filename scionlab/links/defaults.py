@@ -17,7 +17,8 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
-from bandwidth_config import RuleError, check_bandwidth, check_total, with_exception
+from bandwidth_config import RuleError, check_bandwidth, check_total
+from link_rules import with_exception
 from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,

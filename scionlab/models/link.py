@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from django.db import models
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at, with_exception
-from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
+from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
 from scion_files import COMPLETE, MTU_BYTES
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host

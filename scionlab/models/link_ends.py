@@ -11,7 +11,8 @@ from typing import Any
 
 from django.db import models
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits, with_exception
+from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
+from link_rules import with_exception
 from scionlab.models.link_test import tests_of
 from scionlab.models.timed_limit import timed_of
 from scionlab.notation.isd_as import format_isd_as

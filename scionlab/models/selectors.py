@@ -11,7 +11,8 @@ from django.db.models import F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
-from bandwidth_config import RuleError, with_exception
+from bandwidth_config import RuleError
+from link_rules import with_exception
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,

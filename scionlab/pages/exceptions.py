@@ -50,6 +50,7 @@ class ExceptionForm(forms.Form):
             help_text=f"Time zone {zone.key}; it is {write_local_time(now, zone)} now.",
             widget=text_input(),
         )
+        self.order_fields(("of", "maximum_kbit", "ends_at", "reason"))
 
     def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken."""

@@ -24,9 +24,8 @@ from bandwidth_config import (
     check_change,
     format_exact_kbit,
     format_kbit,
-    with_exception,
 )
-from link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip
+from link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
 from scion_files import link_mtu_bytes
 from scionlab.links.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.models import Host, UserAS

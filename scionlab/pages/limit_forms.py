@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
-from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit, with_exception
-from link_rules import MAX_STEPS, MAX_TIMED_S
+from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit
+from link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
 from scionlab.links.maximum import limit_errors
 from scionlab.links.presets import BY_KEY
 from scionlab.links.profiles import Kind, Profile, constant, outage, square_wave, stair
