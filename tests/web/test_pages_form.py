@@ -503,9 +503,7 @@ def test_the_forms_ask_few_questions(
     made = attach(owner, *[spec(ap, public_port=50_000 + number) for number in range(5)])
     with django_assert_num_queries(4):  # session, user, policy, attachment points
         client.get(NEW)
-    with django_assert_num_queries(
-        9
-    ):  # those, the AS, its links, their times and exceptions, packages
+    with django_assert_num_queries(9):  # those, the AS, its links, their times and exceptions, packages
         client.get(edit_url(made))
 
 
