@@ -151,6 +151,9 @@ def test_a_default_raises_l_only_where_no_exception_lets_the_limit_stay(
     fan_out()
     assert Link.objects.get().enforced == Limits.both(5000), "it falls to the exception, not below"
     assert versions(ap.host) == (before[0], before[1] + 2)
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=400, actor=staff)
+    fan_out()
+    assert versions(ap.host) == (before[0], before[1] + 2), "the exception clamps it before and after"
 
 
 def test_the_highest_of_several_holds_and_a_link_that_is_new_gets_that_of_its_owner(
@@ -226,8 +229,8 @@ def test_owners_are_told_a_day_before_the_end_and_at_the_end_once(owner: User, s
     made = grant(link, staff, ends_at=later(3))
     grant(link, staff, ends_at=timezone.now() + timedelta(hours=5))  # its end is no news
     now = timezone.now()
-    told = [exceptions_tell(now=now + timedelta(days=days)) for days in (1, 2.5, 2.5, 3.5, 3.5)]
-    assert told == [1, 1, 0, 1, 0]
+    told = [exceptions_tell(now=now + timedelta(days=days)) for days in (0, 1, 2.5, 2.5, 3.5, 3.5)]
+    assert told == [0, 1, 1, 0, 1, 0]
     kinds = [key for key, to in mails() if to == "owner@example.org"]
     assert kinds == ["exception_approved", "exception_approved", "exception_ended", "exception_ends", "exception_ended"]
     assert made.maximum_kbit == 5000
