@@ -110,7 +110,7 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
         if maximum_kbit >= MAX_BANDWIDTH_KBIT:
             limit, remedy = "the greatest possible bandwidth", f"Choose at most {format_number(maximum_kbit)}."
         else:
-            limit = "this attachment point's maximum"
+            limit = "this link's maximum"
             remedy = f"Choose at most {format_number(maximum_kbit)}, or ask the administrators to raise it."
         raise RuleError(
             "bandwidth_too_high",

@@ -1,4 +1,4 @@
-"""Rules about what a Link has besides its bandwidth: addresses, ports, interface ids, steps of timed limits.
+"""Rules about what a Link has besides its bandwidth: addresses, ports, interface ids, exceptions, timed limits.
 
 Uses the standard library and `bandwidth_config`; both programs import it.
 """
@@ -28,6 +28,11 @@ MAX_TIMED_PER_LINK = 20  # that have not ended
 MAX_STEPS_PER_HOST = 50_000
 
 _TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
+
+
+def with_exception(maximum_kbit: int, exception_kbit: int | None) -> int:
+    """x of one Link where x of its attachment point is `maximum_kbit`: an exception raises it and never lowers it."""
+    return max(maximum_kbit, exception_kbit or 0)
 
 
 def read_time(value: object) -> datetime | None:

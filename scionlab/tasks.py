@@ -21,6 +21,7 @@ from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
 from scionlab.links.defaults import fan_out, unsettled_attachment_points
+from scionlab.links.exceptions import exceptions_tell
 from scionlab.links.link_test import link_tests_retire
 from scionlab.links.test_mails import link_tests_tell
 from scionlab.links.timed_limit import timed_limits_retire
@@ -79,9 +80,11 @@ def answer_account_request(request_id: int) -> None:
 
 @shared_task
 def find_notices() -> None:
-    """Tell people what needs them (`enforcement.notices`), and what tests found (`links.test_mails`)."""
+    """Tell people what needs them (`enforcement.notices`), what tests found (`links.test_mails`), and which exceptions
+    from a maximum end (`links.exceptions`)."""
     notices_find()
     link_tests_tell()
+    exceptions_tell()
 
 
 @shared_task

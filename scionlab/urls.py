@@ -10,7 +10,22 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import front, joint_test, link, link_tests, mails, paths, site, timed, usage, user_as, watch, why
+from scionlab.pages import (
+    exceptions,
+    front,
+    joint_test,
+    link,
+    link_tests,
+    mails,
+    paths,
+    search,
+    site,
+    timed,
+    usage,
+    user_as,
+    watch,
+    why,
+)
 from scionlab.platform.security_txt import security_txt
 
 
@@ -42,6 +57,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("account/", include("scionlab.pages.account_urls")),
+    path("search/", search.search, name="search"),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
     path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
@@ -62,6 +78,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/", timed.timed_new, name="timed_new"),
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
+    path("ases/<key:pk>/links/<key:link_id>/exception/", exceptions.exception_new, name="exception_new"),
     path("ases/<key:pk>/links/<key:link_id>/watch/", watch.watch_new, name="watch_new"),
     path("ases/<key:pk>/links/<key:link_id>/test/<str:tool>/", link_tests.test_new, name="test_new"),
     path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/", link_tests.link_test, name="link_test"),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Exists, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from scionlab.enforcement.words import Tone
-from scionlab.models import Host, selectors
-from scionlab.network.address_owners import SharedAddress, shared_addresses
-from scionlab.trust.ends import endings
-from scionlab.trust.signing import near_end_of_last_key, unreadable_keys
+from scionlab.models import BandwidthPolicy, Host, selectors
+from scionlab.network.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
+from scionlab.trust.ends import endings, may_have_endings
+from scionlab.trust.signing import near_end, unreadable_keys, valid_keys
 
 _MOST_NAMED = 5
 
@@ -28,9 +28,29 @@ class Notice(NamedTuple):
 
 
 def notices() -> list[Notice]:
-    """What to do at once, then what to know; twelve SQL statements at most."""
-    urgent = [*_hosts_ahead(), *_hosts_of_others(), *_keys(), *_trust()]
-    return [*(Notice("bad", text) for text in urgent), *(Notice("info", text) for text in _shared_addresses())]
+    """What to do at once, then what to know.
+
+    Two SQL statements where there is nothing to tell; then two of hosts, four of what ends, three of addresses.
+    """
+    asked: dict[str, Any] = {
+        "is_ahead": Exists(selectors.hosts_ahead()),
+        "is_of_others": Exists(selectors.hosts_of_others()),
+        "may_end": may_have_endings(timezone.now()),
+        "is_shared": Exists(ends_with_shared_addresses()),
+    }
+    rows: Any = BandwidthPolicy.objects.filter(pk=1).values(**asked)
+    there_is = rows.first()
+    if there_is is None:
+        selectors.policy()  # makes the row
+        there_is = rows.get()
+    urgent = [
+        *(_hosts_ahead() if there_is["is_ahead"] else ()),
+        *(_hosts_of_others() if there_is["is_of_others"] else ()),
+        *_keys(),
+        *(_trust() if there_is["may_end"] else ()),
+    ]
+    to_know = _shared_addresses() if there_is["is_shared"] else ()
+    return [*(Notice("bad", text) for text in urgent), *(Notice("info", text) for text in to_know)]
 
 
 def _hosts_ahead() -> Iterator[SafeString]:
@@ -56,13 +76,14 @@ def _hosts_of_others() -> Iterator[SafeString]:
 
 
 def _keys() -> Iterator[SafeString]:
-    for key in unreadable_keys():
+    valid = list(valid_keys())
+    for key in unreadable_keys(valid):
         yield format_html(
             "The signing key {} cannot be decrypted, so no configuration is sent: it was encrypted with another "
             "SIGNING_SECRET.",
             _link("scionlab_signingkey_change", key.pk, key),
         )
-    end = near_end_of_last_key()
+    end = near_end(max((key.not_after for key in valid), default=None))
     if end is not None:
         yield format_html(
             'The last signing key expires on {}. After that agents accept no configuration: <a href="{}">create a '

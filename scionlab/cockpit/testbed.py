@@ -20,7 +20,7 @@ from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, LinkTest, UsageCounter
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, LinkTest, UsageCounter, selectors
 from scionlab.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.notation.local_time import say_time
 from scionlab.usage.report import NOW, traffic_now
@@ -257,6 +257,12 @@ class Testbed:
 
     states: list[ApState]
     census: Census
+
+    @property
+    def site_default_kbit(self) -> int:
+        """No statement where there is an attachment point."""
+        found: int | None = getattr(self.states[0].ap, "site_default_kbit", None) if self.states else None
+        return selectors.policy().default_bandwidth_kbit if found is None else found
 
 
 def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:

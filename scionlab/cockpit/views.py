@@ -19,8 +19,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import UplinkForm
+from scionlab.cockpit.map import draw
 from scionlab.cockpit.notices import notices
 from scionlab.cockpit.paging import Order, page_of
+from scionlab.cockpit.reports import load_reports
 from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
 from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.enforcement.agents import Agent
@@ -32,7 +34,7 @@ from scionlab.network.uplink import uplink_set
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
-POINTS_PER_PAGE = 25
+POINTS_PER_PAGE = 15
 LINKS_PER_PAGE = 40
 PROBLEMS_SHOWN, MOST_PROBLEMS = 12, 100  # at first, and when asked for: a receipt may hold a thousand long ones
 OWNERS_SHOWN = 12
@@ -63,32 +65,38 @@ SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
 @staff_page
 def overview(request: PageRequest) -> HttpResponse:
     now = timezone.now()
-    states = read_testbed(now=now).states
+    testbed = read_testbed(now=now)
+    states = testbed.states
     load_use(states, now=now)
+    reports = load_reports(states, now=now)
     order = Order[ApState](
         request,
         {
             "trouble": lambda state: (state.weight, state.active_links),
             "name": lambda state: state.name,
             "heard": lambda state: state.heard_at or _EARLIEST,
+            "gaps": lambda state: (len(reports[state.ap.pk].gaps), reports[state.ap.pk].silent),
             "links": lambda state: state.active_links,
             "sum": lambda state: max(state.standing),
             "over": lambda state: state.oversubscription or 0,
             "used": lambda state: state.used.highest_kbit if state.used else -1,
         },
-        highest_first=("trouble", "links", "sum", "over", "used"),
+        highest_first=("trouble", "gaps", "links", "sum", "over", "used"),
     )
     q, show = request.GET.get("q", "").strip()[:100], request.GET.get("show", "")
     is_shown = SHOWS.get(show, SHOWS[""])[1]
     found = [state for state in states if is_shown(state) and _is_named(state, q)]
+    page: Page[Any] = page_of(request, order.sorted(found), POINTS_PER_PAGE)
+    page.object_list = [(state, reports[state.ap.pk]) for state in page.object_list]
     context = {
         "tab": "overview",
         "nav": "cockpit",
         "order": order,
-        "page": page_of(request, order.sorted(found), POINTS_PER_PAGE),
+        "page": page,
+        "map": draw(states),
         "notices": notices(),
         "totals": _totals(states),
-        "policy": selectors.policy(),
+        "site_default_kbit": testbed.site_default_kbit,
         "q": q,
         "show": show,
         "shows": [(value, words) for value, (words, _) in SHOWS.items()],
@@ -237,17 +245,22 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 @staff_page
 def not_enforced(request: PageRequest) -> HttpResponse:
     """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both.
-    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for."""
+    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for.
+    An attachment point that has stopped reporting is one row, with the number of its Links."""
     now = timezone.now()
     testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
     ap = next((state for state in testbed.states if str(state.ap.pk) == asked), None)
     totals = _totals(testbed.states if ap is None else [ap])
     why = why if why in {*WORDS, "above"} else ""
-    links = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
+    links: Any = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
     links = _with_since(_chosen(links, why))
+    silent: list[ApState] = []
     if ap is not None:
         links = links.filter(interface_a__AS__attachment_point=ap.ap)
+    elif why in {"", "no_report"}:
+        silent = [state for state in testbed.states if state.states["no_report"]]
+        links = links.exclude(state="no_report")
     order = Order[LinkRow](
         request,
         {
@@ -268,6 +281,8 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         "ap": ap,
         "why": why,
         "totals": totals,
+        "silent": silent,
+        "found": page.paginator.count + sum(state.states["no_report"] for state in silent),
     }
     return render(request, "cockpit/not_enforced.html", context)
 

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.expressions import Expression
-from django.db.models.functions import Coalesce, Least
+from django.db.models.functions import Coalesce, Greatest, Least
+from django.db.models.lookups import Exact
 
 from bandwidth_config import Limits, limits_at
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
@@ -143,14 +144,14 @@ def asked_at(link: Link, timed: Sequence[TimedLimit], when: datetime) -> Limits:
 # --- the same in SQL ----------------------------------------------------------------------------------------------
 
 _HOST: Final = "interface_a__host__"
-_MAXIMUM: Final = F("interface_a__AS__attachment_point__maximum_kbit")
+MAXIMUM: Final = Greatest(F("interface_a__AS__attachment_point__maximum_kbit"), Coalesce("exception_kbit", 0))
 _ASKED: Final = {"to_user": F("bandwidth_kbit"), "from_user": Coalesce("from_user_kbit", "bandwidth_kbit")}
 IS_TIMED: Final = Exists(TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None))
 
 
 def standing_column(direction: str) -> Expression:
     """What the attachment point is told to enforce while no timed limit runs [kbit/s]."""
-    return Least(_ASKED[direction], _MAXIMUM)
+    return Least(_ASKED[direction], MAXIMUM)
 
 
 def fact_columns(generation: int) -> dict[str, Expression]:
@@ -166,9 +167,8 @@ def fact_columns(generation: int) -> dict[str, Expression]:
         "is_as_wanted": _is_covered(generation) & _is_as_wanted(),
         "is_to_observe": Q(observe_only=True) | Q(interface_a__AS__attachment_point__observe_only=True),
         "is_observed": _is_covered(generation) & Q(enforcement__state=LinkEnforcement.State.OBSERVED),
-        "is_clamped": Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM),
-        "is_blocked": Q(bandwidth_kbit=0) & (Q(from_user_kbit=None) | Q(from_user_kbit=0))
-        | Q(interface_a__AS__attachment_point__maximum_kbit=0),
+        "is_clamped": Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM),
+        "is_blocked": Q(bandwidth_kbit=0) & (Q(from_user_kbit=None) | Q(from_user_kbit=0)) | Q(Exact(MAXIMUM, 0)),
     }
     columns: dict[str, Expression] = {name: _boolean(which) for name, which in found.items()}
     return {name: columns.get(name) or Value(False) for name in Facts._fields}

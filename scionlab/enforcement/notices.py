@@ -19,13 +19,14 @@ from typing import Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
+from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
 from scionlab.models.selectors import with_relations
@@ -137,11 +138,10 @@ def _away(now: datetime) -> dict[Place, State]:
 
 def _clamped(now: datetime) -> dict[Place, State]:
     """A person cannot ask for more than the maximum, so it was the administrators who set it below what was asked."""
-    maximum = F("interface_a__AS__attachment_point__maximum_kbit")
-    above = Q(bandwidth_kbit__gt=maximum) | Q(from_user_kbit__gt=maximum)
+    above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
 
     def make(link: Link, user: User, host: Host) -> State:
-        return State(user, host, now, value=link.interface_a.AS.attachment_point.maximum_kbit)
+        return State(user, host, now, value=link.maximum_kbit)
 
     return _group(MailKind.CLAMPED, _links().filter(above), make)
 

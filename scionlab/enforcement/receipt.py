@@ -17,10 +17,11 @@ from bandwidth_config import Limits, RuleError
 from link_tests import TCP
 from scionlab.configuration.evidence import Evidence, evidence_note, noted_version
 from scionlab.configuration.render import config_for
+from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.problems import LIMITER_SILENT
 from scionlab.enforcement.receipt_mails import enforced_mails
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest, selectors
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest, ReportGap, selectors
 from scionlab.people.mail import mails_create
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
@@ -122,7 +123,8 @@ class Stored:
 
 @retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
-    """Keep the receipt as the host's newest, one row for each of its Links, and the mails that follow. One transaction.
+    """Keep the receipt as the host's newest, one row for each of its Links, the gap before it if the agent was silent,
+    and the mails that follow. One transaction.
 
     An agent whose clock is ahead counts as being at our time: else one wrong hour would silence one that does not count
     its receipts for an hour. A receipt about another document than ours says nothing of any Link, and takes away what
@@ -190,6 +192,8 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     if newest is not None and not _is_newer(receipt, observed_at, newest):
         logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)
         return Stored(stored=False)
+    if newest is not None and received_at - newest.received_at > SILENT_AFTER:
+        ReportGap.objects.create(host_id=host_id, begins_at=newest.received_at, ends_at=received_at)
     links = selectors.limited_links(host_id)
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=links.values())}
     is_generation = receipt.version is not None and receipt.version[0] == selectors.generation()

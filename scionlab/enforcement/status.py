@@ -160,7 +160,7 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
     row = newest_of(link, agent.receipt)
     timed = link.timed_in_configuration
     asked = asked_at(link, timed, now)
-    wanted = asked.clamped(ap.maximum_kbit)
+    wanted = asked.clamped(link.maximum_kbit)
     generation = selectors.generation_beside(link)
     facts = facts_of(link, host, row, asked=asked, wanted=wanted, generation=generation, now=now)
     verdict = judge(agent, facts)
@@ -169,7 +169,7 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
         agent=agent,
         facts=facts,
         requested=link.requested,
-        maximum_kbit=ap.maximum_kbit,
+        maximum_kbit=link.maximum_kbit,
         wanted=wanted,
         last_known=None if row is None or agent.removed_at is not None else row.limited_to,
         read_at=None if row is None else agent.read_at,

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from bandwidth_config import RuleError
-from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address
+from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address, with_exception
 from scionlab.links.attachments import (
     MAX_ATTACHMENTS,
     AttachmentSpec,
@@ -192,7 +192,9 @@ def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Fa
     link, maximum = facts.links.get(spec.link_id or 0), facts.default_kbit[ap.pk]
     is_here = link is not None and attachment_point_id(link) == ap.pk
     old = link.requested if link is not None and is_here else None
-    yield from limit_errors(old, limits_of(spec, maximum), maximum, index)
+    if link is not None and is_here:
+        maximum = with_exception(maximum, link.exception_kbit)
+    yield from limit_errors(old, limits_of(spec, facts.default_kbit[ap.pk]), maximum, index)
 
 
 def _as_field(field: str, index: int, check: Callable[[], object]) -> Iterator[FieldRuleError]:

@@ -38,7 +38,7 @@ class Choice:
         if self.owner:
             links = links.filter(interface_b__AS__useras__owner__email__icontains=self.owner)
         if self.user_as:
-            links = links.filter(_of_as(self.user_as.strip()))
+            links = links.filter(as_named(self.user_as.strip(), "interface_b__AS__"))
         if self.above_kbit is not None:
             highest = Greatest("bandwidth_kbit", Coalesce("from_user_kbit", F("bandwidth_kbit")))
             links = links.annotate(highest_kbit=highest).filter(highest_kbit__gt=self.above_kbit)
@@ -62,14 +62,16 @@ class Choice:
         return f"all links {said}" if said else "all links"
 
 
-def _of_as(text: str) -> Q:
+def as_named(text: str, at: str = "") -> Q:
+    """The ASes with this ISD-AS, this AS number or this in their label. `at` is the lookup that leads to the AS, with
+    its underscores; empty: the rows are ASes."""
     try:
         isd, as_id = parse_isd_as(text)
     except RuleError:
         pass
     else:
-        return Q(interface_b__AS__isd__isd_id=isd, interface_b__AS__as_id=as_id)
+        return Q(**{f"{at}isd__isd_id": isd, f"{at}as_id": as_id})
     try:
-        return Q(interface_b__AS__as_id=parse_as_id(text))
+        return Q(**{f"{at}as_id": parse_as_id(text)})
     except RuleError:
-        return Q(interface_b__AS__label__icontains=text)
+        return Q(**{f"{at}label__icontains": text})

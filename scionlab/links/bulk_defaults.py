@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, format_kbit
+from link_rules import with_exception
 from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, SITE, TOO_HIGH, DefaultLine, Operation, plan_defaults
 from scionlab.links.defaults import ap_defaults_set, site_default_set
 from scionlab.models import AttachmentPoint, BulkChange, Link, User, locks, selectors
@@ -99,15 +100,20 @@ def affected_by(lines: Iterable[DefaultLine]) -> dict[int, Affected]:
     links = Link.objects.filter(
         selectors.USER_LINKS, active=True, interface_a__AS__attachment_point__in=list(changed)
     ).values_list(
-        "interface_a__AS__attachment_point", "bandwidth_kbit", "from_user_kbit", "interface_b__AS__useras__owner"
+        "interface_a__AS__attachment_point",
+        "bandwidth_kbit",
+        "from_user_kbit",
+        "exception_kbit",
+        "interface_b__AS__useras__owner",
     )
     found: dict[int, Affected] = {}
-    for ap_id, to_user, from_user, owner in links:
+    for ap_id, to_user, from_user, exception, owner in links:
         line, highest = changed[ap_id], max(to_user, from_user or 0)
-        if highest <= min(line.old_in_force, line.new_in_force):
+        old, new = (with_exception(kbit, exception) for kbit in (line.old_in_force, line.new_in_force))
+        if old == new or highest <= min(old, new):
             continue
-        is_held = highest > line.new_in_force
-        is_blocked = line.new_in_force == 0
+        is_held = highest > new
+        is_blocked = new == 0
         one = Affected(1, is_held, is_blocked, not is_held, frozenset([owner]))
         found[ap_id] = found.get(ap_id, Affected()) + one
     return found

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from bandwidth_config import Limits
+from bandwidth_config import Limits, default_in_force
+from link_rules import with_exception
 from scionlab.links import bulk_mail
 from scionlab.links.bulk_plan import (
     CHANGED_SINCE,
@@ -47,11 +48,17 @@ def _present(keys: Collection[int]) -> list[PresentLimits]:
     """Read as plain values: thousands of whole Links, each with its ends and their ASes, would take seconds."""
     site_kbit = selectors.policy().default_bandwidth_kbit
     rows = Link.objects.filter(selectors.USER_LINKS, pk__in=locks.storable_ids(keys)).values_list(
-        "pk", "bandwidth_kbit", "from_user_kbit", "interface_a__AS__attachment_point__default_bandwidth_kbit"
+        "pk",
+        "bandwidth_kbit",
+        "from_user_kbit",
+        "exception_kbit",
+        "interface_a__AS__attachment_point__default_bandwidth_kbit",
     )
     return [
-        PresentLimits(pk, Limits.of_columns(to_user, from_user), site_kbit if own is None else own)
-        for pk, to_user, from_user, own in rows.order_by("pk")
+        PresentLimits(
+            pk, Limits.of_columns(to_user, from_user), with_exception(default_in_force(site_kbit, own), exception)
+        )
+        for pk, to_user, from_user, exception, own in rows.order_by("pk")
     ]
 
 

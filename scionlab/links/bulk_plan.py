@@ -133,7 +133,7 @@ class Present(ABC, Generic[Value, InForce]):
 
 @dataclass(frozen=True)
 class PresentLimits(Present[Limits, Limits]):
-    maximum_kbit: int  # the default in force at the Link's attachment point
+    maximum_kbit: int  # the default in force at the Link's attachment point, or an exception above it
 
     def changed(self, operation: Operation) -> Limits:
         """The direction that is not meant keeps its own."""

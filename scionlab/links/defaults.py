@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, check_total
+from link_rules import with_exception
 from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,
@@ -196,9 +199,11 @@ def fan_out() -> list[int]:
 
 
 def unsettled_attachment_points() -> list[int]:
-    """Where the maximum is not the default in force. Two statements."""
+    """Where the maximum is not the default in force, or an exception of a Link began or ended. Three statements."""
     in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
-    return list(AttachmentPoint.objects.exclude(maximum_kbit=in_force).order_by("pk").values_list("pk", flat=True))
+    found = set(AttachmentPoint.objects.exclude(maximum_kbit=in_force).values_list("pk", flat=True))
+    links = selectors.links_with_other_exception(timezone.now())
+    return sorted(found.union(links.values_list("interface_a__AS__attachment_point", flat=True)))
 
 
 @retried
@@ -212,14 +217,19 @@ def carry_out_default(attachment_point_id: int) -> list[int]:
 
 
 def _stated_above(kbit: int) -> Q:
-    """Links whose entry has a higher number, in any direction at any time: min(b, old) != min(b, new) holds for exactly
-    the numbers above the lower of the two."""
-    timed = TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None, highest_kbit__gt=kbit)
-    return Q(bandwidth_kbit__gt=kbit) | Q(from_user_kbit__gt=kbit) | Q(Exists(timed))
+    """Links whose entry has a higher number, in any direction at any time, and that no exception lets have it:
+    min(b, old) != min(b, new) holds for exactly the numbers above the lower of the two."""
+    above: Any = {}
+    for of, exception in (("link", F("exception_kbit")), ("timed", OuterRef("exception_kbit"))):
+        above[of] = Greatest(Value(kbit), Coalesce(exception, 0))
+    in_configuration = TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None)
+    timed = in_configuration.filter(highest_kbit__gt=above["timed"])
+    return Q(bandwidth_kbit__gt=above["link"]) | Q(from_user_kbit__gt=above["link"]) | Q(Exists(timed))
 
 
 def settle_default(attachment_point_id: int, changes: Changes) -> None:
-    """Make the maximum what the default in force is, and note the Links whose limit changes; the row is locked.
+    """Make the maximum what the default in force is, and the exceptions those that hold; note the Links whose limit
+    changes. The row is locked.
 
     Services that touch an attachment point begin with this, so that nothing new is clamped to an outdated maximum.
     """
@@ -227,11 +237,26 @@ def settle_default(attachment_point_id: int, changes: Changes) -> None:
     if ap is None:  # deleted meanwhile
         return
     old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
-    if old == new:
-        return
-    affected = _provided(ap).filter(_stated_above(min(old, new)))
-    provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
-    locks.lock_links(provider_host_of)
-    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
-    changes.note_limits(provider_host_of)
-    logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
+    if old != new:
+        affected = _provided(ap).exclude(exception_kbit__gte=max(old, new)).filter(_stated_above(min(old, new)))
+        provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
+        locks.lock_links(provider_host_of)
+        AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
+        changes.note_limits(provider_host_of)
+        logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
+    _settle_exceptions(ap, new, changes)
+
+
+def _settle_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
+    other: Any = selectors.links_with_other_exception(timezone.now()).filter(interface_a__AS=ap.AS_id)
+    links = list(other.select_related("interface_a").prefetch_related(selectors.TIMED_LIMITS))
+    locks.lock_links(link.pk for link in links)
+    affected = {}
+    for link in links:
+        old, new = (with_exception(maximum_kbit, kbit) for kbit in (link.exception_kbit, link.held_kbit))
+        highest = max(*link.requested, *(one.highest_kbit for one in link.timed_in_configuration))
+        if link.active and old != new and highest > min(old, new):
+            affected[link.pk] = link.interface_a.host_id
+        Link.objects.filter(pk=link.pk).update(exception_kbit=link.held_kbit)
+        logger.info("exception.carried_out link=%s old=%s new=%s", link.pk, link.exception_kbit, link.held_kbit)
+    changes.note_limits(affected)

@@ -87,7 +87,7 @@ def timed_limit_add(
     """A step of services that hold the Link's lock and raise the counters. `joint`: whose congestion it is. Raises as
     `timed_limit_create`."""
     ap, now = _attachment_point(link), timezone.now()
-    _check_limits(profile, selectors.default_in_force(ap))
+    _check_limits(profile, selectors.maximum_in_force(link, ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(

@@ -138,7 +138,7 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
             text = "A Link between infrastructure ASes is not limited. Enter one number, the bandwidth of the line."
             raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
-    for error in limit_errors(old, new, selectors.default_in_force(ap)):
+    for error in limit_errors(old, new, selectors.maximum_in_force(link, ap)):
         raise error
 
 

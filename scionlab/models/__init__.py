@@ -6,13 +6,14 @@ from scionlab.models.api_token import ApiToken
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
 from scionlab.models.bulk_change import BulkChange
-from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement
+from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement, ReportGap
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.joint_test import JointTest
 from scionlab.models.link import Interface, Link
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
+from scionlab.models.maximum_exception import MaximumException
 from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
@@ -49,8 +50,10 @@ __all__ = [
     "LinkTest",
     "Mail",
     "MailKind",
+    "MaximumException",
     "Notice",
     "NoticeWatch",
+    "ReportGap",
     "ServiceState",
     "SigningKey",
     "TestPolicy",

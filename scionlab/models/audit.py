@@ -28,6 +28,7 @@ class BandwidthChange(models.Model):
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
         AP_METADATA = "ap_metadata", "path metadata of an attachment point"
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
+        EXCEPTION = "exception", "exception from the maximum"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
         HOST_TAKE_OVER = "host_take_over", "takeover of a host"
         HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"

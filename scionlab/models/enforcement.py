@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models.functions import Now
 
 from bandwidth_config import Limits
 from scionlab.models.host import Host
@@ -72,9 +73,23 @@ class HostReceipt(models.Model):
     observe_only = models.BooleanField(
         null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."
     )
+    gaps_since = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="From here on every gap between receipts is recorded."
+    )
 
     def __str__(self) -> str:
         return f"receipt of {self.host} at {self.received_at:%Y-%m-%d %H:%M:%S}"
+
+
+class ReportGap(models.Model):
+    """A time that is over, in which a host's agent should have sent receipts and none was stored."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="report_gaps")
+    begins_at = models.DateTimeField(help_text="The receipt before, by the clock of this service.")
+    ends_at = models.DateTimeField(db_index=True, help_text="The receipt after, by the clock of this service.")
+
+    def __str__(self) -> str:
+        return f"{self.host}: no report from {self.begins_at:%Y-%m-%d %H:%M:%S} to {self.ends_at:%Y-%m-%d %H:%M:%S}"
 
 
 class IssuedLimits(models.Model):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
-from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
+from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
 from scion_files import COMPLETE, MTU_BYTES
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
@@ -99,6 +99,10 @@ class Link(models.Model):
         db_default=False,
         help_text="The Link is measured but not limited.",
     )
+    # The highest exception that holds (`MaximumException`), as carried out by `links.defaults.settle_default`.
+    exception_kbit = models.PositiveBigIntegerField(
+        "maximum by an exception [kbit/s]", null=True, blank=True, editable=False
+    )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
@@ -140,13 +144,19 @@ class Link(models.Model):
         return self.attachment_point is not None
 
     @property
+    def maximum_kbit(self) -> int:
+        """What its limits are clamped to: the applied maximum of the AP, or an exception above it."""
+        ap = self.attachment_point
+        return MAX_BANDWIDTH_KBIT if ap is None else with_exception(ap.maximum_kbit, self.exception_kbit)
+
+    @property
     def requested(self) -> Limits:
         """What the user chose, in each direction."""
         return Limits.of_columns(self.bandwidth_kbit, self.from_user_kbit)
 
     @property
     def enforced(self) -> Limits:
-        """What the AP is told to enforce while no timed limit runs: the user's choice, clamped to the AP's maximum."""
+        """What the AP is told to enforce while no timed limit runs: the user's choice, clamped to `maximum_kbit`."""
         return self._clamped(self.requested)
 
     @property
@@ -188,8 +198,7 @@ class Link(models.Model):
         return self._clamped(limits_at(self.requested, (one.limits for one in self.timed_in_configuration), when))
 
     def _clamped(self, limits: Limits) -> Limits:
-        ap = self.attachment_point
-        return limits if ap is None else limits.clamped(ap.maximum_kbit)
+        return limits.clamped(self.maximum_kbit)
 
 
 def is_user_as(as_: AS) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
+from link_rules import with_exception
 from scionlab.models.link_test import tests_of
 from scionlab.models.timed_limit import timed_of
 from scionlab.notation.isd_as import format_isd_as
@@ -60,7 +61,7 @@ def local_link_ends(host_id: int, interfaces: models.QuerySet[Any]) -> list[Loca
 def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[Any, dict[str, Any]]:
     link, far = ("link_as_a", "link_as_a__interface_b") if is_a else ("link_as_b", "link_as_b__interface_a")
     provider, customer = ("AS", f"{far}__AS") if is_a else (f"{far}__AS", "AS")
-    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "observe_only", "mtu")
+    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "exception_kbit", "observe_only", "mtu")
     return (
         interfaces.filter(**{f"{link}__active": True})
         .order_by()
@@ -103,7 +104,7 @@ def _end(
         from_user_kbit=row["from_user_kbit"],
         timed=timed.get(row["link_id"], ()) if is_limited else (),
         tests=tests.get(row["link_id"], ()) if is_limited else (),
-        maximum_kbit=row["maximum_kbit"] if is_limited else MAX_BANDWIDTH_KBIT,
+        maximum_kbit=with_exception(row["maximum_kbit"], row["exception_kbit"]) if is_limited else MAX_BANDWIDTH_KBIT,
         remote_ip=row["remote_ip"],
         remote_port=row["remote_port"],
         local_ip=row["bind_ip"] or row["local_ip"],

@@ -6,7 +6,7 @@ So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test
      1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
      2. NoticeWatch         who looks for what to tell people
      3. BulkChange          which preview is carried out
-     4. AccountRequest      whose link is used
+     4. AccountRequest, MaximumException  whose link is used; which request for a higher maximum is decided
      5. BandwidthPolicy     who changes the site's default
      6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes signing keys or raises G
      7. User                who is counted against a quota; all administrators where one of them might be the last
@@ -53,6 +53,7 @@ from scionlab.models import (
     Host,
     HostReceipt,
     Link,
+    MaximumException,
     ServiceState,
     User,
     UserAS,
@@ -65,6 +66,11 @@ _ADDRESSES: Final = 0x5C10  # the first half of each advisory lock of ours on an
 # --- locks ------------------------------------------------------------------------------------------------
 # NO KEY: a plain FOR UPDATE would also hold up everybody who only inserts a row that refers to the locked one (an audit
 # row that names its actor), and waits of that kind follow no order: a deadlock.
+
+
+def lock_exception(exception_id: int) -> MaximumException:
+    """Raises `MaximumException.DoesNotExist`."""
+    return MaximumException.objects.select_for_update(no_key=True).get(pk=exception_id)
 
 
 def lock_policy() -> BandwidthPolicy:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import F, Prefetch, Q, QuerySet, Subquery
+from django.db.models import F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
-from bandwidth_config import Limits, RuleError
+from bandwidth_config import RuleError
+from link_rules import with_exception
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
     Host,
     Interface,
     Link,
+    MaximumException,
     ServiceState,
     TimedLimit,
     User,
@@ -51,6 +54,21 @@ TIMED_LIMITS = Prefetch("timed_limits", queryset=TimedLimit.objects.filter(cance
 
 # The generation, beside each row of a statement that is made anyway.
 GENERATION = {"service_generation": Subquery(ServiceState.objects.filter(pk=1).values("generation"))}
+
+
+def links_with_other_exception(now: datetime) -> QuerySet[Link]:
+    """Links of which the stored exception is not the highest that holds, which is `held_kbit` (None: none holds)."""
+    of = Q(link=OuterRef("pk")) | Q(user_as=OuterRef("interface_b__AS"))
+    held = MaximumException.objects.filter(
+        of | Q(user=OuterRef("interface_b__AS__useras__owner")),
+        state=MaximumException.State.APPROVED,
+        ends_at__gt=now,
+    )
+    highest = held.order_by().values("state").annotate(highest=Max("maximum_kbit")).values("highest")
+    links = Link.objects.filter(USER_LINKS).annotate(held_kbit=Subquery(highest))
+    return links.annotate(stored_or_0=Coalesce("exception_kbit", 0), held_or_0=Coalesce(F("held_kbit"), 0)).exclude(
+        stored_or_0=F("held_or_0")
+    )
 
 
 def with_relations(links: QuerySet[Link]) -> QuerySet[Link]:
@@ -131,7 +149,8 @@ def hosts_ahead() -> QuerySet[Host]:
 
     That is so after a backup was restored, until the generation is raised above it: their agents refuse what is older.
     """
-    return Host.objects.filter(ahead_generation__gte=generation()).order_by("pk")
+    now = ServiceState.objects.filter(pk=1).values("generation")
+    return Host.objects.filter(ahead_generation__gte=Coalesce(Subquery(now), 1)).order_by("pk")
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:
@@ -141,8 +160,13 @@ def open_attachment_points() -> QuerySet[AttachmentPoint]:
 
 
 def default_in_force(ap: AttachmentPoint) -> int:
-    """x of the attachment point [kbit/s]: what the form starts with and allows at most."""
+    """x of the attachment point [kbit/s]: what a new Link starts with and may have at most."""
     return ap.default_in_force(policy()) if ap.default_bandwidth_kbit is None else ap.default_bandwidth_kbit
+
+
+def maximum_in_force(link: Link, ap: AttachmentPoint) -> int:
+    """x of the Link at `ap` [kbit/s]: the default in force there, or an exception above it."""
+    return with_exception(default_in_force(ap), link.exception_kbit)
 
 
 # --- a user's ASes ------------------------------------------------------------------------------------------
@@ -168,14 +192,13 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
     return found
 
 
-def requested_at(user: User, link_id: object, attachment_point_id: object) -> Limits | None:
-    """What is stored at this Link to this attachment point; None where the user has no such Link. Staff has all."""
+def link_at(user: User, link_id: object, attachment_point_id: object) -> Link | None:
+    """This Link to this attachment point; None where the user has no such Link. Staff has all."""
     keys = [str(link_id), str(attachment_point_id)]
     if not all(key.isascii() and key.isdecimal() and len(key) < 19 for key in keys):
         return None
     links = Link.objects.filter(pk=int(keys[0]), interface_a__AS__attachment_point=int(keys[1]))
-    found = (links if user.is_staff else links.filter(interface_b__AS__useras__owner=user)).first()
-    return None if found is None else found.requested
+    return (links if user.is_staff else links.filter(interface_b__AS__useras__owner=user)).first()
 
 
 def links_of(user_as: UserAS) -> list[Link]:

@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from bandwidth_config import RuleError
 from link_rules import IPAddress
@@ -69,14 +69,19 @@ class SharedAddress:
     host_of: str  # ISD-AS; empty: no host of the testbed has it
 
 
-def shared_addresses() -> list[SharedAddress]:
-    """In the order of addresses, of a hundred rows at most; two statements."""
+def ends_with_shared_addresses() -> QuerySet[Interface]:
+    """Of user ASes, where several owners have the address, or one of them and a host of the testbed."""
     ends = Interface.objects.filter(link_as_b__type=Link.Type.PROVIDER, AS__useras__isnull=False, vpn_client=None)
     by_address = ends.order_by().values("public_ip").annotate(owners=Count("AS__useras__owner", distinct=True))
     several = by_address.filter(owners__gt=1).values("public_ip")
     here = Q(public_ipv4=OuterRef("public_ip")) | Q(public_ipv6=OuterRef("public_ip"))
     is_testbed = Exists(Host.objects.filter(_TESTBED, here).exclude(AS=OuterRef("AS")))
-    rows = ends.filter(Q(public_ip__in=several) | is_testbed).order_by("public_ip", "AS__useras__owner__email")
+    return ends.filter(Q(public_ip__in=several) | is_testbed)
+
+
+def shared_addresses() -> list[SharedAddress]:
+    """In the order of addresses, of a hundred rows at most; three statements."""
+    rows = ends_with_shared_addresses().order_by("public_ip", "AS__useras__owner__email")
     emails: dict[str, list[str]] = {}
     for address, email in rows.values_list("public_ip", "AS__useras__owner__email").distinct()[:100]:
         emails.setdefault(address, []).append(email)

@@ -29,11 +29,15 @@ from scionlab.models import (
     Link,
     LinkTest,
     Mail,
+    MaximumException,
+    ReportGap,
 )
 from scionlab.network.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.rest.idempotency import KEPT_FOR
 
 REQUESTS_KEPT: Final = timedelta(days=7)  # they have addresses of people who never became users
+GAPS_KEPT: Final = timedelta(days=2)  # the cockpit shows 24 hours
+EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history says for ever what was decided
 TESTS_KEPT: Final = timedelta(days=90)  # with their results
 ROWS_AT_ONCE: Final = 5000  # deleted in one transaction
 
@@ -58,6 +62,8 @@ def table() -> list[Kept]:
         Kept(ApiToken, "expires_at", used),
         Kept(ApiRequest, "created_at", KEPT_FOR),
         Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
+        Kept(ReportGap, "ends_at", GAPS_KEPT),
+        Kept(MaximumException, "ends_at", EXCEPTIONS_KEPT),
         Kept(LinkTest, "ends_at", TESTS_KEPT),
         Kept(JointTest, "ends_at", TESTS_KEPT),
         Kept(BulkChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),

@@ -52,6 +52,13 @@ class UserASEditor:
         self.user_as = user_as
         self.shown = shown
         self.conflict = conflict
+        if user_as is not None:
+            links = Link.objects.filter(interface_b__AS=user_as.pk, exception_kbit__isnull=False)
+            columns = ("interface_a__AS__attachment_point", "exception_kbit")
+            exceptions = {str(pk): (str(ap_id), kbit) for pk, ap_id, kbit in links.values_list("pk", *columns)}
+            for row in rows:
+                ap_id, kbit = exceptions.get(str(row["link_id"].value()), (None, None))
+                row.exception_kbit = kbit if ap_id == str(row["attachment_point"].value()) else None
 
     @classmethod
     def blank(cls, choices: Sequence[Choice]) -> UserASEditor:

@@ -25,7 +25,7 @@ from bandwidth_config import (
     format_exact_kbit,
     format_kbit,
 )
-from link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip
+from link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
 from scion_files import link_mtu_bytes
 from scionlab.links.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.models import Host, UserAS
@@ -183,6 +183,7 @@ class AttachmentForm(forms.Form):
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stored: Limits | None = None  # of the Link that the row edits, where whoever makes it knows that
+        self.exception_kbit: int | None = None  # likewise
         self.by_value = {str(choice.id): choice for choice in choices}
         self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
@@ -201,6 +202,13 @@ class AttachmentForm(forms.Form):
     @property
     def chosen(self) -> Choice | None:
         return self.by_value.get(str(self["attachment_point"].value()))
+
+    @property
+    def maximum_kbit(self) -> int:
+        """At the attachment point that is chosen, or by an exception of the Link that the row edits."""
+        if self.chosen is None:
+            return MAX_BANDWIDTH_KBIT
+        return with_exception(self.chosen.maximum_kbit, self.exception_kbit)
 
     @property
     def is_stored(self) -> bool:
@@ -232,8 +240,7 @@ class AttachmentForm(forms.Form):
         """What is wrong with the bandwidths, also of a row that was not sent yet: its numbers, and the maximum."""
         limits = self.understood
         if limits is not None:
-            maximum_kbit = MAX_BANDWIDTH_KBIT if self.chosen is None else self.chosen.maximum_kbit
-            return [error.message for error in check_change(self.stored, limits, maximum_kbit).values()]
+            return [error.message for error in check_change(self.stored, limits, self.maximum_kbit).values()]
         messages = []
         for name in ("bandwidth_kbit", "from_user_kbit"):
             written = self[name].value()
@@ -250,9 +257,9 @@ class AttachmentForm(forms.Form):
         limits = self.understood
         if limits is None:
             return None
-        if self.is_stored and self.chosen is not None and max(limits) > self.chosen.maximum_kbit:
+        if self.is_stored and max(limits) > self.maximum_kbit:
             return (
-                f"Above the maximum: clamped to {format_kbit(self.chosen.maximum_kbit)}. The requested limit is "
+                f"Above the maximum: clamped to {format_kbit(self.maximum_kbit)}. The requested limit is "
                 "kept and applies again when the maximum is raised."
             )
         return limits_warning(limits)

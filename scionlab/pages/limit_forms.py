@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 
 from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit
-from link_rules import MAX_STEPS, MAX_TIMED_S
+from link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
 from scionlab.links.maximum import limit_errors
 from scionlab.links.presets import BY_KEY
 from scionlab.links.profiles import Kind, Profile, constant, outage, square_wave, stair
@@ -40,9 +40,11 @@ def _bandwidth(label: str, help_text: str = "", *, optional: bool = False) -> Ru
 
 
 def maximum_of(link: Link, policy: BandwidthPolicy) -> int:
-    """The default in force at the Link's attachment point. Call it for a Link that has one."""
+    """The default in force at the Link's attachment point, or an exception above it. Call it for a Link that has an
+    attachment point."""
     ap = link.attachment_point
-    return policy.default_bandwidth_kbit if ap is None else ap.default_in_force(policy)
+    in_force = policy.default_bandwidth_kbit if ap is None else ap.default_in_force(policy)
+    return with_exception(in_force, link.exception_kbit)
 
 
 def _written(limits: Limits) -> dict[str, str]:

@@ -132,7 +132,9 @@ def attachment_preview(request: PageRequest) -> HttpResponse:
     """A part of the page: what was understood of the bandwidths of one row. Nothing is saved."""
     row = request.GET.get("row", "")
     form = AttachmentForm(request.GET, prefix=row, choices=_choices(None))
-    form.stored = selectors.requested_at(request.user, form["link_id"].value(), form["attachment_point"].value())
+    link = selectors.link_at(request.user, form["link_id"].value(), form["attachment_point"].value())
+    if link is not None:
+        form.stored, form.exception_kbit = link.requested, link.exception_kbit
     return render(request, "user_as/understood.html", {"limits": form.understood, "row": form})
 
 

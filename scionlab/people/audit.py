@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bandwidth_config import Limits
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, MaximumException, User
 from scionlab.platform.client_address import from_address
 
 ALL_HOSTS = "all hosts"  # subject of a row that is about them all
@@ -92,6 +92,21 @@ def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: st
         kind=kind,
         **about,
         detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
+        reason=reason[:200],
+    )
+
+
+def note_exception(exception: MaximumException, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what became of the exception from the maximum, in words."""
+    link = exception.link
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.EXCEPTION,
+        subject=f"maximum for {exception.of}"[:200],
+        link=link,
+        attachment_point=None if link is None else link.attachment_point,
+        actor=actor,
+        **_origin(actor),
+        detail=detail[:200],
         reason=reason[:200],
     )
 

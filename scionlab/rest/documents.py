@@ -108,7 +108,9 @@ class LinkStatusDocument(serializers.Serializer[Any]):
     stage = serializers.ChoiceField(choices=get_args(Stage))
     state = serializers.ChoiceField(choices=get_args(State), help_text="The state as shown on pages and in emails.")
     remark = RemarkDocument(allow_null=True)
-    maximum_kbit = serializers.IntegerField(help_text="The maximum at the attachment point, as applied.")
+    maximum_kbit = serializers.IntegerField(
+        help_text="The applied maximum: that of the attachment point, or an exception above it."
+    )
     requested = LimitsDocument()
     wanted = LimitsDocument(
         help_text="The limits to enforce now: those of a running timed limit, otherwise the requested ones."

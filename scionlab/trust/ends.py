@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import Count, Exists, Min, OuterRef
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
 from scionlab.models import TRC, ASKeys, Certificate, Host, selectors
 from scionlab.trust.pki.certificates import Kind
@@ -25,6 +25,18 @@ class Ending:
     def text(self) -> str:
         """`the TRC ISD17-B1-S2 expires on 2027-11-23`"""
         return f"{self.what} expires on {self.at:%Y-%m-%d}"
+
+
+def may_have_endings(now: datetime) -> Q:
+    """Whether `endings` finds something, for a larger statement; it may say so of what another service renews."""
+    newer = TRC.objects.filter(isd=OuterRef("isd"))
+    newer = newer.filter(Q(base__gt=OuterRef("base")) | Q(base=OuterRef("base"), serial__gt=OuterRef("serial")))
+    trcs = TRC.objects.filter(~Exists(newer), not_after__lt=now + TRC_RENEWED_WITH_LEFT - LATE_AFTER)
+    certificates = Q()
+    for kind, left in RENEWED_WITH_LEFT.items():
+        certificates |= Q(kind=kind.value, not_after__lt=now + left - LATE_AFTER)
+    in_use = Certificate.objects.filter(certificates, replaced_at=None)
+    return Q(Exists(trcs)) | Q(Exists(in_use)) | Q(Exists(_late_chains(now)))
 
 
 def endings(now: datetime) -> list[Ending]:
@@ -50,10 +62,13 @@ def _certificates(now: datetime, others: set[int]) -> Iterator[Ending]:
             yield Ending(f"the certificate of the {row}", row.not_after)
 
 
-def _chains(now: datetime) -> Iterator[Ending]:
+def _late_chains(now: datetime) -> QuerySet[ASKeys]:
     is_ours = Exists(Host.objects.filter(AS=OuterRef("AS"), limits_only=False))
-    late = ASKeys.objects.filter(is_ours, not_after__lt=now + RENEWED_WITH_LEFT[Kind.AS] - LATE_AFTER)
-    found = late.aggregate(count=Count("pk"), first=Min("not_after"))
+    return ASKeys.objects.filter(is_ours, not_after__lt=now + RENEWED_WITH_LEFT[Kind.AS] - LATE_AFTER)
+
+
+def _chains(now: datetime) -> Iterator[Ending]:
+    found = _late_chains(now).aggregate(count=Count("pk"), first=Min("not_after"))
     if found["count"]:
         of = "1 AS" if found["count"] == 1 else f"{found['count']} ASes, the first of them,"
         yield Ending(f"the certificate of {of}", found["first"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from cryptography.exceptions import InvalidSignature
@@ -71,14 +71,19 @@ def end_of_last_key() -> datetime | None:
 
 def near_end_of_last_key() -> datetime | None:
     """The end of the last valid key, if somebody should see to it now."""
+    return near_end(end_of_last_key())
+
+
+def near_end(end: datetime | None) -> datetime | None:
+    """`end`, if somebody should see to it now."""
     days = min(WARN_DAYS, settings.SIGNING_KEY_DAYS // 4)
-    end = end_of_last_key()
     return end if end is not None and end - timezone.now() < timedelta(days=days) else None
 
 
-def unreadable_keys() -> list[SigningKey]:
-    """Valid keys whose private part cannot be decrypted: with one of them nothing can be signed."""
-    return [key for key in valid_keys() if not _is_readable(key)]
+def unreadable_keys(valid: Iterable[SigningKey] | None = None) -> list[SigningKey]:
+    """Valid keys whose private part cannot be decrypted: with one of them nothing can be signed. `valid`: all valid
+    ones, where they were read already."""
+    return [key for key in (valid_keys() if valid is None else valid) if not _is_readable(key)]
 
 
 def is_signed_here(text: str, signatures: Mapping[str, bytes]) -> bool:

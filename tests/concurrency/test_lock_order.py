@@ -24,6 +24,7 @@ from scionlab.enforcement import notices, receipt, receipt_mails
 from scionlab.links import (
     bulk,
     defaults,
+    exceptions,
     joint_test,
     link_test,
     profiles,
@@ -46,6 +47,7 @@ from scionlab.models import (
     LinkEnforcement,
     LinkTest,
     MailKind,
+    MaximumException,
     NoticeWatch,
     SigningKey,
     TimedLimit,
@@ -231,6 +233,41 @@ def _tell_of_tests(w: World) -> Work:
     later = timezone.now() + timedelta(hours=1)
     link_test.link_test_create(link_id=w.link.pk, duration_s=60, begins_at=later, actor=w.owner)
     return lambda: test_mails.link_tests_tell(now=later + timedelta(minutes=10))
+
+
+def _granted(w: World, **values: Any) -> MaximumException:
+    ends_at = timezone.now() + timedelta(days=3)
+    return exceptions.exception_grant(
+        **{"of": w.owner, "maximum_kbit": 900_000, "ends_at": ends_at, "reason": "a test", "actor": w.boss, **values}
+    )
+
+
+def _asked(w: World) -> MaximumException:
+    ends_at = timezone.now() + timedelta(days=3)
+    return exceptions.exception_ask(
+        link_id=w.link.pk, maximum_kbit=900_000, ends_at=ends_at, reason="a test", actor=w.owner
+    )
+
+
+def _settle_exceptions(w: World) -> Work:
+    Link.objects.update(bandwidth_kbit=5000)
+    _granted(w)
+    return defaults.fan_out
+
+
+def _decide(w: World) -> Work:
+    asked = _asked(w)
+    return lambda: exceptions.exception_decide(exception_id=asked.pk, approve=True, answer="", actor=w.boss)
+
+
+def _end(w: World) -> Work:
+    granted = _granted(w)
+    return lambda: exceptions.exception_end(exception_id=granted.pk, actor=w.boss)
+
+
+def _tell_of_exceptions(w: World) -> Work:
+    _granted(w)
+    return lambda: exceptions.exceptions_tell(now=timezone.now() + timedelta(days=3, hours=1))
 
 
 def _bulk(w: World) -> Work:
@@ -457,6 +494,12 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         )
     ),
     "carry_out_default": lambda w: w.lower_all() or defaults.fan_out,
+    "carry_out_default of exceptions": _settle_exceptions,
+    "exception_ask": lambda w: partial(_asked, w),
+    "exception_grant": lambda w: partial(_granted, w),
+    "exception_decide": _decide,
+    "exception_end": _end,
+    "exceptions_tell": _tell_of_exceptions,
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
     "bulk_apply of defaults": _defaults("far", "near"),
@@ -597,6 +640,8 @@ ADDED_ONLY = {
     "account_request_create",
     "account_create",
     "deployment_note",
+    "exception_grant",
+    "exceptions_tell",
     "signing_key_ensure",
     "vpn_delete",
     "result_store",

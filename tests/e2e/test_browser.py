@@ -178,7 +178,7 @@ def test_a_mistake_is_explained_beside_its_field_and_nothing_else_is_lost(stack:
         beside = " ".join(page.locator(f"#{one}").inner_text() for one in described_by).replace(
             "\N{NO-BREAK SPACE}", " "
         )
-        assert "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 60 000 kbit/s." in beside
+        assert "Bandwidth 120 000 kbit/s is above this link's maximum of 60 000 kbit/s." in beside
         assert "Choose at most 60 000" in beside
         assert bandwidth.get_attribute("aria-invalid") == "true"
         assert bandwidth.input_value() == "120000"

@@ -142,7 +142,7 @@ def test_the_sentence_has_the_value_the_limit_and_the_remedy() -> None:
     with pytest.raises(RuleError) as refused:
         check_bandwidth(120_000, 100_000)
     assert refused.value.message.replace(NB, " ") == (
-        "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 100 000 kbit/s. Choose at most 100 "
+        "Bandwidth 120 000 kbit/s is above this link's maximum of 100 000 kbit/s. Choose at most 100 "
         "000, or ask the administrators to raise it."
     )
     with pytest.raises(RuleError) as refused:

@@ -180,7 +180,7 @@ def test_the_sentence_at_the_link_is_the_one_that_users_read(door: Client, link:
     response = door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "120000", "active": "on"})
     text = (
         (
-            "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 1 000 kbit/s. "
+            "Bandwidth 120 000 kbit/s is above this link's maximum of 1 000 kbit/s. "
             "Choose at most 1 000, or ask the administrators to raise it."
         )
         .replace(" 000", "\N{NO-BREAK SPACE}000")

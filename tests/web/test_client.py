@@ -176,7 +176,7 @@ def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Lin
     one = str(link.pk)
     assert run("set", one, "120M")[::2] == (
         1,
-        "scionlab-bw: Bandwidth 120 000 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose "
+        "scionlab-bw: Bandwidth 120 000 kbit/s is above this link's maximum of 1 000 kbit/s. Choose "
         "at most 1 000, or ask the administrators to raise it.\n",
     )
     assert run("show", "999999")[::2] == (

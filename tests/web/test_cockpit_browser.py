@@ -17,6 +17,7 @@ from scionlab.models import (
     HostReceipt,
     Link,
     LinkEnforcement,
+    MaximumException,
     UsageCounter,
     UsageDay,
     UsageSeries,
@@ -107,12 +108,18 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
 
 
 def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: AttachmentPoint) -> None:
-    page = admin_page
+    page, link, ends_at = admin_page, Link.objects.latest("pk"), timezone.now() + timedelta(days=7)
+    for state in ("asked", "approved"):
+        MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=ends_at, reason="A course", state=state)
     for url, words in (
+        ("/cockpit/", "4 links,"),
         ("/cockpit/", "foreign traffic control is in the way"),
         (f"/cockpit/aps/{troubled.pk}/", "Top talkers"),
         ("/cockpit/not-enforced/", "no_route: nothing leads there"),
         ("/cockpit/traffic/", "0.10 CHF"),
+        ("/cockpit/exceptions/", "A course"),
+        (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
+        ("/search/?q=17-ffaa:1:1", "User ASes"),
         ("/cockpit/defaults/", "Follow the site"),
         ("/cockpit/limits/?above=100", "Previous changes"),
     ):

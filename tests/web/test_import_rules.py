@@ -175,9 +175,9 @@ def test_more_than_an_attachment_point_allows_is_told_once_for_each(settings: Se
     site_default_set(default_bandwidth_kbit=400, actor=None)
     report = run(small())
     assert [str(one).replace("\N{NO-BREAK SPACE}", " ") for one in report.problems] == [
-        "attachmentpoint 1 (17-ffaa:0:1107): Bandwidth 500 kbit/s is above this attachment point's maximum of 400 "
+        "attachmentpoint 1 (17-ffaa:0:1107): Bandwidth 500 kbit/s is above this link's maximum of 400 "
         "kbit/s. Choose at most 400, or ask the administrators to raise it. 2 new Links are left out.",
-        "attachmentpoint 2 (19-ffaa:0:1303): Bandwidth 500 kbit/s is above this attachment point's maximum of 400 "
+        "attachmentpoint 2 (19-ffaa:0:1303): Bandwidth 500 kbit/s is above this link's maximum of 400 "
         "kbit/s. Choose at most 400, or ask the administrators to raise it. 1 new Links are left out.",
     ]
     assert counted(run(small(), skip_invalid=True))["link"] == (4, 0, 0)

@@ -499,9 +499,9 @@ def the_cockpit_says_it(case: Case, ap: AttachmentPoint, door: Client, status: L
     assert f">1 {word.word}</a>" in overview
     assert states_on(Page(door.get(reverse("cockpit_ap", args=[ap.pk])))) == {case.state}
     for state in ("failed", "enforced", case.state):
-        listed = Page(door.get(reverse("cockpit_not_enforced"), {"why": state}))
+        listed = Page(door.get(reverse("cockpit_not_enforced"), {"why": state, "ap": ap.pk}))
         assert states_on(listed) == ({case.state} if state == case.state else set()), state
-    missing = Page(door.get(reverse("cockpit_not_enforced")))
+    missing = Page(door.get(reverse("cockpit_not_enforced"), {"ap": ap.pk}))
     is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "observed", "clamped"}
     assert states_on(missing) == ({case.state} if is_missing else set())
     assert (plain(status.text) in missing.text) == is_missing

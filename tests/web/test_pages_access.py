@@ -228,7 +228,7 @@ def test_every_button_of_the_pages_carries_the_token(user_as: UserAS, link: Link
         for form in Page(browser.get(url)).root.all("form"):
             data = {one.attrs["name"]: one.attrs.get("value", "") for one in form.all("input")}
             target = form.attrs.get("action", url)
-            if target == "/logout/":
+            if target == "/logout/" or form.attrs.get("role") == "search":
                 continue
             assert browser.post(target, data | {"active": "1"}).status_code == 302, target
             pressed.append(target)

@@ -156,7 +156,7 @@ def test_without_any_attachment_the_rule_is_shown(client: Client, ap: Attachment
 
 # --- what a person gets wrong -------------------------------------------------------------------------------
 
-TOO_HIGH = "is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
+TOO_HIGH = "is above this link's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
 MISTAKES = {
     "no bandwidth": (BANDWIDTH, "bandwidth_kbit", "", "A bandwidth is missing. Enter a whole number of kbit/s"),
     "negative bandwidth": (BANDWIDTH, "bandwidth_kbit", "-1", "Bandwidth -1 kbit/s is below 0. Choose 0 to block"),
@@ -503,7 +503,7 @@ def test_the_forms_ask_few_questions(
     made = attach(owner, *[spec(ap, public_port=50_000 + number) for number in range(5)])
     with django_assert_num_queries(4):  # session, user, policy, attachment points
         client.get(NEW)
-    with django_assert_num_queries(8):  # those, the AS, its links and their timed limits, its host's packages
+    with django_assert_num_queries(9):  # those, the AS, its links, their times and exceptions, packages
         client.get(edit_url(made))
 
 

@@ -387,9 +387,8 @@ def weight(client: Client, url: str) -> int:
     """HTML, CSS and JavaScript as they are sent."""
     answer = client.get(url)
     assert answer.status_code == 200, url
-    static = sum(
-        Path(str(finders.find(f"scionlab/{name}"))).stat().st_size for name in ("site.css", "site.js", "logo.svg")
-    )
+    names = ["site.css", "site.js", "logo.svg", *(["cockpit.css"] if b"cockpit.css" in answer.content else [])]
+    static = sum(Path(str(finders.find(f"scionlab/{name}"))).stat().st_size for name in names)
     return len(answer.content) + static
 
 

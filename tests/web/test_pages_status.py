@@ -233,7 +233,7 @@ def test_a_lowered_default_shows_the_choice_and_what_holds(
     page = detail(client, user_as)
     assert stage_words(page) == "Clamped"
     first, _, last = steps(page)
-    assert first == "Requested 1 000 kbit/s Clamped to 400 kbit/s: the maximum at this attachment point."
+    assert first == "Requested 1 000 kbit/s Clamped to 400 kbit/s: the maximum of this link."
     assert last.startswith("Enforced 400 kbit/s")
 
 
@@ -310,9 +310,9 @@ def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserA
         ("1e3", '"1e3" is not a whole number of kbit/s.'),
         (
             "1001",
-            "Bandwidth 1 001 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000",
+            "Bandwidth 1 001 kbit/s is above this link's maximum of 1 000 kbit/s. Choose at most 1 000",
         ),
-        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this attachment point's maximum"),
+        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this link's maximum"),
     ],
 )
 def test_a_wrong_bandwidth_is_explained_beside_it_and_kept_to_be_corrected(
@@ -417,7 +417,7 @@ def test_every_page_is_sound_html(client: Client, user_as: UserAS, link: Link) -
             for one in control.attrs.get("aria-describedby", "").split():
                 assert one in identifiers
         assert all(table.all("caption") for table in root.all("table"))
-        assert all(one.attrs.get("method") == "post" for one in root.all("form"))
+        assert all(one.attrs.get("method") == "post" or one.attrs.get("role") == "search" for one in root.all("form"))
 
 
 def test_the_pages_load_nothing_from_elsewhere_and_run_nothing_inline(

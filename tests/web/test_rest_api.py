@@ -198,7 +198,7 @@ def test_bandwidth_that_is_none_is_refused_and_changes_nothing(
 def test_refusal_is_the_sentence_of_the_form(link: Link, owner: User) -> None:
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 120000}, format="json")
     assert response.json()["message"].replace("\N{NO-BREAK SPACE}", " ") == (
-        "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000, "
+        "Bandwidth 120 000 kbit/s is above this link's maximum of 1 000 kbit/s. Choose at most 1 000, "
         "or ask the administrators to raise it."
     )
 

@@ -25,6 +25,8 @@ from scionlab.models import (
     Link,
     LinkTest,
     Mail,
+    MaximumException,
+    ReportGap,
     User,
 )
 from scionlab.operations import retention
@@ -49,6 +51,8 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
     preview = BulkChange.objects.create(what="w", chosen="c", operation={})
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
+    gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
+    exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
     made = {
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
@@ -57,6 +61,8 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         ApiRequest: (request, "created_at", 1),
         BulkChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
+        ReportGap: (gap, "ends_at", 2),
+        MaximumException: (exception, "ends_at", 365),
         LinkTest: (test, "ends_at", 90),
         JointTest: (joint, "ends_at", 90),
     }
@@ -75,6 +81,8 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "ApiRequest": 1,
         "BulkChange": 1,
         "DeletedHost": 1,
+        "ReportGap": 1,
+        "MaximumException": 1,
         "LinkTest": 1,
         "JointTest": 1,
     }

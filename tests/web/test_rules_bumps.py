@@ -351,7 +351,7 @@ def test_fan_out_returns_the_hosts_once(world: World) -> None:
 
 def test_a_refused_save_raises_nothing(world: World) -> None:
     counters = Counters()
-    with pytest.raises(ValueError, match="above this attachment point's maximum"):
+    with pytest.raises(ValueError, match="above this link's maximum"):
         world.edit(0, public_port=50009, bandwidth_kbit=1001)
     assert counters.risen() == {}
     assert [link.interface_b.public_port for link in links_of(world.user_as)] == [50000, 50001, 50002]

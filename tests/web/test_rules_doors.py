@@ -70,7 +70,7 @@ RULES: dict[str, Rule] = {
     "one above the maximum": kbit(
         "1001",
         "bandwidth_too_high",
-        f"Bandwidth 1{_NB}001{_NB}kbit/s is above this attachment point's maximum of 1{_NB}000{_NB}kbit/s. Choose at "
+        f"Bandwidth 1{_NB}001{_NB}kbit/s is above this link's maximum of 1{_NB}000{_NB}kbit/s. Choose at "
         f"most 1{_NB}000, or ask the administrators to raise it.",
     ),
     "2^63": kbit(str(2**63), "bandwidth_too_high"),

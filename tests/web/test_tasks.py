@@ -203,7 +203,7 @@ def test_the_sweep_takes_as_many_statements_for_a_thousand_hosts_as_for_ten(coun
     selectors.generation()
     with CaptureQueriesContext(connection) as statements:
         tasks.sweep()
-    assert len(statements) == 6, [one["sql"] for one in statements]
+    assert len(statements) == 7, [one["sql"] for one in statements]
     assert [args for name, args in sent if name == RENDER_HOST] == [(host.pk,) for host in hosts]
     assert [name for name, _args in sent[:2]] == [SEND_MAIL, FAN_OUT_DEFAULTS], "people wait for mails"
 

@@ -1,0 +1,71 @@
+"""A higher maximum for one person, one AS or one Link, until a date: without raising that of an attachment point."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT
+from scionlab.models.isd_as import UserAS
+from scionlab.models.link import Link
+
+
+class MaximumException(models.Model):
+    """Asked for by a user, or granted by an administrator at once. It is about exactly one of `user` (all Links of all
+    ASes of that person), `user_as` (all Links of that AS) and `link`.
+
+    It counts while it is approved and `ends_at` has not come; `links.exceptions` stores at the Links what follows from
+    it (`Link.exception_kbit`).
+    """
+
+    class State(models.TextChoices):
+        ASKED = "asked", "asked for"
+        APPROVED = "approved", "approved"
+        DECLINED = "declined", "declined"
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions"
+    )
+    user_as = models.ForeignKey(
+        UserAS, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions"
+    )
+    link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions")
+    maximum_kbit = models.PositiveBigIntegerField("maximum [kbit/s]")
+    ends_at = models.DateTimeField()
+    reason = models.CharField(max_length=200)
+    state = models.CharField(max_length=8, choices=State)
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    asked_at = models.DateTimeField(auto_now_add=True)
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    decided_at = models.DateTimeField(null=True, blank=True)
+    answer = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["ends_at"], name="maximum_exception_ends")]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(user__isnull=False, user_as=None, link=None)
+                | models.Q(user=None, user_as__isnull=False, link=None)
+                | models.Q(user=None, user_as=None, link__isnull=False),
+                name="maximum_exception_is_about_one",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(maximum_kbit__gte=1, maximum_kbit__lte=MAX_BANDWIDTH_KBIT),
+                name="maximum_exception_in_bounds",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"maximum of {self.maximum_kbit} kbit/s for {self.of}"
+
+    @property
+    def of(self) -> str:
+        """Whom it is about: an email address, an ISD-AS, or a Link by its ends."""
+        if self.user is not None:
+            return self.user.email
+        return str(self.link) if self.user_as is None else self.user_as.isd_as
