@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scionlab', '0024_gaps_between_receipts'),
+        ('scionlab', '0022_gaps_between_receipts'),
     ]
 
     operations = [
