@@ -21,7 +21,7 @@ from pytest_django.plugin import DjangoDbBlocker
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)
 # For the same reason an example may last as long as it does: a limit of 200 ms finds busy processors.
-settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 _skipped: list[str] = []

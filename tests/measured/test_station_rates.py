@@ -12,7 +12,7 @@ from tests.engine_host import EngineHost, key, limited
 from tests.kernel.station_bed import PREFIX, USER, report, station_bed, stream
 from tests.measured import testbed
 
-SECONDS = 3
+SECONDS = 4
 EVEN_KBIT = 15_000  # beyond, a pause of the machine costs the sender more than 1 %; what the limit leaves stays exact
 
 
