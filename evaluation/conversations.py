@@ -7,10 +7,14 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 
+from bench.core import Label
 from evaluation.bed import Bed
-from link_tests import FIRST_TEST_PORT
+from evaluation.core import FROM_USER, TO_USER
+from evaluation.limiters import OURS
+from link_tests import FIRST_TEST_PORT, UDP, LinkTest
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from station.plan import TCP, Phase, ap_bytes, ap_kbit, total_s
@@ -20,6 +24,9 @@ from station.user_end import UserOrder
 NO_KEY_S = 2  # how long the user's end tries in vain
 START_S = 3  # the user's end starts later
 _LISTENS_WITHIN_S = 10.0
+
+
+WAYS = {TO_USER: "to_user", FROM_USER: "from_user"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,26 @@ class Ends:
 def test_port(wire: int) -> int:
     """Of the test of that wire, numbered from 1; an attachment point has four."""
     return FIRST_TEST_PORT + wire - 1
+
+
+def labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
+    """Of what our limiter did."""
+    return {"experiment": experiment, "limiter": OURS, "direction": way, "kbit": kbit}
+
+
+def limit_tested(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:
+    """With a test on each wire; without its entry the limiter knows the links alone."""
+    links = []
+    for one in bed.links(limits):
+        test = _test(test_port(one.interface_id)) if has_entry else ()
+        links.append(replace(one, tests=test))
+    if bed.own is not None:
+        bed.own.enforce(links)
+
+
+def _test(port: int) -> tuple[LinkTest]:
+    begins_at = datetime.now(UTC).replace(microsecond=0)
+    return (LinkTest(begins_at, begins_at + timedelta(seconds=60), secrets.token_hex(16), UDP, port, 1_000, 1_000_000),)
 
 
 def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = True) -> dict[int, Ends]:

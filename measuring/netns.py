@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 
 from measuring.iproute import LabError, available, enter, mark_owner, remove, run_command
 
+MAX_SEGMENTS = 65_535  # gso_max_segs of a veth pair that hands over super-packets; 1: none
 REPOSITORY = Path(__file__).resolve().parent.parent
 _STOP_GRACE_S = 2.0
 

@@ -42,7 +42,7 @@ from measuring.arrivals import Arrivals
 from measuring.framing import Wire as FrameWire
 from measuring.framing import tcp_goodput_bound
 from measuring.judge import NS, bucket_bytes, excess_bytes
-from measuring.netns import Lab, Namespace
+from measuring.netns import MAX_SEGMENTS, Lab, Namespace
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, Stream, TrafficRun, data, ends
 
@@ -55,7 +55,6 @@ FULL_PAYLOAD_BYTES = 1472
 OVERLOAD = {100_000: 1.3}  # of others 2; two processors send, shape and receive it all
 ENOUGH_OFFERED = 1.02
 FLOWS, TCP_WARM_UP_S = 8, 1.0
-MAX_SEGMENTS = 65_535
 WIRE = FrameWire(4)
 ABOVE = "above burst and one frame"
 

@@ -20,6 +20,7 @@ from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
 from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG
 from evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import tcp_goodput_bound
+from measuring.netns import MAX_SEGMENTS
 from measuring.tcp import TcpResult, run_tcp
 
 NAME = "gigabit"
@@ -28,7 +29,6 @@ LIMIT_KBIT = 1_000_000
 BOUND_KBIT = tcp_goodput_bound(LIMIT_KBIT)  # 956.4 Mbit/s
 FRAMES, SUPER_PACKETS = "frames", "super-packets"
 SUPER_PACKET_BYTES = 68_000  # 64 kB of IP with an Ethernet header, TCP and IP headers for each of its 46 segments
-MAX_SEGMENTS = 65_535
 WARM_UP_S = 0.5  # TCP has found its rate, and the bucket (4 ms of it) is spent
 FULL_SECONDS, QUICK_SECONDS = 2.0, 1.5
 FULL_ROUNDS = 3

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 
-from bench.core import Label, Outcome, Step
+from bench.core import Outcome, Step
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
-from evaluation import test_latency, together
+from evaluation import tests_latency, tests_tcp, together
 from evaluation.bed import Bed
-from evaluation.conversations import Ends, converse, test_port
-from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
+from evaluation.conversations import WAYS, Ends, converse, labels, limit_tested
+from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.limiters import OURS
-from evaluation.suites.gigabit import MAX_SEGMENTS
-from link_tests import UDP, LinkTest
-from measuring.framing import tcp_goodput_bound
 from station.plan import Phase, frame_bytes
-from station.tools import TOOLS
 
 NAME = "tests"
 TITLE = "Tests of links that send"
@@ -31,10 +25,6 @@ OVERLOAD_PERCENT, UNDERLOAD_PERCENT = 150, 50
 SMALL_PAYLOAD, FULL_PAYLOAD = 200, 1452
 CONTROL_S = 3
 MOST_OFF = 0.01
-GIGABIT = 1_000_000
-TCP_RATES, TCP_FLOWS, TCP_OFF = (2_000, 50_000, GIGABIT), (1, 2), 0.02
-GIGABIT_MBIT = (940, 962)
-_WAYS = {TO_USER: "to_user", FROM_USER: "from_user"}
 INTRO = f"""
 Both ends of a test (`station/`), the attachment point's as a child without rights, over the link that the test is for.
 *Accuracy*: {OVERLOAD_PERCENT} % of the limit is sent each way, one way after the other; what arrived in whole seconds,
@@ -61,7 +51,7 @@ def left_kbit(kbit: int) -> float:
 
 def phases(kbit: int, percent: int, seconds: int) -> tuple[Phase, ...]:
     """A stream each way, at that share of the limit."""
-    ways = enumerate(_WAYS.values())
+    ways = enumerate(WAYS.values())
     return tuple(
         Phase(number, "stream", way, kbit * percent // 100, payload_of(kbit), seconds * 1000, 0) for number, way in ways
     )
@@ -77,16 +67,12 @@ def steps(scale: EvaluationScale) -> list[Step]:
             Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
             Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
         ]
-        found += [
-            Step(f"TCP, {flows} at {kbit / 1000:g} Mbit/s" + again, 28, _tcp(kbit, flows))
-            for kbit in TCP_RATES
-            for flows in TCP_FLOWS
-        ]
+        found += tests_tcp.steps(again)
     runs = scale.pick(7, 2)
     return [
         *found,
         Step("counted, without the entry, another key", 24, _controls),
-        Step(test_latency.EXPERIMENT, 60 + 22 * runs, partial(test_latency.measure, runs)),
+        Step(tests_latency.EXPERIMENT, 60 + 22 * runs, partial(tests_latency.measure, runs)),
     ]
 
 
@@ -95,11 +81,11 @@ def _accuracy(rates: Sequence[int], seconds: int) -> Callable[[Outcome], None]:
         limits = dict(enumerate(rates, start=1))
         with together.beds([OURS], len(rates)) as found:
             bed = found[OURS]
-            _limit(bed, limits)
+            limit_tested(bed, limits)
             ends = converse(bed, {wire: phases(kbit, OVERLOAD_PERCENT, seconds) for wire, kbit in limits.items()})
         for wire, kbit in limits.items():
             for way, rows in _received_kbit(ends[wire], seconds).items():
-                together.add_all(outcome, rows, "kbit/s", **_labels("accuracy", way, kbit))
+                together.add_all(outcome, rows, "kbit/s", **labels("accuracy", way, kbit))
 
     return measure
 
@@ -109,34 +95,13 @@ def _together(seconds: int) -> Callable[[Outcome], None]:
         plan = phases(ALONE_KBIT, OVERLOAD_PERCENT, seconds)
         with together.beds([OURS], 2) as found:
             bed = found[OURS]
-            _limit(bed, dict.fromkeys((1, 2), ALONE_KBIT))
+            limit_tested(bed, dict.fromkeys((1, 2), ALONE_KBIT))
             runs = [("alone", converse(bed, {wire: plan})) for wire in (1, 2)]
             runs.append(("together", converse(bed, dict.fromkeys((1, 2), plan))))
         for experiment, ends in runs:
             for wire, both in ends.items():
                 for way, rows in _received_kbit(both, seconds).items():
-                    together.add_all(outcome, rows, "kbit/s", wire=wire, **_labels(experiment, way, ALONE_KBIT))
-
-    return measure
-
-
-def _tcp(kbit: int, flows: int) -> Callable[[Outcome], None]:
-    def measure(outcome: Outcome) -> None:
-        with together.beds([OURS], 1) as found:
-            bed = found[OURS]
-            if kbit == GIGABIT:
-                for host in (bed.ap, bed.users):
-                    host.ip("link", "set", bed.wire(1).dev, "gso_max_segs", str(MAX_SEGMENTS))
-            _limit(bed, {1: kbit})
-            tool = TOOLS["tcp"]
-            both = converse(bed, {1: tool.phases(tool.read({"flows": flows}), kbit, kbit)})[1]
-        for way, name in _WAYS.items():
-            report = both.user if way == TO_USER else both.ap
-            for phase in report.phases:
-                if phase.direction == name and phase.tcp:
-                    took_s = max(rows[-1][0] for rows in phase.tcp if rows) // 1000
-                    rows = [received * 8 / 1000 for *_, received in phase.seconds[1:took_s]]
-                    together.add_all(outcome, rows, "kbit/s", flows=flows, **_labels("TCP", way, kbit))
+                    together.add_all(outcome, rows, "kbit/s", wire=wire, **labels(experiment, way, ALONE_KBIT))
 
     return measure
 
@@ -150,81 +115,50 @@ def _controls(outcome: Outcome) -> None:
             ("without the entry", False, True, OVERLOAD_PERCENT),
             ("another key", True, False, UNDERLOAD_PERCENT),
         ):
-            _limit(bed, {1: kbit}, has_entry=has_entry)
+            limit_tested(bed, {1: kbit}, has_entry=has_entry)
             before = _passed(bed)
             both = converse(bed, {1: phases(kbit, percent, CONTROL_S)}, has_key=has_key)[1]
             after = _passed(bed)
             for way in DIRECTIONS:
                 sender, receiver = (both.ap, both.user) if way == TO_USER else (both.user, both.ap)
-                labels = _labels(experiment, way, kbit)
+                here = labels(experiment, way, kbit)
                 counted = after[way] - before[way]
                 sent = sum(one.sent_packets for one in sender.phases)
-                outcome.add(counted, "packets", what="counted", **labels)
-                outcome.add(sent, "packets", what="sent", **labels)
+                outcome.add(counted, "packets", what="counted", **here)
+                outcome.add(sent, "packets", what="sent", **here)
                 received = sum(one.received_bytes for one in receiver.phases)
-                outcome.add(received, "bytes", what="received", **labels)
+                outcome.add(received, "bytes", what="received", **here)
             if not has_key:
                 continue
             for way, rows in _received_kbit(both, CONTROL_S).items():
-                together.add_all(outcome, rows, "kbit/s", what="rate", **_labels(experiment, way, kbit))
-
-
-def _limit(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:
-    """With a test on each wire; without its entry the limiter knows the links alone."""
-    links = []
-    for one in bed.links(limits):
-        test = _test(test_port(one.interface_id)) if has_entry else ()
-        links.append(replace(one, tests=test))
-    if bed.own is not None:
-        bed.own.enforce(links)
-
-
-def _test(port: int) -> tuple[LinkTest]:
-    begins_at = datetime.now(UTC).replace(microsecond=0)
-    return (LinkTest(begins_at, begins_at + timedelta(seconds=60), secrets.token_hex(16), UDP, port, 1_000, 1_000_000),)
+                together.add_all(outcome, rows, "kbit/s", what="rate", **labels(experiment, way, kbit))
 
 
 def _passed(bed: Bed) -> dict[str, int]:
     """Packets of link 1 that its class let pass, and those that were refused."""
     found = bed.own.counters() if bed.own is not None else {}
-    both = {way: found[1, name] for way, name in _WAYS.items()}
+    both = {way: found[1, name] for way, name in WAYS.items()}
     return {way: one.passed_packets + one.refused_packets for way, one in both.items()}
 
 
 def _received_kbit(both: Ends, seconds: int) -> dict[str, list[float]]:
     """By direction: payload in each second of a stream that lasts so long, the first and the last left out."""
     found: dict[str, list[float]] = {}
-    for way, name in _WAYS.items():
+    for way, name in WAYS.items():
         report = both.user if way == TO_USER else both.ap
         rows = [one.seconds for one in report.phases if one.direction == name]
         found[way] = [received * 8 / 1000 for *_, received in rows[0][1 : seconds - 1]] if rows else []
     return found
 
 
-def _labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
-    return {"experiment": experiment, "limiter": OURS, "direction": way, "kbit": kbit}
-
-
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def _mean(samples: Sequence[float]) -> float:
-    return sum(samples) / len(samples)
 
 
 def _accuracies(outcome: Outcome) -> dict[tuple[int, str], float]:
     """By limit and direction: what arrived, as a share of what headers leave."""
     return {
-        (int(one.labels["kbit"]), str(one.labels["direction"])): _mean(one.samples) / left_kbit(int(one.labels["kbit"]))
+        (int(one.labels["kbit"]), str(one.labels["direction"])): fmean(one.samples) / left_kbit(int(one.labels["kbit"]))
         for one in outcome.find(experiment="accuracy")
-    }
-
-
-def _tcp_kbit(outcome: Outcome) -> dict[tuple[int, int, str], float]:
-    """By limit, connections and direction: payload in the mean of all whole seconds."""
-    return {
-        (int(one.labels["kbit"]), int(one.labels["flows"]), str(one.labels["direction"])): _mean(one.samples)
-        for one in outcome.find(experiment="TCP")
     }
 
 
@@ -234,7 +168,7 @@ def _changes(outcome: Outcome) -> dict[tuple[int, str], float]:
     for one in outcome.find(experiment="alone"):
         wire, way = int(one.labels["wire"]), str(one.labels["direction"])
         for other in outcome.find(experiment="together", wire=wire, direction=way):
-            found[wire, way] = _mean(other.samples) / _mean(one.samples)
+            found[wire, way] = fmean(other.samples) / fmean(one.samples)
     return found
 
 
@@ -248,7 +182,6 @@ def tables(outcome: Outcome) -> list[Table]:
         [f"{kbit:,}", figure(left_kbit(kbit)), *(_share(shares.get((kbit, way))) for way in DIRECTIONS)]
         for kbit in RATES
     ]
-    tcp = _tcp_kbit(outcome)
     controls = [
         [name, *(f"{_total(outcome, name, what):,.0f}" for what in ("sent", "counted", "received"))]
         for name in ("counted", "without the entry", "another key")
@@ -260,32 +193,19 @@ def tables(outcome: Outcome) -> list[Table]:
             rows,
             "Mean of all whole seconds of all repetitions.",
         ),
-        Table(
-            "What TCP gets: payload that arrived, kbit/s, and of what headers leave",
-            ["limit, kbit/s", "connections", *DIRECTIONS],
-            [
-                [f"{kbit:,}", str(flows), *(_tcp_cell(kbit, tcp.get((kbit, flows, way))) for way in DIRECTIONS)]
-                for kbit in TCP_RATES
-                for flows in TCP_FLOWS
-            ],
-            "Mean of all whole seconds of all repetitions, the first of each apart.",
-        ),
+        tests_tcp.table(outcome),
         Table(
             "What the class of the link counts of a test, both directions",
             ["run", "data packets sent", "packets counted", "payload received, B"],
             controls,
             "The packets of the conversation (at most 10 a second) are counted with the data.",
         ),
-        test_latency.table(outcome),
+        tests_latency.table(outcome),
     ]
 
 
 def _share(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4f}"
-
-
-def _tcp_cell(kbit: int, found: float | None) -> str:
-    return NOTHING if found is None else f"{found:,.0f} ({found / tcp_goodput_bound(kbit):.4f})"
 
 
 def plots(outcome: Outcome) -> list[Plot]:
@@ -306,11 +226,8 @@ def claims(outcome: Outcome) -> list[Claim]:
     sent, counted = _total(outcome, "counted", "sent"), _total(outcome, "counted", "counted")
     escaped_sent, escaped = (_total(outcome, "without the entry", what) for what in ("sent", "counted"))
     rates = [one.samples for one in outcome.find(experiment="without the entry", what="rate")]
-    above = min((_mean(one) / left_kbit(ALONE_KBIT) for one in rates if one), default=0.0)
+    above = min((fmean(one) / left_kbit(ALONE_KBIT) for one in rates if one), default=0.0)
     no_key = outcome.find(experiment="another key", what="received")
-    tcp = _tcp_kbit(outcome)
-    offs = [abs(found / tcp_goodput_bound(kbit) - 1) for (kbit, *_), found in tcp.items() if kbit != GIGABIT]
-    fastest = [found / 1000 for (kbit, *_), found in tcp.items() if kbit == GIGABIT]
     moved_bytes = sum(sum(one.samples) for one in no_key)
     return [
         Claim(
@@ -318,18 +235,6 @@ def claims(outcome: Outcome) -> list[Claim]:
             f"within {MOST_OFF:.0%} of what headers leave of the limit",
             NOTHING if worst is None else f"at most {worst:.2%} off",
             worst is not None and len(shares) == 2 * len(RATES) and worst <= MOST_OFF,
-        ),
-        Claim(
-            "TCP gets what headers leave of the limit, over one connection and over two, in both directions.",
-            f"within {TCP_OFF:.0%} of it at 2 and 50 Mbit/s",
-            f"at most {max(offs):.2%} off" if offs else NOTHING,
-            len(offs) == 8 and max(offs) <= TCP_OFF,
-        ),
-        Claim(
-            "At a limit of 1 Gbit/s a test of TCP carries what headers leave of it.",
-            f"{GIGABIT_MBIT[0]} to {GIGABIT_MBIT[1]} Mbit/s of payload, over one and two connections, both directions",
-            f"{min(fastest):.1f} to {max(fastest):.1f} Mbit/s" if fastest else NOTHING,
-            len(fastest) == 4 and GIGABIT_MBIT[0] <= min(fastest) and max(fastest) <= GIGABIT_MBIT[1],
         ),
         Claim(
             "Everything that a test sends is counted in the class of its link.",
@@ -355,5 +260,6 @@ def claims(outcome: Outcome) -> list[Claim]:
             NOTHING if moved is None else f"at most {moved:.2%} off",
             moved is not None and len(changes) == 4 and moved <= MOST_OFF,
         ),
-        *test_latency.claims(outcome),
+        *tests_tcp.claims(outcome),
+        *tests_latency.claims(outcome),
     ]

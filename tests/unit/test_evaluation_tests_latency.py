@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.core import Outcome
-from evaluation import test_latency
+from evaluation import tests_latency
 
 GOOD: dict[str, list[float]] = {
     "command": [2.2, 2.3, 2.4],
@@ -22,7 +22,7 @@ def outcome(**changed: list[float]) -> Outcome:
     found = Outcome("tests")
     for what, values in {**GOOD, **changed}.items():
         for value in values:
-            found.add(value, "s", what=what, experiment=test_latency.EXPERIMENT)
+            found.add(value, "s", what=what, experiment=tests_latency.EXPERIMENT)
     return found
 
 
@@ -41,12 +41,12 @@ def outcome(**changed: list[float]) -> Outcome:
     ],
 )
 def test_claims_fail_at_their_bounds(changed: dict[str, list[float]], failing: list[int]) -> None:
-    found = test_latency.claims(outcome(**changed))
+    found = tests_latency.claims(outcome(**changed))
     assert [number for number, one in enumerate(found) if not one.holds] == failing
 
 
 def test_table_has_a_row_for_each_figure() -> None:
-    rows = test_latency.table(outcome()).rows
+    rows = tests_latency.table(outcome()).rows
     assert len(rows) == len(GOOD)
     assert rows[1][1:] == ["3", "1.20", "1.90", "2.60"]
-    assert [row[2] for row in test_latency.table(Outcome("tests")).rows] == ["-"] * len(GOOD)
+    assert [row[2] for row in tests_latency.table(Outcome("tests")).rows] == ["-"] * len(GOOD)
