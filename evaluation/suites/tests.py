@@ -67,8 +67,8 @@ def steps(scale: EvaluationScale) -> list[Step]:
             Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
             Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
         ]
-        found += tests_tcp.steps(again)
-    runs = scale.pick(7, 2)
+        found += tests_tcp.steps(again, scale.pick((1, 2), (2,)))
+    runs = scale.pick(7, 1)
     return [
         *found,
         Step("counted, without the entry, another key", 24, _controls),
