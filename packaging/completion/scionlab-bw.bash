@@ -2,7 +2,7 @@
 _scionlab_bw() {
     local word place='' offers=''
     case "${COMP_WORDS[COMP_CWORD-1]}" in
-        --at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) compopt -o default; COMPREPLY=(); return ;;
+        --all-links|--at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) compopt -o default; COMPREPLY=(); return ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$place $word" in
@@ -32,7 +32,7 @@ _scionlab_bw() {
         " wait") offers='--help --json --timeout' ;;
         " watch") offers='--help --json --once' ;;
         " watch-load") offers='--help --json --for --at' ;;
-        " test") offers='--help --json --set --at --id --bind' ;;
+        " test") offers='--help --json --set --at --id --bind --all-links' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$offers" -- "${COMP_WORDS[COMP_CWORD]}")
     [ ${#COMPREPLY[@]} -gt 0 ] || compopt -o default

@@ -248,7 +248,12 @@ class ChangeDocument(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="pk")
     at = serializers.DateTimeField()
     kind = serializers.ChoiceField(
-        choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT, BandwidthChange.Kind.LINK_OBSERVE]
+        choices=[
+            BandwidthChange.Kind.LINK,
+            BandwidthChange.Kind.TIMED_LIMIT,
+            BandwidthChange.Kind.LINK_OBSERVE,
+            BandwidthChange.Kind.EXCEPTION,
+        ]
     )
     actor = serializers.CharField(source="actor_email", help_text="Email address; empty: the service itself.")
     old = LimitsDocument(allow_null=True, help_text="null: none.")
