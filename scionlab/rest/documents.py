@@ -242,19 +242,16 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         return files_state(ap.host)
 
 
+_KIND = BandwidthChange.Kind
+_OF_A_LINK = [_KIND.LINK, _KIND.TIMED_LIMIT, _KIND.LINK_OBSERVE, _KIND.EXCEPTION]
+
+
 class ChangeDocument(serializers.Serializer[Any]):
     """One line of the history of a Link: it is only ever added to."""
 
     id = serializers.IntegerField(source="pk")
     at = serializers.DateTimeField()
-    kind = serializers.ChoiceField(
-        choices=[
-            BandwidthChange.Kind.LINK,
-            BandwidthChange.Kind.TIMED_LIMIT,
-            BandwidthChange.Kind.LINK_OBSERVE,
-            BandwidthChange.Kind.EXCEPTION,
-        ]
-    )
+    kind = serializers.ChoiceField(choices=_OF_A_LINK)
     actor = serializers.CharField(source="actor_email", help_text="Email address; empty: the service itself.")
     old = LimitsDocument(allow_null=True, help_text="null: none.")
     new = LimitsDocument(allow_null=True, help_text="null: none.")
