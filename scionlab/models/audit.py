@@ -161,3 +161,7 @@ class ServiceState(models.Model):
 
     def __str__(self) -> str:
         return f"generation {self.generation}"
+
+
+_KIND = BandwidthChange.Kind
+KINDS_OF_A_LINK = (_KIND.LINK, _KIND.TIMED_LIMIT, _KIND.LINK_OBSERVE, _KIND.EXCEPTION)  # in the history of a Link

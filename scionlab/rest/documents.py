@@ -12,7 +12,8 @@ from rest_framework import serializers
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
-from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
+from scionlab.models.audit import KINDS_OF_A_LINK
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.models.user import MailKind
 from scionlab.rest.fields import Present
@@ -242,16 +243,12 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         return files_state(ap.host)
 
 
-_KIND = BandwidthChange.Kind
-_OF_A_LINK = [_KIND.LINK, _KIND.TIMED_LIMIT, _KIND.LINK_OBSERVE, _KIND.EXCEPTION]
-
-
 class ChangeDocument(serializers.Serializer[Any]):
     """One line of the history of a Link: it is only ever added to."""
 
     id = serializers.IntegerField(source="pk")
     at = serializers.DateTimeField()
-    kind = serializers.ChoiceField(choices=_OF_A_LINK)
+    kind = serializers.ChoiceField(choices=KINDS_OF_A_LINK)
     actor = serializers.CharField(source="actor_email", help_text="Email address; empty: the service itself.")
     old = LimitsDocument(allow_null=True, help_text="null: none.")
     new = LimitsDocument(allow_null=True, help_text="null: none.")
