@@ -19,14 +19,14 @@ from tests.e2e.test_rotation import shell, wait_until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.measured, pytest.mark.timeout(300)]
 
-OWNER, IP = "david@example.org", "192.0.2.14"
+OWNER, IP = "felix@example.org", "192.0.2.14"
 FAST_KBIT, SLOW_KBIT = 2000, 1000
 DIRECTIONS = ("to_user", "from_user")
 
 
 @dataclass
-class David:
-    """David on the host of his AS, which has two links to one attachment point, from two ports of one address."""
+class Felix:
+    """Felix on the host of his AS, which has two links to one attachment point, from two ports of one address."""
 
     host: Namespace
     token: str
@@ -52,7 +52,7 @@ class David:
 
 
 @pytest.fixture(scope="module")
-def david(stack: Stack) -> David:
+def felix(stack: Stack) -> Felix:
     token = stack.site.token(OWNER)
     ends = [
         {"attachment_point_id": stack.attachment_point_id, "public_ip": IP, "public_port": port, "bandwidth_kbit": kbit}
@@ -79,11 +79,11 @@ def david(stack: Stack) -> David:
     wait_until(lambda: {one["status"]["stage"] for one in links()} == {"enforced"}, "the limits are not enforced")
     shell(stack, "from scionlab.models import TestPolicy\nprint(TestPolicy.objects.all().delete())")
     by_kbit = {one["bandwidth_kbit"]: one["id"] for one in links()}
-    return David(stack.world.users["u14"], token, as_id, (by_kbit[FAST_KBIT], by_kbit[SLOW_KBIT]))
+    return Felix(stack.world.users["u14"], token, as_id, (by_kbit[FAST_KBIT], by_kbit[SLOW_KBIT]))
 
 
-def test_two_links_together_carry_the_sum_of_what_they_carry_alone(david: David) -> None:
-    code, found = david.joint("--set", "seconds=3")
+def test_two_links_together_carry_the_sum_of_what_they_carry_alone(felix: Felix) -> None:
+    code, found = felix.joint("--set", "seconds=3")
     assert (code, found["state"], found["is_good"]) == (0, "finished", True), found["text"]
     assert len(found["parts"]) == 4
     for direction in DIRECTIONS:
@@ -96,9 +96,9 @@ def test_two_links_together_carry_the_sum_of_what_they_carry_alone(david: David)
         assert side["shifts"] == []
 
 
-def test_step_of_the_congested_link_is_seen_and_the_other_link_has_none(david: David) -> None:
-    fast, slow = david.links
-    code, found = david.joint("congest-one", "--set", "seconds=8", "--set", "congested_percent=25")
+def test_step_of_the_congested_link_is_seen_and_the_other_link_has_none(felix: Felix) -> None:
+    fast, slow = felix.links
+    code, found = felix.joint("congest-one", "--set", "seconds=8", "--set", "congested_percent=25")
     assert (code, found["state"]) == (0, "finished"), found["text"]
     for direction in DIRECTIONS:
         side = found[direction]
@@ -118,8 +118,8 @@ def test_step_of_the_congested_link_is_seen_and_the_other_link_has_none(david: D
         assert 0.95 <= side["total"]["passed_kbit"] / side["total"]["limit_kbit"] <= 1.02
 
 
-def test_both_congested_at_the_same_time_keep_to_their_limits(david: David) -> None:
-    code, found = david.joint("congest-both", "--set", "seconds=8")
+def test_both_congested_at_the_same_time_keep_to_their_limits(felix: Felix) -> None:
+    code, found = felix.joint("congest-both", "--set", "seconds=8")
     assert (code, found["is_good"]) == (0, True), found["text"]
     for direction in DIRECTIONS:
         steps = {(one["before_kbit"], one["after_kbit"]) for one in found[direction]["shifts"]}
@@ -127,10 +127,10 @@ def test_both_congested_at_the_same_time_keep_to_their_limits(david: David) -> N
         assert {one["took_s"] for one in found[direction]["shifts"]} <= {1, 2}
 
 
-def test_line_that_both_links_share_is_not_taken_for_their_limits(david: David) -> None:
+def test_line_that_both_links_share_is_not_taken_for_their_limits(felix: Felix) -> None:
     """The negative control: from the AS less leaves than the limits allow together, to it nothing is in the way."""
-    with david.behind_a_line_of(1500):
-        code, found = david.joint("congest-both", "--set", "seconds=8", "--set", "congested_percent=90")
+    with felix.behind_a_line_of(1500):
+        code, found = felix.joint("congest-both", "--set", "seconds=8", "--set", "congested_percent=90")
     assert (code, found["is_good"]) == (1, False), found["text"]
     assert found["from_user"]["total"]["passed_kbit"] < 1600
     assert found["to_user"]["total"]["passed_percent"] > 95
