@@ -382,33 +382,6 @@ def test_arming_one_of_many_links_writes_its_key_and_nothing_else(site: Site) ->
         assert site.state.writes > writes + 3, "a changed limit writes more"
 
 
-def test_two_tests_at_once_change_each_other_by_less_than_a_percent(site: Site) -> None:
-    """Each gets what it gets alone, at limits of 500 and 2000 kbit/s; the frames that pass are counted."""
-
-    def passed(*numbers: int) -> list[int]:
-        before = [site.counters(number)["to_user"].passed_packets for number in numbers]
-        for number in numbers:
-            kbit = 750 if number == 1 else 3000
-            count = round(frames_in(kbit, 5, 400))
-            users[number].ask(send=count, bytes=400, kbit=kbit)
-        for number in numbers:
-            users[number].received(1)
-        return [site.counters(n)["to_user"].passed_packets - was for n, was in zip(numbers, before, strict=True)]
-
-    host = site.operator.host
-    with site.programs():
-        tests = sending(3, 40), sending(3, 40, port=30_301, number=2)
-        site.publish({"1": [tests[0]], "2": [tests[1]]})
-        site.until_armed(*tests)
-        sleep_until(tests[0].begins_at, 0.2)
-        users = {
-            1: site.user(host.u1, U1, 40_000, (AP, 30_300)),
-            2: site.user(host.u2, U2, 40_000, ("198.51.100.1", 30_301)),
-        }
-        alone = [*passed(1), *passed(2)]
-        assert passed(1, 2) == pytest.approx(alone, rel=0.01)
-
-
 def test_both_real_ends_reach_each_other_over_ipv6(site: Site) -> None:
     """And the attachment point's end of a link whose local address is not here binds none: as behind a NAT."""
     fields = {"IP-Address": "2001:db8:1::11", "Local-IP": "2001:db8:99::1"}

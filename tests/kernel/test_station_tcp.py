@@ -191,16 +191,6 @@ def test_tcp_gets_what_headers_leave_of_the_limit_and_the_class_passes_no_more(
     assert arrived(user.phases[0]) <= counters[0].passed_bytes
 
 
-def test_one_connection_through_an_even_limit_ends_early_and_the_attachment_point_agrees(bed: Bed) -> None:
-    phases = TCP.phases(TCP.read({"seconds": 20}), 50_000, 50_000)
-    with EngineHost(bed.ap) as engine:
-        engine.must_enforce(limited(1, 50_000, key(USER, local_port=PORT)))
-        ap, user = bed.both(phases)
-    assert (ap.outcome, user.outcome) == (COMPLETED, COMPLETED)
-    for end in (ap, user):
-        assert [5000 <= (phase.tcp or ())[0][-1][0] < 15_000 for phase in end.phases] == [True, True]
-
-
 def test_without_the_key_of_its_port_tcp_would_escape_the_limit(bed: Bed) -> None:
     """The negative control."""
     phases = (tcp("to_user", 2000, 8000),)

@@ -7,9 +7,10 @@ import pytest
 from measuring.framing import goodput_bound
 from measuring.iproute import cleanup_stale
 from station.plan import FULL_PAYLOAD_BYTES, frame_bytes
-from station.report import PhaseReport
+from station.report import COMPLETED, PhaseReport
+from station.tools import TOOLS
 from tests.engine_host import EngineHost, key, limited
-from tests.kernel.station_bed import PREFIX, USER, report, station_bed, stream
+from tests.kernel.station_bed import PORT, PREFIX, USER, report, station_bed, stream
 from tests.measured import testbed
 
 SECONDS = 4
@@ -50,3 +51,14 @@ def check_measured(received: PhaseReport, limit_kbit: int) -> None:
     bound_bytes = goodput_bound(limit_kbit, FULL_PAYLOAD_BYTES) * 125 * (SECONDS - 1)
     testbed.report(direction=received.direction, kbit=limit_kbit, measured=f"{middle_bytes / bound_bytes:.4f}")
     assert abs(middle_bytes - bound_bytes) <= max(FULL_PAYLOAD_BYTES, bound_bytes * 0.01)
+
+
+def test_one_connection_through_an_even_limit_ends_early_and_the_attachment_point_agrees() -> None:
+    tcp = TOOLS["tcp"]
+    cleanup_stale(PREFIX)
+    with station_bed() as bed, EngineHost(bed.ap) as engine:
+        engine.must_enforce(limited(1, 50_000, key(USER, local_port=PORT)))
+        ap, user = bed.both(tcp.phases(tcp.read({"seconds": 20}), 50_000, 50_000))
+    assert (ap.outcome, user.outcome) == (COMPLETED, COMPLETED)
+    for end in (ap, user):
+        assert [5000 <= (phase.tcp or ())[0][-1][0] < 15_000 for phase in end.phases] == [True, True]

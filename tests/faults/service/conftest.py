@@ -46,7 +46,7 @@ def _running() -> Iterator[Site]:
 @pytest.fixture
 def site(_running: Site) -> Site:
     """The service with everything up, the site default at 1000 kbit/s, and the owner's Links at 1000."""
-    _running.mailbox.silent.clear()
+    _running.mailbox.unconfirmed = ""
     _running.start()
     _running.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 1000")
     _running.postgres.ask("UPDATE scionlab_attachmentpoint SET maximum_kbit = 1000, default_bandwidth_kbit = NULL")

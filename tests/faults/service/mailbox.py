@@ -1,4 +1,4 @@
-"""A mail server that takes what it is sent, and that can be made to answer no more in the middle of a mail."""
+"""A mail server that takes what it is sent, and that can be made to answer no more in the middle of one mail."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import threading
 
 
 class Mailbox:
-    """`received` are the bodies, in their order; while `silent` is set, no mail that was sent is confirmed."""
+    """`received` are the bodies, in their order. A mail with the subject `unconfirmed` arrives (`reached`), and is
+    never confirmed."""
 
     def __init__(self) -> None:
         self.received: list[str] = []
-        self.silent, self.reached = threading.Event(), threading.Event()
+        self.unconfirmed = ""
+        self.reached = threading.Event()
         mailbox = self
 
         class Handler(socketserver.StreamRequestHandler):
@@ -22,8 +24,8 @@ class Mailbox:
                     if word == b"DATA":
                         self._say("354 go on")
                         body = b"".join(iter(self.rfile.readline, b".\r\n"))
-                        mailbox.reached.set()
-                        if mailbox.silent.is_set():
+                        if mailbox.unconfirmed and f"Subject: {mailbox.unconfirmed}" in body.decode():
+                            mailbox.reached.set()
                             self.rfile.readline()  # until the other side is gone
                             return
                         mailbox.received.append(body.decode())

@@ -12,7 +12,7 @@ import yaml
 
 from lab.service import REPOSITORY
 from scionlab.platform.redis_client import REST_S
-from tests.faults.service.servers import wait_for
+from tests.faults.service.servers import DEADLINE_S, wait_for
 from tests.faults.service.site import InBackground, Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
@@ -81,14 +81,11 @@ def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> N
 
 def test_a_worker_killed_while_it_sends_a_mail_sends_it_after_the_lease(site: Site) -> None:
     """The mail server has the mail and did not say so: it may come twice then, with one Message-ID, and never not."""
-    unsent = "SELECT count(*) FROM scionlab_mail WHERE sent_at IS NULL"
-    wait_for(lambda: site.postgres.ask(unsent) == [(0,)], "mails of the tests before are sent")
-    site.mailbox.silent.set()
-    site.mailbox.reached.clear()
+    site.mailbox.unconfirmed = "Interrupted"
     ((mail_id,),) = site.postgres.ask(MAIL, "interrupted", "Interrupted")
-    assert site.mailbox.reached.wait(timeout=20)
+    assert site.mailbox.reached.wait(timeout=DEADLINE_S)
     site.kill("worker")
-    site.mailbox.silent.clear()
+    site.mailbox.unconfirmed = ""
     row = "SELECT sent_at IS NULL, not_before > now() + interval '4 minutes' FROM scionlab_mail WHERE id = %s"
     assert site.postgres.ask(row, mail_id) == [(True, True)], "leased for five minutes to a worker that is dead"
     site.postgres.ask("UPDATE scionlab_mail SET not_before = now() WHERE id = %s", mail_id)  # five minutes later
