@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import TransactionTestCase
@@ -88,6 +90,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             raise pytest.UsageError(
                 f"pytest-xdist does not keep groups together, as of {split[0]}. See requirements/dev.in."
             )
+
+
+# pytest-timeout ends a test once; a teardown that then hangs would keep the others waiting for ever.
+HANGS_S = 480
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End the process, with the stacks of its threads, if a test and its teardown take longer than `HANGS_S`."""
+    _end_what_hangs(item.config)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)  # pytest's own takes the timer away with every failure
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    if isinstance(node, pytest.Item):
+        _end_what_hangs(node.config)
+
+
+def _end_what_hangs(config: pytest.Config) -> None:
+    faulthandler.dump_traceback_later(HANGS_S, exit=True, file=config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(scope="session", autouse=True)
