@@ -116,6 +116,17 @@ class Evidence:
         return self._settled_kbit(self.ends[1], 2)
 
     @property
+    def silent_s(self) -> int | None:
+        """Seconds in which the sending end sent, and nothing arrived whole; None where one end has not said, and of
+        TCP."""
+        sender, receiver = self.ends
+        if self.is_tcp or sender is None or receiver is None or self.is_contradicted:
+            return None
+        rows = receiver["seconds"]
+        sent = [row[0] for row in sender["seconds"][: self.duration_ms // 1000]]
+        return sum(bool(count) and not (at < len(rows) and rows[at][2]) for at, count in enumerate(sent))
+
+    @property
     def all_received_kbit(self) -> float | None:
         """With what waited in the queue and arrived after the phase; of TCP as `received_kbit`."""
         return self.received_kbit if self.is_tcp else self._kbit(self.ends[1], "received")
@@ -204,12 +215,13 @@ class Evidence:
 @dataclass(frozen=True)
 class Step:
     """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
-    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `why` explains that there is no
-    result. `tcp`: of a phase of TCP that had a connection."""
+    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds in which
+    nothing arrived whole. `why` explains that there is no result. `tcp`: of a phase of TCP that had a connection."""
 
     number: int
     direction: DirectionName
     payload_bytes: int
+    planned_kbit: int
     code: Code
     why: str
     limits_kbit: tuple[int, ...]
@@ -218,6 +230,7 @@ class Step:
     dropped_percent: float | None
     received_kbit: float | None
     other_kbit: float | None
+    silent_s: int | None
     is_contradicted: bool
     tcp: TcpFound | None = None
 
@@ -242,6 +255,7 @@ def step_of(evidence: Evidence) -> Step:
         number=evidence.planned["number"],
         direction=evidence.direction,
         payload_bytes=evidence.planned["payload_bytes"],
+        planned_kbit=evidence.planned["kbit"],
         code="no_result" if why else _code(evidence),
         why=why,
         limits_kbit=evidence.window.limits,
@@ -250,6 +264,7 @@ def step_of(evidence: Evidence) -> Step:
         dropped_percent=evidence.window.dropped_percent,
         received_kbit=evidence.received_kbit,
         other_kbit=evidence.other_kbit,
+        silent_s=evidence.silent_s,
         is_contradicted=evidence.is_contradicted,
         tcp=evidence.tcp,
     )

@@ -77,6 +77,7 @@ class TestStepDocument(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     code = serializers.ChoiceField(choices=get_args(SendingCode))
     payload_bytes = serializers.IntegerField()
+    planned_kbit = serializers.IntegerField(help_text="The rate at which the sending end was to send.")
     limits_kbit = serializers.ListField(
         child=serializers.IntegerField(), help_text="More than one: the limit changed meanwhile."
     )
@@ -87,6 +88,9 @@ class TestStepDocument(serializers.Serializer[Any]):
         allow_null=True, help_text="By the receiving end, in the whole seconds after the first one."
     )
     other_kbit = serializers.FloatField(allow_null=True, help_text="Of what passed: certainly other traffic.")
+    silent_s = serializers.IntegerField(
+        allow_null=True, help_text="Seconds in which packets were sent and none arrived whole. null of TCP."
+    )
     is_contradicted = serializers.BooleanField(
         help_text="The user's end reported to have received more than passed; that is not used."
     )
