@@ -74,15 +74,17 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
     by_user = {} if user is None else {one["number"]: one for one in user["phases"]}
     bytes_of = [0.0] * len(slots)
     began_ms = round(status.test.begins_at.timestamp() * 1000)
-    version = 6 if ":" in status.test.link.interface_b.public_ip else 4
+    user_end = status.test.link.interface_b
+    version, is_vpn = 6 if ":" in user_end.public_ip else 4, user_end.vpn_client_id is not None
     for planned in status.test.phases or ():
         of_ap = ap.get(planned["number"])
         if of_ap is None or planned["kind"] not in LOADING or planned["direction"] != direction:
             continue
-        frame = frame_bytes(planned["payload_bytes"], version)
+        frame = frame_bytes(planned["payload_bytes"], version, is_vpn=is_vpn)
         offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are of whole seconds since then
         for row, (packets, payload) in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
-            counted = segments_bytes(payload, version) if planned["kind"] == TCP else packets * frame
+            is_tcp = planned["kind"] == TCP
+            counted = segments_bytes(payload, version, is_vpn=is_vpn) if is_tcp else packets * frame
             _spread(bytes_of, offset_s + row, counted)
     return [min(count * 8 / 1000, slot.kbit or 0.0) for count, slot in zip(bytes_of, slots, strict=True)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from bandwidth_config import format_kbit, format_number
 from scionlab.links.sending_steps import Step
@@ -14,22 +13,16 @@ from scionlab.pages.plots import Slot, UsagePlot, scale_of, usage_plot
 from scionlab.usage.batch import DirectionName
 
 
-class Tick(NamedTuple):
-    """Below a phase, `x` [% from the left]."""
-
-    x: float
-    text: str
-
-
 @dataclass(frozen=True)
 class StepPlot:
-    """`by`: what the phases differ in; red marks are at those with seconds in which nothing arrived whole."""
+    """`by`: what the phases differ in, `names`: what each has of it. Red marks: in some second of it nothing arrived
+    whole."""
 
     key: DirectionName
     by: str
     words: str
     plot: UsagePlot
-    ticks: list[Tick]
+    names: list[str]
 
 
 def step_plots(verdict: SendingVerdict, begins_at: datetime) -> dict[DirectionName, StepPlot]:
@@ -46,7 +39,8 @@ def step_plots(verdict: SendingVerdict, begins_at: datetime) -> dict[DirectionNa
 def _slot(step: Step, begins_at: datetime) -> Slot:
     """A phase as a part of a plot, whose breadth is no time here."""
     limit = max(step.limits_kbit, default=None)
-    return Slot(begins_at, step.received_kbit, limit, bytes=0, drops=step.silent_s or 0, at_limit_s=0.0, covered_s=1.0)
+    arrived = None if step.is_contradicted else step.received_kbit
+    return Slot(begins_at, arrived, limit, bytes=0, drops=step.silent_s or 0, at_limit_s=0.0, covered_s=1.0)
 
 
 def _plot(key: DirectionName, steps: tuple[Step, ...], plot: UsagePlot) -> StepPlot:
@@ -54,10 +48,9 @@ def _plot(key: DirectionName, steps: tuple[Step, ...], plot: UsagePlot) -> StepP
     names = [
         f"{format_number(one.payload_bytes)} bytes" if is_by_size else format_kbit(one.planned_kbit) for one in steps
     ]
-    ticks = [Tick(round(100 * (number + 0.5) / len(steps), 1), name) for number, name in enumerate(names)]
     silent = [f"{one.silent_s} s at {name}" for one, name in zip(steps, names, strict=True) if one.silent_s]
     words = f"Nothing arrived whole for {', '.join(silent)}." if silent else "Packets arrived in every second."
     if any(one.silent_s is None for one in steps):
         words = "It is not known of every phase what arrived."
     by = "the size of packets (payload)" if is_by_size else "the rate that was sent"
-    return StepPlot(key, by, words, plot, ticks)
+    return StepPlot(key, by, words, plot, names)

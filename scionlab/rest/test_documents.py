@@ -15,6 +15,8 @@ from scionlab.links.test_status import State, TestStatus
 from scionlab.links.verdict import Code, Verdict
 from station.tools import TOOLS
 
+LOST = "Of those that passed: the queue behind the limit dropped them."
+
 
 class TestSideDocument(serializers.Serializer[Any]):
     """What one direction did."""
@@ -28,6 +30,7 @@ class TestSideDocument(serializers.Serializer[Any]):
     passed_packets = serializers.IntegerField()
     dropped_bytes = serializers.IntegerField()
     dropped_packets = serializers.IntegerField()
+    lost_packets = serializers.IntegerField(help_text=LOST)
 
 
 class VerdictDocument(serializers.Serializer[Any]):
@@ -182,6 +185,7 @@ class TestCountedDocument(serializers.Serializer[Any]):
     passed_packets = serializers.IntegerField()
     dropped_bytes = serializers.IntegerField()
     dropped_packets = serializers.IntegerField()
+    lost_packets = serializers.IntegerField(help_text=LOST)
 
 
 class TestPointDocument(serializers.Serializer[Any]):

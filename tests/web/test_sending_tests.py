@@ -683,7 +683,7 @@ def test_figures_of_the_thesis_are_drawn_for_ones_own_link(
     page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/tests/{made.pk}/"
     drawn = browser.get(page).content.decode().replace("\N{NO-BREAK SPACE}", " ")
     assert drawn.count(f"Nothing arrived whole for 1 s at {names[1]}.") == 2
-    assert [drawn.count(f'dy="-6">{name}</text>') for name in names] == [2, 2]
+    assert [drawn.count(f"<span>{name}</span>") for name in names] == [2, 2]
     assert drawn.count("V100z") >= 2, "an area for each direction"
     assert drawn.count('data-label="Silent">1 s<') == drawn.count('data-label="Silent">0 s<') == 2
     LinkTest.objects.get(pk=made.pk).results.filter(side="user").delete()
