@@ -70,13 +70,12 @@ def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> 
     at = _SIDE[direction]
     for earlier, later in pairwise(samples):
         before, after = earlier[at], later[at]
-        counted = [now - then for then, now in zip(before[2:6], after[2:6], strict=True)]
-        lost = after[6] - before[6] if len(before) == len(after) == 7 else 0  # HTB's begin anew with a class
+        # HTB's drops begin anew with a class; agents of before tell none.
+        lost = max(0, after[6] - before[6]) if len(before) == len(after) == 7 else 0
+        counted = [*(now - then for then, now in zip(before[2:6], after[2:6], strict=True)), lost]
         took_ms = later[1] - earlier[1]
         if before[0] == after[0] and took_ms > 0 and min(counted) >= 0:
-            found.append(
-                Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], *counted, max(0, lost))
-            )
+            found.append(Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], *counted))
     return found
 
 

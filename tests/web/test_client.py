@@ -323,7 +323,7 @@ def test_watch_load_prints_each_second_and_ends_with_the_verdict(
     thread.join()
     assert (found, err) == (code, "")
     lines = out.splitlines()
-    assert lines[-7].startswith("Watch ")
+    assert "\nWatch " in f"\n{out}"
     kbit = "1 120" if code == 0 else "320"
     assert [line[10:] for line in lines[-6:-1]] == [f"to {kbit} of 1 000 kbit/s; from 0 of 1 000 kbit/s"] * 5
     verdict = {0: "Yes: for 5 of 5 s this link was full to your AS; 0 % of what", 1: "No: at most 32 % of the limit"}
