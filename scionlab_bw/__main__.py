@@ -122,7 +122,14 @@ def _add_path(command: argparse.ArgumentParser) -> None:
         "paths", metavar="FILE", help="output of `scion showpaths`, or sequences; - for standard input"
     )
     command.add_argument("--traceroute", metavar="FILE", help="output of `scion traceroute` along one of the paths")
-    command.add_argument("--test", metavar="TOOL", help="test your own Links along the path, one after the other")
+    command.add_argument(
+        "--test",
+        metavar="TOOL",
+        help="watch or test your own Links along the path, one after the other (watch, quick, …)",
+    )
+    command.add_argument(
+        "--for", dest="duration", default="60s", metavar="DURATION", help="of each watch: 5s to 10m (default 60s)"
+    )
     command.set_defaults(run=paths.path)
 
 

@@ -14,6 +14,7 @@ from scionlab_bw.client import Service
 from scionlab_bw.errors import UsageError
 from scionlab_bw.test_link import test_link
 from scionlab_bw.units import format_number
+from scionlab_bw.watch_load import watch_load
 
 
 def path(service: Service, arguments: Namespace) -> int:
@@ -32,7 +33,8 @@ def path(service: Service, arguments: Namespace) -> int:
 
 
 def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespace) -> int:
-    """A test of each of one's own Links along one path, one after the other. 0: all of them are good."""
+    """A watch or test of each of one's own Links along one path, one after the other. 0: one of them was full; of
+    tests: all of them are good."""
     if len(found) != 1:
         raise UsageError(f"--test needs a single path; these are {len(found)}. Choose one of them.")
     own = [one for one in found[0]["links"] if one["kind"] == "shown"]
@@ -41,13 +43,15 @@ def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespa
     if not own:
         raise UsageError(f"{count}: there is nothing to test.")
     print(f"\n{count}.", flush=True)
-    codes = []
+    is_watch, codes = arguments.test == _WATCH, []
     for one in own:
         print(f"\n{tables.clean(one['from_isd_as'])} to {tables.clean(one['to_isd_as'])}:", flush=True)
-        codes.append(test_link(service, Namespace(link=str(one["link_id"]), **_OF_A_TEST, tool=arguments.test)))
-    return max(codes)
+        asked = Namespace(link=str(one["link_id"]), tool=arguments.test, duration=arguments.duration, **_OF_A_TEST)
+        codes.append((watch_load if is_watch else test_link)(service, asked))
+    return min(codes) if is_watch else max(codes)
 
 
+_WATCH = "watch"
 _OF_A_TEST: dict[str, Any] = {"id": None, "at": None, "bind": None, "parameters": [], "json": False}
 
 

@@ -72,7 +72,7 @@ def _side(counted: dict[str, int] | None, took_s: float) -> str:
         return "-"
     kbit = round(counted["passed_bytes"] * 8 / took_s / 1000)
     used = f"{format_number(kbit)} of {format_number(counted['limit_kbit'])} kbit/s"
-    dropped = counted["dropped_packets"]
+    dropped = counted["dropped_packets"] + counted["lost_packets"]
     return f"{used}, {format_number(dropped)} dropped" if dropped else used
 
 

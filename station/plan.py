@@ -35,21 +35,24 @@ SEGMENT_BYTES = 1_448  # payload of a full TCP segment over IPv4, with timestamp
 _ETHERNET, _IPV4, _IPV6, _UDP, _TCP, _V6_FRAGMENT = 14, 20, 40, 8, 32, 8
 
 
-def frame_bytes(payload_bytes: int, version: int) -> int:
-    """What a UDP payload costs on an Ethernet of MTU 1500 as a limit counts it: with all headers of its fragments."""
+def frame_bytes(payload_bytes: int, version: int, *, is_vpn: bool = False) -> int:
+    """What a UDP payload costs on an Ethernet of MTU 1500 as a limit counts it: with all headers of its fragments. Over
+    the VPN limits count the packets inside."""
+    ethernet = 0 if is_vpn else _ETHERNET
     header = _IPV4 if version == 4 else _IPV6
     datagram = _UDP + payload_bytes
     if header + datagram <= LARGEST_MTU:
-        return _ETHERNET + header + datagram
+        return ethernet + header + datagram
     header += 0 if version == 4 else _V6_FRAGMENT
     carried = (LARGEST_MTU - header) // 8 * 8  # of a fragment that is not the last (RFC 791, RFC 8200)
-    return datagram + math.ceil(datagram / carried) * (header + _ETHERNET)
+    return datagram + math.ceil(datagram / carried) * (header + ethernet)
 
 
-def segments_bytes(payload_bytes: int, version: int) -> float:
-    """What so much TCP payload costs in full segments on an Ethernet of MTU 1500, as a limit counts it."""
+def segments_bytes(payload_bytes: int, version: int, *, is_vpn: bool = False) -> float:
+    """What so much TCP payload costs in full segments on an Ethernet of MTU 1500, or over the VPN, as a limit counts
+    it."""
     carried = LARGEST_MTU - _TCP - (_IPV4 if version == 4 else _IPV6)
-    return payload_bytes * (LARGEST_MTU + _ETHERNET) / carried
+    return payload_bytes * (LARGEST_MTU + (0 if is_vpn else _ETHERNET)) / carried
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -32,6 +32,7 @@ class FakeEngine:
     factors: list[tuple[float, float]] = field(default_factory=list)
     segments: dict[tuple[int, Direction], int] = field(default_factory=dict)
     count: dict[tuple[int, Direction], Counters] = field(default_factory=dict)
+    lost: dict[tuple[int, Direction], int] = field(default_factory=dict)  # HTB's drops
     has: Wanted = field(default_factory=Wanted)
     host_reads: int = 0
     dies_then: BaseException | None = None  # when the last counters of lanes were told, before they are forgotten
@@ -75,10 +76,7 @@ class FakeEngine:
         operations = tuple(Operation("change", "clsact", one, 2) for one in devices)
         self.drift = ()
         numbers = wanted.links if only is None else only
-        readback = {
-            n: (Readback(wanted.links[n].to_user_kbit, 0, 0), Readback(wanted.links[n].from_user_kbit, 0, 0))
-            for n in numbers
-        }
+        readback = self._readback(wanted, numbers)
         return Outcome(
             Plan((), (), operations),
             len(operations),
@@ -96,6 +94,19 @@ class FakeEngine:
 
     def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         return {key: (segment, self.count[key]) for key, segment in self.segments.items()}
+
+    def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:
+        return self._readback(self.has, links)
+
+    def _readback(self, wanted: Wanted, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:
+        lost = self.lost
+        return {
+            n: (
+                Readback(wanted.links[n].to_user_kbit, lost.get((n, "to_user"), 0), 0),
+                Readback(wanted.links[n].from_user_kbit, lost.get((n, "from_user"), 0), 0),
+            )
+            for n in links
+        }
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         self.factors.append((to_user, from_user))

@@ -5,7 +5,7 @@ One thread at a time, in the network namespace in which the engine was made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -168,6 +168,16 @@ class Engine:
         """(Segment, counters) of each direction of each link, (0, ...) of what no link has. Memory only."""
         found = self._program.lanes.counted() if self._program is not None else {}
         return {_LANE_NAMES[lane]: both for lane, both in found.items()}
+
+    def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:
+        """What HTB has of these links, read now and no others; nothing where the last pass left something to do. Raises
+        `AgentError`."""
+        if self._settled is None or (seen := self._settled[1]).ifbs.keys() != set(IFB_NAMES):
+            return {}
+        links = tuple(links)
+        for direction, ifb in zip(DIRECTIONS, IFB_NAMES, strict=True):
+            self._reader.read_again(seen, ifb, [minor_of(one, direction) for one in links])
+        return {one: self._readback(seen, one) for one in links}
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Every charge is multiplied; 1.0: no cap of the attachment point."""

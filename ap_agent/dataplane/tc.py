@@ -89,7 +89,8 @@ class HtbClass(NamedTuple):
 
 
 def leaf_bytes(rate_kbit: int) -> int:
-    """Nothing that was admitted is dropped behind: the room of the virtual queue and the largest datagrams fit."""
+    """The room of the virtual queue and the largest datagrams fit, so nothing that was admitted is dropped behind, but
+    where the rate was lowered and what waits is more than that."""
     return room_bytes(rate_kbit) + LEAF_RESERVE_BYTES
 
 

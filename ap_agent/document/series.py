@@ -25,7 +25,8 @@ MAX_BYTES = 32 * 1024 * 1024
 
 class SideSample(NamedTuple):
     """One direction at one moment. `rate_kbit` is what the kernel has; another `segment` means that counters began
-    anew. What an observed link would have been refused is in both `passed_*` and `dropped_*`."""
+    anew. What an observed link would have been refused is in both `passed_*` and `dropped_*`. `lost_packets` are of
+    those passed: HTB dropped them behind, as where a limit was lowered and the queue is as long as before."""
 
     segment: int
     rate_kbit: int
@@ -33,6 +34,7 @@ class SideSample(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
+    lost_packets: int = 0
 
 
 class SeriesSample(NamedTuple):
@@ -97,7 +99,7 @@ def _series(said: Mapping[str, Any]) -> Series:
 
 def _sample(row: Sequence[Any]) -> SeriesSample:
     at_ms, clock_ms, in_force = _whole(row[:3])
-    to_user, from_user = (SideSample._make(_whole(side)) for side in row[3:5])
+    to_user, from_user = (SideSample(*_whole(side)) for side in row[3:5])
     return SeriesSample(at_ms, clock_ms, in_force, to_user, from_user)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.dataplane import tc
 from ap_agent.dataplane.devices import Host, read_devices
 from ap_agent.dataplane.engine import Engine
-from ap_agent.dataplane.outcome import Outcome, Plan
+from ap_agent.dataplane.outcome import Outcome, Plan, Readback
 from ap_agent.dataplane.rtsocket import RefusedError, RtSocket, messages_of
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
@@ -258,6 +258,13 @@ class Enforcer:
     def counted(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """As `Engine.counters`."""
         return self._engine.counters()
+
+    def readback(self, links: Iterable[int]) -> Mapping[int, tuple[Readback | None, Readback | None]]:
+        """What the kernel has of these links now; of others, and where it cannot be read, as of the last pass."""
+        try:
+            return {**self.outcome.readback, **self._engine.readback(links)}
+        except (AgentError, RefusedError):
+            return self.outcome.readback
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Every charge of the program is multiplied; 1.0: no cap."""

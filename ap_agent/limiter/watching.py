@@ -113,8 +113,8 @@ class Watching:
         enforcer = self._enforcer
         at_ms, clock_ms = round(enforcer.now().timestamp() * 1000), round(self._monotonic() * 1000)
         links = {number: enforcer.links[number] for number, _ in due if number in enforcer.links}
-        outcome, limited = enforcer.outcome, enforcer.wanted.links
-        states = link_states(links, limited, enforcer.errors, outcome.readback, enforcer.counted())
+        readback = enforcer.readback(number for number in links if number in enforcer.wanted.links)
+        states = link_states(links, enforcer.wanted.links, enforcer.errors, readback, enforcer.counted())
         running = sum(not one.is_over for one in self._series.values())
         for number, test in due:
             series = self._series.get(test.test_id)
@@ -172,5 +172,4 @@ def _second_of(at_ms: int, test: LinkTest) -> int:
 
 
 def _side(found: DirectionState) -> SideSample:
-    passed_bytes, passed_packets, refused_bytes, refused_packets = found.counters[:4]
-    return SideSample(found.segment, found.rate_kbit, passed_bytes, passed_packets, refused_bytes, refused_packets)
+    return SideSample(found.segment, found.rate_kbit, *found.counters[:4], found.dropped_packets)

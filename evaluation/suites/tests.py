@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import fmean
 
@@ -15,6 +16,7 @@ from evaluation.conversations import WAYS, Ends, converse, labels, limit_tested
 from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.limiters import OURS
+from measuring.traffic import Results, ends, heartbeats
 from station.plan import Phase, frame_bytes
 
 NAME = "tests"
@@ -25,6 +27,7 @@ OVERLOAD_PERCENT, UNDERLOAD_PERCENT = 150, 50
 SMALL_PAYLOAD, FULL_PAYLOAD = 200, 1452
 CONTROL_S = 3
 MOST_OFF = 0.01
+MOST_REPETITIONS = 3  # each takes four minutes
 INTRO = f"""
 Both ends of a test (`station/`), the attachment point's as a child without rights, over the link that the test is for.
 *Accuracy*: {OVERLOAD_PERCENT} % of the limit is sent each way, one way after the other; what arrived in whole seconds,
@@ -32,7 +35,8 @@ the first and the last left out, beside what the headers leave of the limit ({SM
 {RATES[0]} kbit/s, so that a second has packets enough, else {FULL_PAYLOAD} B). *Counted*: {UNDERLOAD_PERCENT} % of the
 limit is sent, and the class of the link says what passed. *Without the entry* for the test's port in the limiter the
 class must count nothing, and everything must arrive: the negative control. *Another key*: the user's end has a wrong
-one. *Together*: two links are tested alone, then at the same time. *TCP*: the tool `tcp`, over one and two connections;
+one. *Together*: two links are tested alone, then at the same time, and heartbeats go
+over both links all the while. *TCP*: the tool `tcp`, over one and two connections;
 what arrived in whole seconds from the second one on, beside what headers leave of the limit (1448 of 1514). At 1 Gbit/s
 hosts hand over super-packets, as their own TCP does; those are charged with the headers of all their segments. *From
 the command to the verdict*: a whole service, its agent and limiter, and `scionlab-bw test` on the host of the AS; then
@@ -58,14 +62,15 @@ def phases(kbit: int, percent: int, seconds: int) -> tuple[Phase, ...]:
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    seconds, short = scale.pick(12, 6), scale.pick(8, 3)
+    seconds, short = scale.pick(12, 6), scale.pick(8, 5)
+    repetitions = min(MOST_REPETITIONS, scale.repetitions)
     found = []
-    for number in range(1, scale.repetitions + 1):
-        again = f" ({number} of {scale.repetitions})"
+    for number in range(1, repetitions + 1):
+        again = f" ({number} of {repetitions})"
         found += [
             Step("accuracy, three links at once" + again, 2 * seconds + 8, _accuracy(RATES[:3], seconds)),
             Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
-            Step("two links, alone and together" + again, 6 * short + 12, _together(short)),
+            together.disturbable("two links, alone and together" + again, 6 * short + 12, partial(_together, short)),
         ]
         found += tests_tcp.steps(again, scale.pick((1, 2), (2,)))
     runs = scale.pick(7, 1)
@@ -90,20 +95,38 @@ def _accuracy(rates: Sequence[int], seconds: int) -> Callable[[Outcome], None]:
     return measure
 
 
-def _together(seconds: int) -> Callable[[Outcome], None]:
-    def measure(outcome: Outcome) -> None:
-        plan = phases(ALONE_KBIT, OVERLOAD_PERCENT, seconds)
-        with together.beds([OURS], 2) as found:
-            bed = found[OURS]
-            limit_tested(bed, dict.fromkeys((1, 2), ALONE_KBIT))
-            runs = [("alone", converse(bed, {wire: plan})) for wire in (1, 2)]
-            runs.append(("together", converse(bed, dict.fromkeys((1, 2), plan))))
-        for experiment, ends in runs:
-            for wire, both in ends.items():
-                for way, rows in _received_kbit(both, seconds).items():
+def _together(seconds: int, outcome: Outcome) -> float:
+    """For how long the machine stood still."""
+    plan, disturbed_s = phases(ALONE_KBIT, OVERLOAD_PERCENT, seconds), 0.0
+    with together.beds([OURS], 2) as found:
+        bed = found[OURS]
+        limit_tested(bed, dict.fromkeys((1, 2), ALONE_KBIT))
+        for experiment, wires in (("alone", (1,)), ("alone", (2,)), ("together", (1, 2))):
+            both, results = _beside_heartbeats(found, dict.fromkeys(wires, plan), 2 * seconds + 2)
+            disturbed_s += together.disturbed_s(results)
+            for wire, reports in both.items():
+                for way, rows in _received_kbit(reports, seconds).items():
                     together.add_all(outcome, rows, "kbit/s", wire=wire, **labels(experiment, way, ALONE_KBIT))
+            for way, receiver in together.receivers(bed):
+                for one in bed.wires():
+                    here = labels("heartbeats", way, ALONE_KBIT)
+                    due = results.other_end(receiver, one.name).sent("heartbeat")
+                    outcome.add(due, "packets", what="due", **here)
+                    outcome.add(results.heartbeats(receiver, one.name).received, "packets", what="arrived", **here)
+    return disturbed_s
 
-    return measure
+
+def _beside_heartbeats(
+    found: Mapping[str, Bed], plans: Mapping[int, Sequence[Phase]], seconds: float
+) -> tuple[dict[int, Ends], Results]:
+    """The tests, and meanwhile heartbeats both ways over every link."""
+
+    def pairs(bed: Bed) -> Sequence[together.Pair]:
+        return [ends(one.name, *one.ends, (heartbeats(),)) for one in bed.wires()]
+
+    with ThreadPoolExecutor(1) as pool:
+        beating = pool.submit(together.run, found, pairs, seconds)
+        return converse(found[OURS], plans), beating.result()
 
 
 def _controls(outcome: Outcome) -> None:
@@ -227,6 +250,7 @@ def claims(outcome: Outcome) -> list[Claim]:
     escaped_sent, escaped = (_total(outcome, "without the entry", what) for what in ("sent", "counted"))
     rates = [one.samples for one in outcome.find(experiment="without the entry", what="rate")]
     above = min((fmean(one) / left_kbit(ALONE_KBIT) for one in rates if one), default=0.0)
+    due, beats = (_total(outcome, "heartbeats", what) for what in ("due", "arrived"))
     no_key = outcome.find(experiment="another key", what="received")
     moved_bytes = sum(sum(one.samples) for one in no_key)
     return [
@@ -259,6 +283,12 @@ def claims(outcome: Outcome) -> list[Claim]:
             f"the rate beside another test within {MOST_OFF:.0%} of that alone",
             NOTHING if moved is None else f"at most {moved:.2%} off",
             moved is not None and len(changes) == 4 and moved <= MOST_OFF,
+        ),
+        Claim(
+            "Heartbeats pass while a link is tested.",
+            "each that was sent, over the tested links and the one beside them",
+            f"{beats:,.0f} of {due:,.0f}",
+            0 < due == beats,
         ),
         *tests_tcp.claims(outcome),
         *tests_latency.claims(outcome),

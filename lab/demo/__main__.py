@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lab.browser import PageError
 from lab.demo import report, scion
@@ -146,6 +148,7 @@ class Story:
     attachment_point_id: int
     step: Step
     verdicts: list[report.Verdict] = field(default_factory=list)
+    watches: list[dict[str, Any]] = field(default_factory=list)
 
     def tell(self, seconds: float) -> int:
         """Returns the exit status. Raises what its parts raise."""
@@ -170,7 +173,7 @@ class Story:
         self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
         where = "" if watched is None else self.site.watch(watched, WATCHED_S)
         if watched is not None:
-            _wait_until(lambda: self.site.watched(watched, where)["state"] == "running", "the watch does not run")
+            _wait_until(lambda: self.site.tested(watched, where)["state"] == "running", "the watch does not run")
         measured = self._measured(user_ases, seconds)
         print(report.table(self.site, self.agent, measured))
         self.verdicts += report.judge(self.site, measured)
@@ -178,8 +181,9 @@ class Story:
             self._judge_watch(watched, where)
 
     def _judge_watch(self, watched: UserAs, where: str) -> None:
-        _wait_until(lambda: self.site.watched(watched, where)["state"] == "finished", "the watch is not finished")
-        self.verdicts.append(report.judge_watch(watched, self.site.watched(watched, where)))
+        _wait_until(lambda: self.site.tested(watched, where)["state"] == "finished", "the watch is not finished")
+        self.watches.append(self.site.tested(watched, where))
+        self.verdicts.append(report.judge_watch(watched, self.watches[-1]))
 
     def _test(self, user_as: UserAs) -> None:
         self.step(f"{user_as.label} tests the link, which is idle now: `scionlab-bw test` on the host of the AS")
@@ -187,6 +191,9 @@ class Story:
         host = self.world.users[user_as.host_name]
         code, said = run_client(host, self.site.token(user_as.owner), "test", link, "quick", "--set", "seconds=3")
         self.verdicts.append(report.judge_test(user_as, code, said))
+        if number := re.match(r"Test ([0-9]+) ", said):
+            tests = [*self.watches, self.site.tested(user_as, f"/api/v1/tests/{number[1]}/")]
+            print(report.tests_table(user_as, tests))
 
     def _measured(self, user_ases: tuple[UserAs, ...], seconds: float) -> Measured:
         ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}

@@ -139,6 +139,30 @@ def judge_test(user_as: UserAs, code: int, said: str) -> Verdict:
     return Verdict(f"test of {user_as.label}: {lines[-1] if lines else 'nothing was printed'}", code == 0)
 
 
+_TESTS_HEAD = (("tests of", ""), ("tool", ""), ("to user AS", "verdict"), ("from user AS", "verdict"))
+
+
+def tests_table(user_as: UserAs, tests: Sequence[dict[str, Any]]) -> str:
+    """What watches and tests of one link found, as the REST API shows them."""
+    rows = []
+    for one in tests:
+        show = _watched if one["tool"] == "watch" else _tested
+        verdict = one["verdict"] or one["sending_verdict"] or {}
+        sides = [verdict.get(name) for name in ("to_user", "from_user")]
+        rows.append((user_as.label, one["tool"], *("no result" if side is None else show(side) for side in sides)))
+    return aligned(_TESTS_HEAD, rows)
+
+
+def _watched(side: dict[str, Any]) -> str:
+    dropped = side["dropped_percent"] or 0
+    return f"full for {side['full_s']} of {side['measured_s']} s, {dropped:.0f} % dropped"
+
+
+def _tested(side: dict[str, Any]) -> str:
+    rates = (f"{one['received_kbit'] or 0:,.0f} of {one['limits_kbit'][0]:,} kbit/s" for one in side["steps"])
+    return ", ".join([side["code"].replace("_", " "), *rates])
+
+
 def change_line(user_as: UserAs, kbit: int, took_s: float) -> str:
     """How long a change took from Save to the kernel."""
     return f"  {user_as.label}: the kernel has {kbit:,} kbit/s in both directions {took_s:.2f} s after Save"

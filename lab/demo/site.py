@@ -139,8 +139,8 @@ class DemoSite:
             raise PageError(f"no watch of {user_as.label} was started")
         return f"/api/v1/tests/{found[1]}/"
 
-    def watched(self, user_as: UserAs, where: str) -> dict[str, Any]:
-        """The watch as the REST API shows it."""
+    def tested(self, user_as: UserAs, where: str) -> dict[str, Any]:
+        """The watch or test as the REST API shows it."""
         found: dict[str, Any] = self._get(where, user_as.owner)
         return found
 

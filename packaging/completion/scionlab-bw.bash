@@ -26,7 +26,7 @@ _scionlab_bw() {
         " timed") offers='--help --json --all' ;;
         " cancel") offers='--help --json --id --all' ;;
         " usage") offers='--help --json --last --step --csv' ;;
-        " path") offers='--help --json --traceroute --test' ;;
+        " path") offers='--help --json --traceroute --test --for' ;;
         " paths") offers='--help --json' ;;
         " history") offers='--help --json --limit' ;;
         " wait") offers='--help --json --timeout' ;;

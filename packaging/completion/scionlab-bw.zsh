@@ -131,7 +131,8 @@ case "$place" in
         '--help:show this help message and exit'
         '--json:print the JSON of the service'
         '--traceroute:output of `scion traceroute` along one of the paths'
-        '--test:test your own Links along the path, one after the other'
+        '--test:watch or test your own Links along the path, one after the other (watch, quick, …)'
+        '--for:of each watch: 5s to 10m (default 60s)'
     ) ;;
     " paths") offers=(
         '--help:show this help message and exit'

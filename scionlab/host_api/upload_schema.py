@@ -36,7 +36,9 @@ _TESTED = object_of(
     {
         "segment": {"type": "array", "maxItems": 610, "items": {"type": "string", "pattern": "^[0-9a-f]{16}$"}},
         **dict.fromkeys(("rate_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets"), _SERIES),
-    }
+        "lost_packets": {**_SERIES, "description": "Of those passed: the queue behind the limit dropped them."},
+    },
+    optional=["lost_packets"],  # of agents of before
 )
 _TEST_RESULT = object_of(
     {
@@ -88,7 +90,7 @@ def _usage() -> Operation:
 
 def _test_results() -> Operation:
     counted = {"rate_kbit": [500], "passed_bytes": [1200], "passed_packets": [9]}
-    side = {"segment": ["0" * 15 + "7"], **counted, "dropped_bytes": [0], "dropped_packets": [0]}
+    side = {"segment": ["0" * 15 + "7"], **counted, "dropped_bytes": [0], "dropped_packets": [0], "lost_packets": [0]}
     example = {
         "schema": 1,
         "agent_version": "0.1.0",

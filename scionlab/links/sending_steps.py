@@ -35,6 +35,7 @@ class Window(NamedTuple):
     budget_bytes: float
     passed_bytes: int
     dropped_bytes: int
+    lost_packets: int
     limits: tuple[int, ...]
 
     @classmethod
@@ -44,6 +45,7 @@ class Window(NamedTuple):
             budget_bytes=sum(one.limit_kbit * one.took_ms / 8 for one in intervals),
             passed_bytes=sum(one.passed_bytes for one in intervals),
             dropped_bytes=sum(one.dropped_bytes for one in intervals),
+            lost_packets=sum(one.lost_packets for one in intervals),
             limits=tuple(dict.fromkeys(one.limit_kbit for one in intervals)),
         )
 
@@ -67,7 +69,7 @@ class Window(NamedTuple):
 @dataclass(frozen=True)
 class Evidence:
     """Of one phase and direction. `planned` is the phase; `ap` and `user` are what the two ends report of it, None
-    where they did not begin it; `version` is of IP."""
+    where they did not begin it; `version` is of IP, and over the VPN limits count the packets inside."""
 
     direction: DirectionName
     planned: Mapping[str, Any]
@@ -75,6 +77,7 @@ class Evidence:
     intervals: Sequence[Interval]
     ap: Mapping[str, Any] | None
     user: Mapping[str, Any] | None
+    is_vpn: bool = False
 
     @property
     def is_tcp(self) -> bool:
@@ -83,7 +86,7 @@ class Evidence:
     @property
     def frame(self) -> int:
         """Bytes that count for one packet."""
-        return frame_bytes(self.planned["payload_bytes"], self.version)
+        return frame_bytes(self.planned["payload_bytes"], self.version, is_vpn=self.is_vpn)
 
     @property
     def duration_ms(self) -> int:
@@ -97,7 +100,9 @@ class Evidence:
         receiver = None if self.is_contradicted else self.ends[1]
         limits = self.window.limits
         limit_kbit = limits[0] if len(limits) == 1 else None
-        return found_by_tcp(self.planned, self.ends[0], receiver, limit_kbit=limit_kbit, version=self.version)
+        return found_by_tcp(
+            self.planned, self.ends[0], receiver, limit_kbit=limit_kbit, version=self.version, is_vpn=self.is_vpn
+        )
 
     @property
     def ends(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
@@ -116,6 +121,17 @@ class Evidence:
         return self._settled_kbit(self.ends[1], 2)
 
     @property
+    def silent_s(self) -> int | None:
+        """Seconds in which the sending end sent, and nothing arrived whole; None where one end has not said, and of
+        TCP."""
+        sender, receiver = self.ends
+        if self.is_tcp or sender is None or receiver is None or self.is_contradicted:
+            return None
+        rows = receiver["seconds"]
+        sent = [row[0] for row in sender["seconds"][: self.duration_ms // 1000]]
+        return sum(bool(count) and not (at < len(rows) and rows[at][2]) for at, count in enumerate(sent))
+
+    @property
     def all_received_kbit(self) -> float | None:
         """With what waited in the queue and arrived after the phase; of TCP as `received_kbit`."""
         return self.received_kbit if self.is_tcp else self._kbit(self.ends[1], "received")
@@ -123,7 +139,7 @@ class Evidence:
     def _settled_kbit(self, end: Mapping[str, Any] | None, at: int) -> float | None:
         rows = (end or {"seconds": []})["seconds"][1 : self.duration_ms // 1000]
         packets, payload = (sum(row[column] for row in rows) for column in (at, at + 1))
-        counted = segments_bytes(payload, self.version) if self.is_tcp else float(packets * self.frame)
+        counted = self._segments_bytes(payload) if self.is_tcp else float(packets * self.frame)
         return counted * 8 / 1000 / len(rows) if rows else None
 
     def _kbit(self, end: Mapping[str, Any] | None, what: str) -> float | None:
@@ -135,8 +151,11 @@ class Evidence:
     def _all(self, end: Mapping[str, Any], what: str) -> float:
         """Bytes as limits count them; TCP has no packets of its own, and fills its segments."""
         if self.is_tcp:
-            return segments_bytes(end[f"{what}_bytes"], self.version)
+            return self._segments_bytes(end[f"{what}_bytes"])
         return float(end[f"{what}_packets"] * self.frame)
+
+    def _segments_bytes(self, payload_bytes: int) -> float:
+        return segments_bytes(payload_bytes, self.version, is_vpn=self.is_vpn)
 
     @cached_property
     def _inside(self) -> list[Interval]:
@@ -162,7 +181,7 @@ class Evidence:
         begin_ms = self.ap["begins_at_ms"]
         last_ms = begin_ms + self.planned["duration_ms"]
         clipped = [
-            one._replace(took_ms=took_ms, passed_bytes=0, dropped_bytes=0)
+            one._replace(took_ms=took_ms, passed_bytes=0, dropped_bytes=0, lost_packets=0)
             for one in self.intervals
             if one.is_second
             and one.in_force
@@ -204,12 +223,13 @@ class Evidence:
 @dataclass(frozen=True)
 class Step:
     """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
-    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `why` explains that there is no
-    result. `tcp`: of a phase of TCP that had a connection."""
+    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds in which
+    nothing arrived whole. `why` explains that there is no result. `tcp`: of a phase of TCP that had a connection."""
 
     number: int
     direction: DirectionName
     payload_bytes: int
+    planned_kbit: int
     code: Code
     why: str
     limits_kbit: tuple[int, ...]
@@ -218,6 +238,7 @@ class Step:
     dropped_percent: float | None
     received_kbit: float | None
     other_kbit: float | None
+    silent_s: int | None
     is_contradicted: bool
     tcp: TcpFound | None = None
 
@@ -242,6 +263,7 @@ def step_of(evidence: Evidence) -> Step:
         number=evidence.planned["number"],
         direction=evidence.direction,
         payload_bytes=evidence.planned["payload_bytes"],
+        planned_kbit=evidence.planned["kbit"],
         code="no_result" if why else _code(evidence),
         why=why,
         limits_kbit=evidence.window.limits,
@@ -250,6 +272,7 @@ def step_of(evidence: Evidence) -> Step:
         dropped_percent=evidence.window.dropped_percent,
         received_kbit=evidence.received_kbit,
         other_kbit=evidence.other_kbit,
+        silent_s=evidence.silent_s,
         is_contradicted=evidence.is_contradicted,
         tcp=evidence.tcp,
     )
@@ -281,7 +304,8 @@ def _code(evidence: Evidence) -> Code:
         return "limited_elsewhere"
     if _is_full(evidence):
         return "enforced"
-    if (window.dropped_percent or 0) > (0 if evidence.is_tcp else DROPS_PERCENT):  # TCP gives way to any
+    if window.lost_packets or (window.dropped_percent or 0) > (0 if evidence.is_tcp else DROPS_PERCENT):
+        # TCP gives way to any
         return "mixed"
     offered_kbit = evidence.planned["kbit"] if evidence.is_tcp else evidence.sent_kbit or 0
     is_enough = offered_kbit * 100 >= window.kbit(window.budget_bytes) * AT_LIMIT_PERCENT
@@ -306,8 +330,8 @@ def _is_lost_behind(evidence: Evidence) -> bool:
     received_kbit, passed_kbit = evidence.all_received_kbit, evidence.passed_kbit
     if evidence.direction != "to_user" or received_kbit is None or passed_kbit is None or evidence.is_contradicted:
         return False
-    own_kbit = passed_kbit - (evidence.other_kbit or 0)
     window, spanned = evidence.window, evidence.spanned
+    own_kbit = passed_kbit - (evidence.other_kbit or 0) - window.kbit(window.lost_packets * evidence.frame)
     if window.budget_bytes and _is_full(evidence):  # it follows the limit, which may be another one at the edges
         own_kbit *= spanned.kbit(spanned.budget_bytes) / window.kbit(window.budget_bytes)
     return (received_kbit + evidence.window.kbit(2 * evidence.frame)) * 100 < own_kbit * AT_LIMIT_PERCENT

@@ -74,6 +74,7 @@ def sending_verdict(
     ap: Report,
     user: Report | None,
     is_ipv6: bool,
+    is_vpn: bool = False,
 ) -> SendingVerdict:
     """`phases` as planned (`LinkTest.phases`); `ap` and `user` are the reports, None where the user's has not come."""
     by_ap, by_user = _by_number(ap), _by_number(user)
@@ -86,6 +87,7 @@ def sending_verdict(
                     direction=direction,
                     planned=one,
                     version=6 if is_ipv6 else 4,
+                    is_vpn=is_vpn,
                     intervals=intervals,
                     ap=by_ap.get(one["number"]),
                     user=by_user.get(one["number"]),

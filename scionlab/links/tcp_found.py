@@ -62,6 +62,7 @@ def found_by_tcp(
     *,
     limit_kbit: int | None,
     version: int,
+    is_vpn: bool,
 ) -> TcpFound | None:
     """None: no connection came about. Where the receiving end did not report, what was acknowledged stands for it."""
     of_sender, of_receiver = ((end or {}).get("tcp", ()) for end in (sender, receiver))
@@ -73,7 +74,7 @@ def found_by_tcp(
         return None
     lasted_ms = max(rows[-1][0] for rows in told if rows)
     kbit = sum(_settled_kbit(rows) for rows in told if rows)
-    left_kbit = limit_kbit / segments_bytes(1, version) if limit_kbit else None
+    left_kbit = limit_kbit / segments_bytes(1, version, is_vpn=is_vpn) if limit_kbit else None
     rtts = sorted(row[2] for rows in of_sender for row in rows if row[2])
     return TcpFound(
         connections,

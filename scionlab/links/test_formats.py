@@ -12,7 +12,7 @@ from scionlab.links.verdict import Interval, intervals_of
 from scionlab.models import LinkTest, TestResult
 from scionlab.usage.batch import DIRECTIONS
 
-_COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets")
+_COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets", "lost_packets")
 CSV_HEADER: Final = (
     "begins_at (UTC)",
     "took (s)",

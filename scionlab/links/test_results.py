@@ -17,7 +17,7 @@ MAX_SAMPLES = 1300  # of the longest test, twice: an agent that was started agai
 
 
 class SideSample(NamedTuple):
-    """One direction at one moment, as docs/api.md has it."""
+    """One direction at one moment, as docs/api.md has it. Agents of before do not tell `lost_packets`."""
 
     segment: str
     rate_kbit: int
@@ -25,6 +25,7 @@ class SideSample(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
+    lost_packets: int = 0
 
 
 class Sample(NamedTuple):

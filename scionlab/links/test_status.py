@@ -55,9 +55,14 @@ class TestStatus:
             return verdict_of(result.samples)
         if result.report is None or not result.report["phases"]:
             return None
-        is_ipv6 = ":" in self.test.link.interface_b.public_ip
+        end = self.test.link.interface_b
         return sending_verdict(
-            self.test.phases or (), result.samples, ap=result.report, user=self.user_report, is_ipv6=is_ipv6
+            self.test.phases or (),
+            result.samples,
+            ap=result.report,
+            user=self.user_report,
+            is_ipv6=":" in end.public_ip,
+            is_vpn=end.vpn_client_id is not None,
         )
 
     @property

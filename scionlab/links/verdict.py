@@ -30,7 +30,7 @@ _OFFERED: Final = {"to_user": "what was sent to your AS", "from_user": "what you
 
 class Interval(NamedTuple):
     """One direction between two samples. Of an observed link (`in_force` false) what would have been dropped did pass,
-    and is in both counts."""
+    and is in both counts. `lost_packets` are of those passed: the queue behind the limit dropped them."""
 
     begins_at_ms: int
     took_ms: int
@@ -40,6 +40,7 @@ class Interval(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
+    lost_packets: int = 0
 
     @property
     def kbit(self) -> float:
@@ -55,7 +56,8 @@ class Interval(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        return self.dropped_packets > 0 or (self.limit_kbit > 0 and self.used_percent >= AT_LIMIT_PERCENT)
+        is_dropping = self.dropped_packets + self.lost_packets > 0
+        return is_dropping or (self.limit_kbit > 0 and self.used_percent >= AT_LIMIT_PERCENT)
 
     @property
     def offered_bytes(self) -> int:
@@ -68,7 +70,9 @@ def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> 
     at = _SIDE[direction]
     for earlier, later in pairwise(samples):
         before, after = earlier[at], later[at]
-        counted = [now - then for then, now in zip(before[2:], after[2:], strict=True)]
+        # HTB's drops begin anew with a class; agents of before tell none.
+        lost = max(0, after[6] - before[6]) if len(before) == len(after) == 7 else 0
+        counted = [*(now - then for then, now in zip(before[2:6], after[2:6], strict=True)), lost]
         took_ms = later[1] - earlier[1]
         if before[0] == after[0] and took_ms > 0 and min(counted) >= 0:
             found.append(Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], *counted))
@@ -89,6 +93,7 @@ class Side:
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
+    lost_packets: int
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ def side_of(direction: DirectionName, intervals: Sequence[Interval]) -> Side:
         passed_packets=sum(one.passed_packets for one in intervals),
         dropped_bytes=sum(one.dropped_bytes for one in intervals),
         dropped_packets=sum(one.dropped_packets for one in intervals),
+        lost_packets=sum(one.lost_packets for one in intervals),
     )
 
 
@@ -145,9 +151,14 @@ def _sentence(side: Side) -> str:
     match side.code:
         case "full" | "at_times":
             opening = "Yes: for" if side.code == "full" else "At times: for"
+            lost = (
+                f" Packets lost in the queue behind it: {format_number(side.lost_packets)}."
+                if side.lost_packets
+                else ""
+            )
             return (
                 f"{opening} {side.full_s} of {side.measured_s} s this link was full {_WORDS[side.direction]}; "
-                f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped."
+                f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped.{lost}"
             )
         case "free":
             return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; what slows you is elsewhere."

@@ -120,9 +120,10 @@ class TestResult(models.Model):
     """What one end found; once it is final nothing is added.
 
     Of the attachment point `samples` are rows as they came, in the order of their time, each of one moment: `[at_ms,
-    clock_ms, in_force, [segment, rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets], the same
-    from the user]`. `report` is what the end of a test that sends counted (`station.report`), None before it came; the
-    user's end has nothing else. docs/api.md describes both."""
+    clock_ms, in_force, [segment, rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets,
+    lost_packets], the same from the user]`; those of older agents lack the last one. `report` is what the end of a test
+    that sends counted (`station.report`), None before it came; the user's end has nothing else. docs/api.md describes
+    both."""
 
     __test__ = False  # pytest takes it for one of its own
 

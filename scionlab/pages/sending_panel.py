@@ -10,6 +10,7 @@ from typing import Any, Final
 from scionlab.links.sending_verdict import SendingSide, SendingVerdict
 from scionlab.links.test_status import TestStatus
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.pages.step_plot import StepPlot, step_plots
 from scionlab.pages.tcp_plot import TcpPlot, tcp_plots
 from scionlab.pages.watch import slots_of_test
 from scionlab.usage.batch import DIRECTIONS, DirectionName
@@ -20,13 +21,15 @@ _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 @dataclass(frozen=True)
 class SendingDirection:
-    """`plot` is all that passed, `own` the test's part of it on the same scale; `tcp`: its connections."""
+    """`plot` is all that passed, `own` the test's part of it on the same scale; `steps`: its phases, where they differ;
+    `tcp`: its connections."""
 
     key: DirectionName
     name: str
     plot: UsagePlot
     own: str
     side: SendingSide
+    steps: StepPlot | None
     tcp: TcpPlot | None
 
 
@@ -48,6 +51,7 @@ def sending_panel(status: TestStatus) -> SendingPanel | None:
     own = {name: _own_kbit(status, name, slots[name]) for name in DIRECTIONS}
     top = scale_of(list(slots.values()))
     tcp = {one.key: one for one in tcp_plots(verdict)}
+    steps = step_plots(verdict, test.begins_at)
     directions = []
     for side in verdict.sides:
         of_test = [
@@ -55,9 +59,8 @@ def sending_panel(status: TestStatus) -> SendingPanel | None:
         ]
         plot = usage_plot(slots[side.direction], top_kbit=top)
         drawn = usage_plot(of_test, top_kbit=top).used
-        directions.append(
-            SendingDirection(side.direction, _NAMES[side.direction], plot, drawn, side, tcp.get(side.direction))
-        )
+        key = side.direction
+        directions.append(SendingDirection(key, _NAMES[key], plot, drawn, side, steps.get(key), tcp.get(key)))
     to_user, from_user = (zip(slots[name], own[name], strict=True) for name in DIRECTIONS)
     moments = ticks(test.begins_at, test.ends_at, 4)
     return SendingPanel(directions, list(zip(to_user, from_user, strict=True)), moments)
@@ -71,15 +74,17 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
     by_user = {} if user is None else {one["number"]: one for one in user["phases"]}
     bytes_of = [0.0] * len(slots)
     began_ms = round(status.test.begins_at.timestamp() * 1000)
-    version = 6 if ":" in status.test.link.interface_b.public_ip else 4
+    user_end = status.test.link.interface_b
+    version, is_vpn = 6 if ":" in user_end.public_ip else 4, user_end.vpn_client_id is not None
     for planned in status.test.phases or ():
         of_ap = ap.get(planned["number"])
         if of_ap is None or planned["kind"] not in LOADING or planned["direction"] != direction:
             continue
-        frame = frame_bytes(planned["payload_bytes"], version)
+        frame = frame_bytes(planned["payload_bytes"], version, is_vpn=is_vpn)
         offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are of whole seconds since then
         for row, (packets, payload) in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
-            counted = segments_bytes(payload, version) if planned["kind"] == TCP else packets * frame
+            is_tcp = planned["kind"] == TCP
+            counted = segments_bytes(payload, version, is_vpn=is_vpn) if is_tcp else packets * frame
             _spread(bytes_of, offset_s + row, counted)
     return [min(count * 8 / 1000, slot.kbit or 0.0) for count, slot in zip(bytes_of, slots, strict=True)]
 

@@ -116,6 +116,6 @@ def slots_of_test(test: LinkTest, result: TestResult, direction: DirectionName) 
             continue
         covered_s = one.took_ms / 1000
         full_s = covered_s if one.in_force and one.is_full else 0.0
-        dropped = one.dropped_packets if one.in_force else 0
+        dropped = one.lost_packets + (one.dropped_packets if one.in_force else 0)
         slots.append(Slot(begins_at, one.kbit, one.limit_kbit, one.passed_bytes, dropped, full_s, covered_s))
     return slots

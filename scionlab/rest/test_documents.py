@@ -15,6 +15,8 @@ from scionlab.links.test_status import State, TestStatus
 from scionlab.links.verdict import Code, Verdict
 from station.tools import TOOLS
 
+LOST = "Of those that passed: the queue behind the limit dropped them."
+
 
 class TestSideDocument(serializers.Serializer[Any]):
     """What one direction did."""
@@ -28,6 +30,7 @@ class TestSideDocument(serializers.Serializer[Any]):
     passed_packets = serializers.IntegerField()
     dropped_bytes = serializers.IntegerField()
     dropped_packets = serializers.IntegerField()
+    lost_packets = serializers.IntegerField(help_text=LOST)
 
 
 class VerdictDocument(serializers.Serializer[Any]):
@@ -77,6 +80,7 @@ class TestStepDocument(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     code = serializers.ChoiceField(choices=get_args(SendingCode))
     payload_bytes = serializers.IntegerField()
+    planned_kbit = serializers.IntegerField(help_text="The rate at which the sending end was to send.")
     limits_kbit = serializers.ListField(
         child=serializers.IntegerField(), help_text="More than one: the limit changed meanwhile."
     )
@@ -87,6 +91,9 @@ class TestStepDocument(serializers.Serializer[Any]):
         allow_null=True, help_text="By the receiving end, in the whole seconds after the first one."
     )
     other_kbit = serializers.FloatField(allow_null=True, help_text="Of what passed: certainly other traffic.")
+    silent_s = serializers.IntegerField(
+        allow_null=True, help_text="Seconds in which packets were sent and none arrived whole. null of TCP."
+    )
     is_contradicted = serializers.BooleanField(
         help_text="The user's end reported to have received more than passed; that is not used."
     )
@@ -178,6 +185,7 @@ class TestCountedDocument(serializers.Serializer[Any]):
     passed_packets = serializers.IntegerField()
     dropped_bytes = serializers.IntegerField()
     dropped_packets = serializers.IntegerField()
+    lost_packets = serializers.IntegerField(help_text=LOST)
 
 
 class TestPointDocument(serializers.Serializer[Any]):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
-from link_tests import UDP, WATCH, LinkTest
+from link_tests import TCP, UDP, WATCH, LinkTest
 from scion_files import TOPOLOGY_ONLY
 
 SITE_URL = "https://scionlab.example.org"
@@ -81,12 +81,14 @@ AP_HOST = SampleHost(
     ),
 )  # fmt: skip
 
-# Tests of both kinds at its first user AS.
+# Tests of each kind at its first user AS.
 _BEGINS_AT = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
 TESTS = (
     LinkTest(_BEGINS_AT, _BEGINS_AT + timedelta(seconds=600), "0f" * 16, WATCH),
     LinkTest(_BEGINS_AT + timedelta(hours=1), _BEGINS_AT + timedelta(hours=1, seconds=20), "1f" * 16, UDP, 30_301, 750,
              1_000_000),
+    LinkTest(_BEGINS_AT + timedelta(hours=2), _BEGINS_AT + timedelta(hours=2, seconds=30), "2f" * 16, TCP, 30_302, 1250,
+             3_125_000),
 )  # fmt: skip
 TESTED_AP_HOST = replace(
     AP_HOST,

@@ -64,7 +64,7 @@ def test_agent_enforces_what_the_service_packs() -> None:
     assert bundle.links[1].is_user_as is False
 
 
-def test_agent_reads_tests_of_both_kinds() -> None:
+def test_agent_reads_tests_of_each_kind() -> None:
     sample = (SAMPLES / "schema1-ap-tests.tar.gz").read_bytes()
     for data in (sample, tar_of(TESTED_AP_HOST)):
         bundle = read_bundle(data, host_id=AP_HOST.uid)

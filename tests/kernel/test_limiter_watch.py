@@ -17,7 +17,7 @@ from measuring.iproute import available
 from measuring.traffic import data, ends, run_traffic
 from scionlab.links.verdict import intervals_of
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed
+from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
 from tests.kernel.limiter_host import LimiterHost
 
 pytestmark = pytest.mark.kernel
@@ -80,3 +80,23 @@ def test_counters_of_a_watch_are_what_was_sent(host: LimiterHost, is_killed: boo
     assert bool(gaps) == is_killed
     assert [round(sample.at_ms / 1000 - begins_at.timestamp()) for sample in series.samples][-1] == WATCHED_S
     host.until(lambda state: state.tests == ())
+
+
+def test_what_the_queue_drops_behind_a_lowered_limit_is_read_of_the_kernel() -> None:
+    """250 kB wait at 20 Mbit/s: more than the queue at 500 kbit/s may hold."""
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as bed:
+        bed.enforce(wanted(link(7, 20_000)))
+        thread = threading.Timer(1.5, lambda: bed.enforce(wanted(link(7, 500)), is_settled=True))
+        thread.start()
+        left, right = ends("w", (AP1, 51_000), (U1, USER_PORT), (data(30_000, 1000),))
+        results = run_traffic({bed.ap: [left], bed.u1: [right]}, seconds=3.0, linger_s=5.0)
+        thread.join()
+        found = bed.ap.call(lambda: bed.engine.readback([7]))[7]
+        counted = bed.engine.counters()
+    for direction, receiver, htb in (("to_user", bed.u1, found[0]), ("from_user", bed.ap, found[1])):
+        assert htb is not None
+        assert htb.dropped_packets > 0
+        passed = counted[7, direction][1].passed_packets  # type: ignore[index]  # a name of a direction
+        assert passed - htb.dropped_packets == len(results.all_arrivals(receiver, "w")), direction

@@ -78,6 +78,7 @@ def test_new_samples_go_every_two_seconds_and_the_end_at_once_and_once(settings:
         "passed_packets": [3, 4],
         "dropped_bytes": [0, 0],
         "dropped_packets": [0, 0],
+        "lost_packets": [0, 0],
     }
 
 

@@ -191,6 +191,20 @@ def test_alarm_is_raised_above_what_a_limit_may_pass_and_not_before(extra: int, 
     assert found.to_user.code == code
 
 
+@pytest.mark.parametrize(("is_vpn", "code"), [(True, "enforced"), (False, "over_the_limit")])
+def test_over_the_vpn_packets_are_counted_without_the_header_of_ethernet(is_vpn: bool, code: str) -> None:
+    """Of 86 bytes then, of which the limit passes 1453 a second: small ones raised a false alarm."""
+    small = [{**one, "payload_bytes": 58} for one in phases()]
+    begun = [{**one, "begins_at_ms": BEGAN[one["direction"]]} for one in small]
+    rows = samples(dict.fromkeys(BEGAN, 100), dict.fromkeys(BEGAN, 50), {0: LIMIT})
+    ends = [
+        {"phases": [{**one, **given} for one, given in zip(begun, both, strict=True)]}
+        for both in ((report(sent=2200), report(received=1453)), (report(received=1453), report(sent=2200)))
+    ]
+    found = sending_verdict(small, rows, ap=ends[0], user=ends[1], is_ipv6=False, is_vpn=is_vpn)
+    assert found.from_user.code == code
+
+
 def test_a_stranger_of_the_class_is_seen_as_other_traffic() -> None:
     found = judged(passed={"to_user": 100}, dropped={"to_user": 75})
     assert found.to_user.steps[0].other_kbit == 250

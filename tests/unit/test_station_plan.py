@@ -144,6 +144,8 @@ def test_a_blocked_link_and_too_many_packets_are_refused_with_a_remedy() -> None
 def test_a_frame_costs_what_the_measuring_library_says(version: int) -> None:
     for payload_bytes in range(MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1):
         assert frame_bytes(payload_bytes, version) == wire_bytes(payload_bytes, family=version)
+    assert frame_bytes(1452, version, is_vpn=True) == frame_bytes(1452, version) - 14
+    assert frame_bytes(10_000, version, is_vpn=True) == frame_bytes(10_000, version) - 7 * 14
 
 
 def test_what_a_plan_costs() -> None:

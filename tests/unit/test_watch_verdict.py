@@ -54,6 +54,19 @@ def test_verdict_of_one_direction(rows: list[list[Any]], code: str, text: str) -
     assert text in found.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def test_packets_that_the_queue_lost_are_told_where_the_limit_refused_none() -> None:
+    """The first sample is of an agent that did not tell them; of another class they are counted anew."""
+    rows = samples([50_000] * 6)
+    for row, lost in zip(rows[1:], [4, 4, 69, 2, 2, 2], strict=True):
+        row[3] = [*row[3], lost]
+    found = verdict_of(rows)
+    assert found.code == "at_times"
+    assert found.text.replace("\N{NO-BREAK SPACE}", " ") == (
+        "At times: for 1 of 6 s this link was full to your AS; 0 % of what was sent to your AS was dropped. Packets "
+        "lost in the queue behind it: 65."
+    )
+
+
 def test_worse_direction_is_told() -> None:
     rows = samples([50_000] * 4)
     for number, row in enumerate(rows):

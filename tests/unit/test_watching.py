@@ -59,6 +59,20 @@ def test_watch_is_armed_sampled_at_each_second_with_both_ends_and_then_over(worl
     assert world.state.tests == ()
 
 
+def test_what_htb_drops_is_read_with_each_sample(world: World) -> None:
+    """There is no pass meanwhile that would read it."""
+    hand(world, watch(0, 10))
+    world.loop.start()
+    world.run_for(4.5)
+    world.engine.lost[7, "from_user"] = 65
+    passes = len(world.engine.passes)
+    world.run_for(10)
+    assert len(world.engine.passes) == passes
+    found = series_of(world)[1].samples
+    assert [sample.from_user.lost_packets for sample in found] == [0] * 5 + [65] * 6
+    assert {sample.to_user.lost_packets for sample in found} == {0}
+
+
 def test_file_is_written_every_two_seconds_while_it_runs(world: World) -> None:
     hand(world, watch(0, 60))
     world.loop.start()
@@ -79,7 +93,7 @@ def test_killed_limiter_goes_on_and_what_it_missed_is_a_gap(world: World) -> Non
     found = series_of(world)[1]
     gap = [later - earlier for earlier, later in pairwise(seconds(found)) if later - earlier > 1]
     assert (len(gap), found.is_over, seconds(found)[-1]) == (1, True, 20)
-    assert found.samples[-1].to_user[2:] == (5000, 5, 3000, 3), "the counters did not stop"
+    assert found.samples[-1].to_user[2:6] == (5000, 5, 3000, 3), "the counters did not stop"
 
 
 def test_watch_that_is_over_before_the_limiter_comes_back_gets_no_last_sample(world: World) -> None:

@@ -295,11 +295,14 @@ def test_it_runs_as_a_program_of_its_own(logged_in: str, url: str, link: Link) -
     assert done.stderr.startswith('scionlab-bw: "5 MB/s" is not a bandwidth')
 
 
-@pytest.mark.parametrize(("passed", "code"), [(140_000, 0), (40_000, 1)])
+@pytest.mark.parametrize(("passed", "code", "command"), [(140_000, 0, "path"), (40_000, 1, "watch-load")])
 def test_watch_load_prints_each_second_and_ends_with_the_verdict(
-    run: Run, logged_in: str, link: Link, host: Host, passed: int, code: int
+    run: Run, logged_in: str, link: Link, host: Host, tmp_path: Path, passed: int, code: int, command: str
 ) -> None:
-    """Of 1000 kbit/s; the attachment point is this test."""
+    """Of 1000 kbit/s; the attachment point is this test. With `path` it is the one link of a path that is one's own."""
+    one, two = link.interface_b, link.interface_a
+    (tmp_path / "path").write_text(f"{one.AS.isd_as} {one.interface_id}>{two.interface_id} {two.AS.isd_as}")
+    arguments = [str(link.pk)] if command == "watch-load" else [str(tmp_path / "path"), "--test", "watch"]
 
     def measure() -> None:
         for _ in range(600):
@@ -316,11 +319,11 @@ def test_watch_load_prints_each_second_and_ends_with_the_verdict(
 
     thread = threading.Thread(target=measure)
     thread.start()
-    found, out, err = run("watch-load", str(link.pk), "--for", "5s")
+    found, out, err = run(command, *arguments, "--for", "5s")
     thread.join()
     assert (found, err) == (code, "")
     lines = out.splitlines()
-    assert lines[0].startswith("Watch ")
+    assert "\nWatch " in f"\n{out}"
     kbit = "1 120" if code == 0 else "320"
     assert [line[10:] for line in lines[-6:-1]] == [f"to {kbit} of 1 000 kbit/s; from 0 of 1 000 kbit/s"] * 5
     verdict = {0: "Yes: for 5 of 5 s this link was full to your AS; 0 % of what", 1: "No: at most 32 % of the limit"}

@@ -374,6 +374,7 @@ def test_receipt_arms_the_tests_of_its_host_alone(link: Link, host: Host, owner:
         ({"in_force": [True, 1]}, "in_force"),
         ({"to_user": None}, "to_user"),
         ({"from_user": {"segment": ["x", "y"]}}, "from_user.segment.0"),
+        ({"to_user": {"lost_packets": [1]}}, "to_user.lost_packets"),
         ({"agent_version": "x" * 33}, "agent_version"),
     ],
 )
@@ -409,7 +410,9 @@ def test_rest_makes_reads_lists_and_cancels(link: Link, host: Host, owner: User,
     assert taken.json()["next_free_at"] == "2026-10-25T00:00:13Z"
     test = LinkTest.objects.get()
     now.moment = at(20)
-    send(host, upload(test, range(11), is_final=True))
+    result = upload(test, range(11), is_final=True)
+    result["from_user"]["lost_packets"] = [0] * 11  # and none of the other direction, as agents of before
+    send(host, result)
     one = f"/api/v1/tests/{test.pk}/"
     found = api.get(one)
     assert (found.json()["state"], found.json()["verdict"]["code"], len(found.json()["points"])) == (
@@ -420,7 +423,7 @@ def test_rest_makes_reads_lists_and_cancels(link: Link, host: Host, owner: User,
     assert api.get(one, headers={"If-None-Match": found["ETag"]}).status_code == 304
     assert [row["id"] for row in api.get(path).json()["results"]] == [test.pk]
     csv = api.get(f"{one}?format=csv")
-    assert csv.content.decode().splitlines()[1] == "2026-10-25T00:00:03.000Z,1.0,1,1000,62500,50,0,0,1000,0,0,0,0"
+    assert csv.content.decode().splitlines()[1] == "2026-10-25T00:00:03.000Z,1.0,1,1000,62500,50,0,0,0,1000,0,0,0,0,0"
     other = Client(headers={"Authorization": f"Token {api_token(stranger)}"})
     assert {other.get(path).status_code, other.get(one).status_code, other.delete(one).status_code} == {404}
     later = api.post(path, {"duration_s": 10, "begins_at": "2026-10-25T01:00:00Z"}, content_type="application/json")

@@ -1,0 +1,56 @@
+"""Phases of one direction that differ in the size of packets or in the rate that is sent, drawn side by side: what
+arrived of each, as the thesis' figures 6.1, 6.2 and 6.6 to 6.8 do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from bandwidth_config import format_kbit, format_number
+from scionlab.links.sending_steps import Step
+from scionlab.links.sending_verdict import SendingVerdict
+from scionlab.pages.plots import Slot, UsagePlot, scale_of, usage_plot
+from scionlab.usage.batch import DirectionName
+
+
+@dataclass(frozen=True)
+class StepPlot:
+    """`by`: what the phases differ in, `names`: what each has of it. Red marks: in some second of it nothing arrived
+    whole."""
+
+    key: DirectionName
+    by: str
+    words: str
+    plot: UsagePlot
+    names: list[str]
+
+
+def step_plots(verdict: SendingVerdict, begins_at: datetime) -> dict[DirectionName, StepPlot]:
+    """By direction, on one scale; none for tools with one phase of each direction."""
+    slots = {side.direction: [_slot(one, begins_at) for one in side.steps] for side in verdict.sides}
+    top = scale_of(list(slots.values()))
+    return {
+        side.direction: _plot(side.direction, side.steps, usage_plot(slots[side.direction], top_kbit=top))
+        for side in verdict.sides
+        if len(side.steps) > 1
+    }
+
+
+def _slot(step: Step, begins_at: datetime) -> Slot:
+    """A phase as a part of a plot, whose breadth is no time here."""
+    limit = max(step.limits_kbit, default=None)
+    arrived = None if step.is_contradicted else step.received_kbit
+    return Slot(begins_at, arrived, limit, bytes=0, drops=step.silent_s or 0, at_limit_s=0.0, covered_s=1.0)
+
+
+def _plot(key: DirectionName, steps: tuple[Step, ...], plot: UsagePlot) -> StepPlot:
+    is_by_size = len({one.payload_bytes for one in steps}) > 1
+    names = [
+        f"{format_number(one.payload_bytes)} bytes" if is_by_size else format_kbit(one.planned_kbit) for one in steps
+    ]
+    silent = [f"{one.silent_s} s at {name}" for one, name in zip(steps, names, strict=True) if one.silent_s]
+    words = f"Nothing arrived whole for {', '.join(silent)}." if silent else "Packets arrived in every second."
+    if any(one.silent_s is None for one in steps):
+        words = "It is not known of every phase what arrived."
+    by = "the size of packets (payload)" if is_by_size else "the rate that was sent"
+    return StepPlot(key, by, words, plot, names)
