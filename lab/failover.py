@@ -117,9 +117,16 @@ class Pair:
         return len(self.primary.ask("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
 
     def promote(self) -> None:
-        """The standby becomes the primary; the other one must be dead."""
+        """The standby becomes the primary, which waits for nobody; the other one must be dead."""
+        for statement in ("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"):
+            self.standby.ask(statement)  # as docs/operations.md has it: a copy may have the setting
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
+
+    def saved_kbit(self) -> set[int]:
+        """Every limit that the primary's audit has."""
+        sql = "SELECT DISTINCT new_kbit FROM scionlab_bandwidthchange WHERE new_kbit IS NOT NULL"
+        return {int(str(kbit)) for (kbit,) in self.primary.ask(sql)}
 
     def follow_anew(self) -> None:
         """The dead one is made anew, as the standby of the other."""

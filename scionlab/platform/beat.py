@@ -2,7 +2,7 @@
 several may run, and one of them works.
 
 The lock is a key in the broker's Redis that its owner renews: whoever cannot reach that Redis cannot queue anything
-either (docs/adr/0035).
+either (docs/adr/0037).
 """
 
 from __future__ import annotations

@@ -52,11 +52,7 @@ def die_and_promote(site: Site, pair: failover.Pair, port: int, savers: failover
     assert savers.first_after(died) < BACK_WITHIN_S
     print(f"measured: a save is accepted after {savers.first_after(died):.1f} s")
     assert set(savers.refused) <= {503}
-    return savers.lost(stored(pair))
-
-
-def stored(pair: failover.Pair) -> set[int]:
-    return {int(str(kbit)) for (kbit,) in pair.primary.ask("SELECT new_kbit FROM scionlab_bandwidthchange")}
+    return savers.lost(pair.saved_kbit())
 
 
 def test_what_was_accepted_survives_a_failover_where_the_standby_is_synchronous(site: Site) -> None:
