@@ -164,7 +164,7 @@ class Savers:
     save: Callable[[int], int]
     count: int
     first: int
-    accepted: list[tuple[float, int]] = field(default_factory=list)  # when (monotonic), and which
+    accepted: list[tuple[float, float, int]] = field(default_factory=list)  # asked and answered (monotonic), and which
     refused: list[int] = field(default_factory=list)  # status; 0: no answer
 
     def __post_init__(self) -> None:
@@ -191,21 +191,22 @@ class Savers:
         wait_until(lambda: len(self.accepted) >= enough, f"{count} saves go through")
 
     def first_after(self, moment: float) -> float:
-        """The seconds from a moment until a save that was accepted. Raises `ValueError` without one."""
-        return min(at for at, _ in self.accepted if at > moment) - moment
+        """The seconds from a moment until one was accepted that was asked for since. Raises `ValueError` without one."""
+        return min(answered for asked, answered, _ in self.accepted if asked > moment) - moment
 
     def lost(self, stored: set[int]) -> list[int]:
         """What was accepted and is not there."""
-        return sorted(number for _, number in self.accepted if number not in stored)
+        return sorted(number for _, _, number in self.accepted if number not in stored)
 
     def _go_on(self, number: int) -> None:
         while not self._is_over.is_set():
+            asked = time.monotonic()
             try:
                 status = self.save(number)
             except OSError:
                 status = 0
             if status == 200:
-                self.accepted.append((time.monotonic(), number))
+                self.accepted.append((asked, time.monotonic(), number))
             else:
                 self.refused.append(status)
                 self._is_over.wait(0.1)

@@ -59,7 +59,7 @@ print(json.dumps(made))
 
 
 def steps(scale: Scale) -> list[Step]:
-    savers, rounds = scale.pick((50, 3), (10, 1))
+    savers, rounds = scale.pick((50, 2), (10, 1))
     return [Step("database failover", 60.0 + rounds * len(CASES) * 20.0, partial(_measure, savers, rounds))]
 
 
@@ -120,7 +120,7 @@ def _fail_over(pair: failover.Pair, savers: failover.Savers, kind: str, moment: 
     with savers.saving():
         savers.wait_for_more(savers.count)
         began, before = time.monotonic(), len(savers.accepted)
-        savers.wait_for_more(4 * savers.count)
+        savers.wait_for_more(savers.count)
         rate = (len(savers.accepted) - before) / (time.monotonic() - began)
         if moment == AWAY:
             pair.standby.kill()
@@ -134,7 +134,7 @@ def _fail_over(pair: failover.Pair, savers: failover.Savers, kind: str, moment: 
             pair.standby.start()
         pair.promote()
         promoted_s = time.monotonic() - died
-        savers.wait_for_more(4 * savers.count)
+        savers.wait_for_more(savers.count)
     lost = savers.lost(pair.saved_kbit())
     outcome.add(promoted_s, "s", what="promoted", **labels)
     outcome.add(rate, "per s", what="rate", **labels)
