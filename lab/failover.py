@@ -77,7 +77,7 @@ class Server:
     def ask(self, sql: str, *values: object) -> list[tuple[object, ...]]:
         """One statement, committed; its rows."""
         with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True) as connection:
-            cursor = connection.execute(sql, values)  # type: ignore[arg-type]  # ours, not made of input
+            cursor = connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
     def clients(self) -> int:
@@ -191,7 +191,7 @@ class Savers:
         wait_until(lambda: len(self.accepted) >= enough, f"{count} saves go through")
 
     def first_after(self, moment: float) -> float:
-        """The seconds from a moment until one was accepted that was asked for since. Raises `ValueError` without one."""
+        """Seconds from a moment until one was accepted that was asked for since. Raises `ValueError` without one."""
         return min(answered for asked, answered, _ in self.accepted if asked > moment) - moment
 
     def lost(self, stored: set[int]) -> list[int]:

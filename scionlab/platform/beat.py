@@ -33,6 +33,8 @@ class Scheduler(PersistentScheduler):
     each turn of the loop, at least every `RENEW_S` seconds (without Redis: `CELERY_BEAT_MAX_LOOP_INTERVAL`).
     """
 
+    _store: Any  # the file of the last runs; None before it is opened
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Without Redis everything is on one machine, and one beat is all there is.
         self._lock = (

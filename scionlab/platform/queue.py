@@ -59,7 +59,7 @@ def queue_length() -> int | None:
     if not settings.REDIS_URL:
         return None
     try:
-        return int(redis_client.client().llen(settings.CELERY_TASK_DEFAULT_QUEUE))  # type: ignore[arg-type]  # not async
+        return int(redis_client.client().llen(settings.CELERY_TASK_DEFAULT_QUEUE))
     except RedisError:
         return None
 
