@@ -24,10 +24,10 @@ from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",
-    "service", "pages", "passwords",
+    "service", "pages", "passwords", "scale",
 )  # fmt: skip
-# Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
-RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}
+# Whose figures stand in which page of docs; those of the others in performance.md.
+PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | {"scale": "scale.md"}
 
 
 class Suite(Protocol):
@@ -102,10 +102,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
         plots.draw(drawn, REPOSITORY / "docs" / "img")
-        for page, on_it in (
-            ("performance.md", [one for one in pages if one.name not in RELIABILITY]),
-            ("reliability.md", [one for one in pages if one.name in RELIABILITY]),
-        ):
+        for page in ("performance.md", *dict.fromkeys(PAGES.values())):
+            on_it = [one for one in pages if PAGES.get(one.name, "performance.md") == page]
             publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 

@@ -53,7 +53,7 @@ def render_host(host_id: int) -> None:
         return
     try:
         if render_ahead(host):
-            logger.info("render.done host=%s version=%s limits=%s", host_id, host.config_version, host.limits_version)
+            logger.info("render.done host=%s trace=%s", host_id, host.trace)
     except RuleError as exc:  # an administrator must correct it; the next hosts are not to wait for that
         logger.error("render.refused host=%s code=%s %s", host_id, exc.code, exc.message)
 

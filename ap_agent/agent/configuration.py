@@ -219,4 +219,5 @@ class Configuration:
     def _versions(self) -> dict[str, object]:
         if self.bundle is None:
             return {"version": None, "limits": None}
-        return {"version": self.bundle.version, "limits": self.bundle.limits_version}
+        trace = self.bundle.order.trace(self.bundle.host_id)
+        return {"version": self.bundle.version, "limits": self.bundle.limits_version, "trace": trace}

@@ -38,6 +38,10 @@ class Version(NamedTuple):
     config_version: int
     limits_version: int | None
 
+    def trace(self, host_id: str) -> str:
+        """What the logs of service, agent and limiter call this version of this host's configuration."""
+        return f"{host_id[:8]}.{self.config_version}.{self.limits_version}"
+
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Version:
         """The counters that it names. Raises `ValueError`."""

@@ -177,8 +177,9 @@ class Enforcer:
         if len(operations) > _LOGGED_WRITES:
             self._log.info("kernel.write", more=len(operations) - _LOGGED_WRITES)
         say = self._log.info if self.outcome.writes else self._log.debug
-        order = self.configuration.order if self.configuration is not None else None
-        say("enforce.done", version=order, writes=self.outcome.writes, links=len(self.wanted.links), ms=ms)
+        now = self.configuration
+        order, trace = (now.order, now.order.trace(now.host_id)) if now is not None else (None, None)
+        say("enforce.done", version=order, trace=trace, writes=self.outcome.writes, links=len(self.wanted.links), ms=ms)
 
     def reset(self) -> bool:
         """Remove everything of ours from the kernel, also of the first engine; whether all went. Raises

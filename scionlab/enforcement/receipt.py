@@ -113,11 +113,13 @@ class Receipt:
 class Stored:
     """`stored` is false for a receipt that is not newer than the newest one; `unknown_links` have no Link here.
 
-    `evidence_wanted`: the receipt names a document that we did not issue, and nothing proves yet that we signed it.
+    `is_news`: it names another version than the one before it. `evidence_wanted`: the receipt names a document that we
+    did not issue, and nothing proves yet that we signed it.
     """
 
     stored: bool
     unknown_links: list[int] = field(default_factory=list)
+    is_news: bool = field(default=False, compare=False)  # for the log alone
     evidence_wanted: bool = False
 
 
@@ -207,6 +209,7 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
         rows = [row for row in rows if row.link_id in old and row.since == old[row.link_id].since]
     _replace(rows, old)
     _note_delays(links.values(), {row.link_id: row for row in rows}, old)
+    former = newest and (newest.generation, newest.config_version, newest.limits_version)
     saved = _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
     if is_ours and receipt.tests and not receipt.is_limiter_silent:
         armed = LinkTest.objects.filter(test_id__in=receipt.tests, link__interface_a__host=host_id, armed_at=None)
@@ -215,7 +218,7 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     unknown = sorted(receipt.links.keys() - links.keys())
     if unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, unknown[:20])
-    return Stored(stored=True, unknown_links=unknown)
+    return Stored(stored=True, unknown_links=unknown, is_news=receipt.versions not in {former, None})
 
 
 def _knows(receipt: Receipt, link: Link) -> bool:

@@ -22,7 +22,7 @@ from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.host_api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, parse_receipt
-from scionlab.models import Host
+from scionlab.models.host import Host, trace_of
 from scionlab.platform.api_errors import error_response
 from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
 
@@ -96,6 +96,7 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
     response["ETag"] = rendered.etag
     response["Cache-Control"] = "private, no-store"  # it holds the host's secret
     versions = (rendered.config_version, rendered.limits_version)
+    logger.info("config.delivered host=%s trace=%s", host.pk, trace_of(host.uid, *versions))
     rises = host.delivered_config_version < versions[0] or host.delivered_limits_version < versions[1]
     if request.method == "GET" and rises:
         host_note_delivered(host_id=host.pk, config_version=versions[0], limits_version=versions[1])
@@ -152,6 +153,8 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
         logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         return error_response(exc.code, exc.message, 400, exc.fields)
     result = receipt_store(host_id=host.pk, receipt=receipt)
+    if result.is_news and receipt.versions is not None:
+        logger.info("receipt.news host=%s trace=%s", host.pk, trace_of(host.uid, *receipt.versions[1:]))
     answer: dict[str, object] = {"stored": result.stored}
     if result.unknown_links:
         answer["ignored_links"] = [str(interface_id) for interface_id in result.unknown_links]

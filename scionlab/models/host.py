@@ -33,6 +33,12 @@ def secret_fits(given: bytes, *, secret: str, previous: str, previous_until: dat
     return fits or fits_previous
 
 
+def trace_of(uid: str, config_version: int, limits_version: int) -> str:
+    """What all logs, also those of agent and limiter, call one version of a host's configuration, from the save that
+    made it to the receipt that has it in the kernel (docs/operations.md, One change through all logs)."""
+    return f"{uid[:8]}.{config_version}.{limits_version}"
+
+
 class Host(models.Model):
     """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2).
 
@@ -107,6 +113,10 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.label or (f"host of {self.AS.isd_as}" if self.AS else f"host {self.uid}")
+
+    @property
+    def trace(self) -> str:
+        return trace_of(self.uid, self.config_version, self.limits_version)
 
     @property
     def public_ips(self) -> list[str]:

@@ -152,12 +152,14 @@ def lock_links(ids: Iterable[int]) -> None:
     _lock(Link.objects.filter(pk__in=set(ids)))
 
 
-def lock_hosts(ids: Iterable[int]) -> dict[int, int | None]:
-    """These and all other hosts of their ASes, whose counters rise with theirs. By host its AS (both as keys)."""
+def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
+    """These and all other hosts of their ASes, whose counters rise with theirs, by key, with what `Host.trace` needs
+    and their AS's key alone."""
     wanted = set(ids)
     siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
     rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
-    return dict(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", "AS"))
+    columns = ("AS_id", "uid", "config_version", "limits_version")
+    return {host.pk: host for host in rows.select_for_update(no_key=True).order_by("pk").only(*columns)}
 
 
 def lock_network() -> None:

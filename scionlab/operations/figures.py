@@ -1,4 +1,4 @@
-"""Figures that are read from the database when somebody asks: ten statements, shared for 5 s by all who ask."""
+"""Figures that are read from the database when somebody asks: nine statements, shared for 5 s by all who ask."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, get_args
 
 from django.core.cache import cache
+from django.db import connection
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -39,6 +40,7 @@ FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Hosts of attachment points with a clock that differs from that of the service.",
         (),
     ),
+    "scionlab_database_standbys": ("Standbys that follow the database.", ()),
     "scionlab_mails_waiting": ("Emails waiting to be sent.", ()),
     "scionlab_mails_failing": ("Waiting emails with at least one failed attempt.", ()),
     "scionlab_mail_oldest_timestamp_seconds": ("Creation time of the oldest waiting email; 0: none.", ()),
@@ -87,6 +89,7 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
     hosts = Counter(_host_state(agent, census.generation) for agent in agents)
     yield from (("scionlab_attachment_point_hosts", (state,), float(hosts[state])) for state in HOST_STATES)
     yield "scionlab_attachment_point_hosts_clock_off", (), float(sum(one.clock_off is not None for one in agents))
+    yield "scionlab_database_standbys", (), float(_standbys())
     mails = Mail.objects.filter(sent_at=None).aggregate(
         waiting=Count("pk"), failing=Count("pk", filter=Q(attempts__gt=0) & ~Q(last_error="")), oldest=Min("created_at")
     )
@@ -97,6 +100,15 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "scionlab_signing_key_end_timestamp_seconds", (), _seconds(keys.values_list("not_after", flat=True).first())
     for what, end in _ends_of_trust().items():
         yield "scionlab_trust_end_timestamp_seconds", (what,), _seconds(end)
+
+
+def _standbys() -> int:
+    """Its rows are there for everybody; only their details are for some."""
+    if connection.vendor != "postgresql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_replication")
+        return int(cursor.fetchone()[0])
 
 
 def _ends_of_trust() -> dict[str, datetime | None]:

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from scionlab.operations import figures
 from scionlab.platform.client_address import client_address
 from scionlab.platform.metrics import shared
-from scionlab.platform.queue import redis_problem
+from scionlab.platform.queue import queue_length, redis_problem
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,9 @@ class _Everything:
         found = _figures()
         yield from found or ()
         up = GaugeMetricFamily("scionlab_up", "1 while this part is available.", labels=("part",))
+        waiting = queue_length()
+        if waiting is not None:
+            yield GaugeMetricFamily("scionlab_queue_tasks", "Tasks that wait for a worker.", value=waiting)
         up.add_metric(("redis",), 0 if redis_problem(settings.REDIS_URL) else 1)
         up.add_metric(("database",), 0 if found is None else 1)
         yield up

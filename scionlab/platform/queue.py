@@ -54,6 +54,16 @@ def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
     return True
 
 
+def queue_length() -> int | None:
+    """How many tasks no worker has taken yet; None where there is no Redis, or it does not answer."""
+    if not settings.REDIS_URL:
+        return None
+    try:
+        return int(redis_client.client().llen(settings.CELERY_TASK_DEFAULT_QUEUE))
+    except RedisError:
+        return None
+
+
 def redis_problems() -> list[str]:
     """For the health check: a line for each server that does not answer, none where they answer or are not used."""
     lost = {

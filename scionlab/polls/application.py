@@ -26,7 +26,7 @@ from scionlab.enforcement.last_contact import HAND_OVER_S, HEARD
 from scionlab.host_api.auth import UID, basic_credentials
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.models.host import secret_fits
-from scionlab.platform.metrics.names import POLLS, WAITING, WAKES
+from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
 from scionlab.polls import wakeup
 from scionlab.polls.answers import disconnected, not_modified, nothing_more, unavailable
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
@@ -236,6 +236,7 @@ class Application:
 
     def start(self) -> None:
         """Begin to look and to listen; in the loop that serves."""
+        PROCESSES.labels("web").set(1)
         self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
         self._tests.most = self._places // 10  # they are open files, too
         known = self._known = Known(self._room.compare)

@@ -121,7 +121,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULER = "scionlab.platform.beat:Scheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 30  # seconds; the health check of docker-compose.yml takes 2 minutes for too long
-BEAT_HEARTBEAT = str(VAR_DIR / "beat-heartbeat")
+BEAT_HEARTBEAT = env.text("BEAT_HEARTBEAT", str(VAR_DIR / "beat-heartbeat"))  # a file of each beat's own
 SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
 # Each finds its work in the database, so that one left out is made up for by the next: one that no worker has begun
 # when the next is due is dropped.

@@ -137,7 +137,8 @@ def host_names(name: str) -> list[str]:
 def database(name: str, embedded_file: str) -> dict[str, object]:
     """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
 
-    POSTGRES_PASSWORD is the password of an address that has none.
+    With several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a standby is found
+    when it was promoted, and never read before. POSTGRES_PASSWORD is the password of an address that has none.
     """
     url = text(name, "")
     if not url:
@@ -158,10 +159,11 @@ def database(name: str, embedded_file: str) -> dict[str, object]:
             "Correct it, or unset it for SQLite."
         )
     try:
-        port = parts.port
+        places = [urlsplit(f"//{place}") for place in parts.netloc.rpartition("@")[2].split(",")]
+        ports = [place.port for place in places]
     except ValueError as exc:
         raise ImproperlyConfigured(f"{name} has a port that is no number. Correct it.") from exc
-    host = parts.hostname or ""
+    host = ",".join(place.hostname or "" for place in places)
     for pair in parts.query.split("&"):
         key, _, value = pair.partition("=")
         if key == "host":
@@ -172,14 +174,18 @@ def database(name: str, embedded_file: str) -> dict[str, object]:
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
-        "PORT": str(port or ""),
+        "PORT": ",".join(str(port or 5432) for port in ports) if any(ports) else "",
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             # A server that is cut off is found out about in seconds and not, as TCP would have it, in a quarter of an
             # hour.
-            "connect_timeout": 5,  # seconds
-            "tcp_user_timeout": 20_000,  # milliseconds
+            "connect_timeout": 5,  # seconds, for each host
+            "tcp_user_timeout": 20_000,  # milliseconds; of what was sent
+            "keepalives_idle": 5,  # seconds; who waits for an answer has sent nothing that could time out
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "target_session_attrs": "read-write" if "," in host else "any",
             # A Link with its relations is 19 tables. Finding the best order of joining them takes the planner longer
             # than everything else (30 of 31 ms; with 4000 Links a page of 20: 153 ms, with this 34). Django writes
             # the joins that filter first, and those are few.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -14,6 +15,8 @@ from scion_files import COMPLETE
 from scionlab.models import AttachmentPoint, Host, IssuedLimits, locks, selectors
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.platform.wake import wake_after_commit
+
+logger = logging.getLogger(__name__)
 
 POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
 
@@ -30,19 +33,25 @@ def hosts_bump(
     host whose control service publishes the limits of Links that end on another one of its AS.
     """
     config_ids, limits_ids = set(config_ids), set(limits_ids)
-    as_of = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})
+    hosts = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})
+    as_of = {host_id: host.AS_id for host_id, host in hosts.items()}
     ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
     config_ids |= {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
     limits_ids |= _publishing_hosts(limits_ids, as_of)
     all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
     if config_ids:
-        hosts = Host.objects.filter(pk__in=config_ids)
-        hosts.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
+        raised = Host.objects.filter(pk__in=config_ids)
+        raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
     if limits_ids:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)
+    for host_id in all_ids:
+        hosts[host_id].config_version += host_id in config_ids
+        hosts[host_id].limits_version += host_id in limits_ids
+    traces = [hosts[host_id].trace for host_id in all_ids]
+    transaction.on_commit(lambda: logger.info("host.raised traces=%s", ",".join(traces)), robust=True)
 
 
 def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]) -> set[int]:

@@ -30,6 +30,7 @@ from config_tar import host_members, pack
 from link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
 from scionlab.configuration.download import build_user_download
 from scionlab.host_api.receipt_format import parse_receipt
+from scionlab.models.host import trace_of
 from tests.agent_limiter import direction, limiter_state
 from tests.cases import table
 from tests.contract.config_samples import (
@@ -281,3 +282,8 @@ def test_agent_takes_a_full_host_with_as_many_steps_as_it_may_have() -> None:
     assert size < DEFAULT_LIMITS.member_bytes / 2
     assert len(tarball) < DEFAULT_LIMITS.compressed_bytes / 2
     assert size < DEFAULT_LIMITS.ratio * len(tarball) / 2
+
+
+def test_service_agent_and_limiter_call_a_version_by_the_same_name() -> None:
+    uid = "1f2e3d4c" + "0" * 24
+    assert trace_of(uid, 3, 17) == Version(9, 3, 17).trace(uid) == "1f2e3d4c.3.17"

@@ -67,7 +67,9 @@ def test_what_is_stored_is_handed_over_before_the_network_is_asked(settings: Set
     assert world.client.asked == [(1000.0, Have.of(read_bundle(V7, host_id=HOST_ID)))]
 
 
-def test_new_limits_are_in_the_kernel_and_told_in_the_moment_of_their_arrival(settings: Settings, clock: Clock) -> None:
+def test_new_limits_are_in_the_kernel_and_told_in_the_moment_of_their_arrival(
+    settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     world = started(settings, clock, NotModified(), NewBundle(V8))
     world.run_for(10.5)
     assert world.client is not None
@@ -77,6 +79,9 @@ def test_new_limits_are_in_the_kernel_and_told_in_the_moment_of_their_arrival(se
     told = next((moment, one) for moment, one in world.client.receipts if one["limits_version"] == 8)
     assert told[0] <= 1010.2
     assert (told[1]["writes"], told[1]["links"]["1"]["kbit"]) == (1, 900)
+    trace = read_bundle(V8, host_id=HOST_ID).order.trace(HOST_ID)
+    events = [line.split()[0] for line in capsys.readouterr().out.splitlines() if f" trace={trace} " in f"{line} "]
+    assert events[:2] == ["<6>fetch.new", "<6>bundle.handed_over"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", None])

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from scionlab import gunicorn
+from scionlab.platform.beat import LEASE_S, RENEW_S
 from scionlab.polls import worker
 from scionlab.polls.application import OTHER_FILES
 from scionlab.settings import base
@@ -132,3 +133,14 @@ def test_the_web_tier_may_hold_the_polls_that_it_is_to_hold_and_has_the_time_to_
     assert "--config python:scionlab.gunicorn" in web["command"]
     assert web["ulimits"]["nofile"] > base.POLL_PLACES + OTHER_FILES
     assert int(web["stop_grace_period"].removesuffix("s")) > gunicorn.graceful_timeout > worker.GRACE_S
+
+
+def test_three_web_tiers_two_workers_and_a_beat_in_reserve_whose_signs_of_life_are_apart(
+    services: dict[str, Any],
+) -> None:
+    replicas = {name: service["deploy"]["replicas"] for name, service in services.items() if "deploy" in service}
+    assert replicas == {"web": 3, "worker": 2, "beat": 2}
+    beat = services["beat"]
+    assert beat["environment"]["BEAT_HEARTBEAT"].startswith("/tmp/"), "the volume is shared"  # noqa: S108
+    assert "$$BEAT_HEARTBEAT" in beat["healthcheck"]["test"][1]
+    assert LEASE_S > RENEW_S

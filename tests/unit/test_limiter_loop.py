@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ap_agent.common.errors import AgentError, LockHeldError, NotPermittedError, SettingsError
-from ap_agent.common.log import get_logger
+from ap_agent.common.log import configure, get_logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
@@ -237,7 +237,10 @@ def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(worl
     assert world.service.said[-2:] == ["STATUS=configuration none, 0 links limited, 0 problems", "READY=1"]
 
 
-def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file(world: World) -> None:
+def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file_and_named_in_the_log(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", under_systemd=True)
     world.loop.start()
     world.hand(links=two(), version="1.19", limits=4)
     world.loop.step()
@@ -250,6 +253,8 @@ def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file(world: World
     assert link.to_user is not None
     assert (link.to_user.rate_kbit, link.to_user.segment) == (500, 7000)
     assert state.devices == ("eth0",)
+    (done,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("<6>enforce.done")]
+    assert f" trace={HOST_ID[:8]}.19.4 " in done
 
 
 def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: World) -> None:

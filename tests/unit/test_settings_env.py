@@ -80,6 +80,27 @@ def test_a_database_on_a_socket_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found["NAME"], found["USER"], found["PASSWORD"], found["HOST"]) == ("lab", "postgres", "p@ss", "/run/pg")
 
 
+@pytest.mark.parametrize(
+    ("place", "host", "port", "attributes"),
+    [
+        ("db:5433", "db", "5433", "any"),
+        ("db", "db", "", "any"),
+        ("db1,db2", "db1,db2", "", "read-write"),
+        ("db1:5433,[2001:db8::1]:5434", "db1,2001:db8::1", "5433,5434", "read-write"),
+        ("db1,db2:5434", "db1,db2", "5432,5434", "read-write"),
+    ],
+)
+def test_of_several_databases_the_one_that_accepts_writes_is_used(
+    monkeypatch: pytest.MonkeyPatch, place: str, host: str, port: str, attributes: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://lab:secret@{place}/lab")
+    found = env.database("DATABASE_URL", "unused")
+    assert (found["USER"], found["PASSWORD"], found["HOST"], found["PORT"]) == ("lab", "secret", host, port)
+    options = found["OPTIONS"]
+    assert isinstance(options, dict)
+    assert options["target_session_attrs"] == attributes
+
+
 REQUIRED = sorted(set(PRODUCTION) - {"DJANGO_SETTINGS_MODULE"})
 MALFORMED = [
     ("SITE_URL", "lab.example.org"),

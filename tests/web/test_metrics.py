@@ -226,10 +226,22 @@ def test_a_scrape_is_cheap_and_the_next_one_is_cheaper(link: Link) -> None:
         connection,
     ) as first:
         scrape()
-    assert len(first) == 8
+    assert len(first) == 9
     with CaptureQueriesContext(connection) as second:
         scrape()
     assert len(second) == 0
+
+
+def test_tasks_that_no_worker_has_taken_are_counted(settings: Settings) -> None:
+    if not settings.REDIS_URL:
+        pytest.skip("needs Redis")
+    settings.CELERY_TASK_DEFAULT_QUEUE = "a-queue-of-this-test"
+    for task in "12":
+        redis_client.client().lpush(settings.CELERY_TASK_DEFAULT_QUEUE, task)
+    try:
+        assert scrape()["scionlab_queue_tasks"] == 2
+    finally:
+        redis_client.client().delete(settings.CELERY_TASK_DEFAULT_QUEUE)
 
 
 def test_without_the_database_it_says_so_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +283,8 @@ settings.METRICS_DIR = sys.argv[1]
 django.setup()
 from scionlab.platform.metrics import names
 names.POLLS.labels("delivered").inc(5)
-names.WAITING.set(7)
+if len(sys.argv) == 2:
+    names.WAITING.set(7)
 if os.fork() == 0:  # as a worker's children: what the parent counted is not theirs
     names.POLLS.labels("delivered").inc()
     os._exit(0)
@@ -290,8 +303,8 @@ def test_processes_count_together_whatever_ends_them(
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(number: int) -> None:
-        command = [sys.executable, "-c", COUNT, str(tmp_path)]
+    def start(number: int, *more: str) -> None:
+        command = [sys.executable, "-c", COUNT, str(tmp_path), *more]
         pipe = subprocess.PIPE
         started = [subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) for _ in range(number)]
         running.extend(started)
@@ -314,8 +327,11 @@ def test_processes_count_together_whatever_ends_them(
         start(1)
         assert counted() == (18, 14)
         assert len(list(tmp_path.glob("*.lock"))) <= 4  # it took the files of one that has ended
-        kill(*running[1:])
-        assert counted() == (18, 0)
+        kill(running[1])
+        start(1, "nobody waits here")
+        assert counted() == (24, 7)  # nobody looked meanwhile: its number is that of one where some waited
+        kill(*running[2:])
+        assert counted() == (24, 0)
         start(1)
         assert counted() == (6, 7)  # the first of a new run
     finally:

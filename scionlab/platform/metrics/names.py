@@ -43,6 +43,13 @@ WAKES: Final = Histogram(
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
     registry=REGISTRY,
 )
+PROCESSES: Final = Gauge(
+    "scionlab_processes",
+    "Running processes of the web tier, workers (without their children) and beats.",
+    ["part"],
+    multiprocess_mode="livesum",
+    registry=REGISTRY,
+)
 RENDERS: Final = Counter(
     "scionlab_configurations",
     "Requested configurations: rendered, or found in the cache.",

@@ -74,6 +74,7 @@ def _take(folder: Path) -> tuple[int, int]:
         number = min(free, default=known)
         lock = os.dup(free[number]) if number in free else _lock(folder, number)
         assert lock is not None  # noqa: S101  nobody else takes a number meanwhile
+        mark_process_dead(number, folder)  # type: ignore[no-untyped-call]  # it has no types; who had it before
         for kind in _KINDS:
             with (folder / f"{kind}_{number}.db").open("ab") as room:
                 os.posix_fallocate(room.fileno(), 0, _ROOM_BYTES)

@@ -1,4 +1,4 @@
-"""Counts the tasks of Celery's workers."""
+"""Counts the tasks of Celery's workers, and its processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import signals
 
-from scionlab.platform.metrics.names import TASK_DONE_AT, TASK_TIME, TASKS
+from scionlab.platform.metrics.names import PROCESSES, TASK_DONE_AT, TASK_TIME, TASKS
 
 _began: dict[str, float] = {}
 
@@ -16,6 +16,16 @@ def connect() -> None:
     """At the start of every process; the signals come only where tasks run."""
     signals.task_prerun.connect(_begin, dispatch_uid="scionlab.metrics")
     signals.task_postrun.connect(_end, dispatch_uid="scionlab.metrics")
+    signals.worker_ready.connect(_worker_runs, dispatch_uid="scionlab.metrics")
+    signals.beat_init.connect(_beat_runs, dispatch_uid="scionlab.metrics")
+
+
+def _worker_runs(**_: Any) -> None:
+    PROCESSES.labels("worker").set(1)
+
+
+def _beat_runs(**_: Any) -> None:
+    PROCESSES.labels("beat").set(1)
 
 
 def _begin(task_id: str, **_: Any) -> None:

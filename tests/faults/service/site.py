@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lab.service import REPOSITORY, CoordinationService
+from scionlab.platform import beat
 from tests.faults.service.mailbox import Mailbox
 from tests.faults.service.servers import DEADLINE_S, Postgres, Redis, wait_for
 
@@ -93,8 +94,8 @@ class Site:
         self.service = self.another(self.port)
         self.facts: dict[str, Any] = {}
 
-    def another(self, port: int) -> CoordinationService:
-        """One more web tier on the same database and Redis."""
+    def another(self, port: int, **environment: str) -> CoordinationService:
+        """One more web tier on the same database and Redis, unless the environment names others."""
         return CoordinationService(
             self.folder / f"var-{port}",
             bind=f"127.0.0.1:{port}",
@@ -108,8 +109,16 @@ class Site:
                 "EMAIL_PORT": str(self.mailbox.port),
                 "PYTHONPATH": str(REPOSITORY),
                 "API_THROTTLE_USER": "100000/min",
+                **environment,
             },
         )
+
+    def answers(self, port: int) -> bool:
+        """True when the web tier at this port can work."""
+        try:
+            return self.request("GET", "/healthz", headers={}, port=port).status == 200
+        except OSError:
+            return False
 
     def prepare(self) -> None:
         (self.service.var_dir / "log").mkdir(parents=True)
@@ -142,10 +151,12 @@ class Site:
             return False
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the part and all its children: nothing of it gets to say anything."""
+        """SIGKILL to the part and all its children: nothing of it gets to say anything. Of beat, the lease is over."""
         process = self.service.part(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=DEADLINE_S)
+        if name == "beat":
+            self.redis.command("del", beat.KEY)
 
     def is_healthy(self) -> bool:
         try:

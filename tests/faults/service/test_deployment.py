@@ -30,7 +30,7 @@ def test_a_new_web_tier_takes_over_and_no_accepted_save_is_lost(site: Site) -> N
     newer.start_part("web")
     migrating = InBackground(lambda: site.service.manage("migrate", "--no-input"))
     try:
-        wait_for(lambda: _answers(site, new_port), "the new one is up")
+        wait_for(lambda: site.answers(new_port), "the new one is up")
         # Both serve: who saves on either is seen on both, and each bump counts.
         before = site.versions()[1]
         assert [site.save(510).status, site.save(520, port=new_port).status] == [200, 200]
@@ -61,13 +61,6 @@ def test_a_new_web_tier_takes_over_and_no_accepted_save_is_lost(site: Site) -> N
 def _wait(site: Site, host: int, port: int) -> Answer:
     version, limits = site.versions(host)
     return site.poll(version=version, limits=limits, wait_s=30, host=host, port=port)
-
-
-def _answers(site: Site, port: int) -> bool:
-    try:
-        return site.request("GET", "/healthz", headers={}, port=port).status == 200
-    except OSError:
-        return False
 
 
 class Traffic:
@@ -128,7 +121,7 @@ def test_a_deployment_behind_nginx_fails_no_save_and_no_poll(site: Site) -> None
         with traffic.flowing():
             time.sleep(1)  # the old one alone, and nobody at the new one's port
             newer.start_part("web")
-            wait_for(lambda: _answers(site, new_port), "the new one is up")
+            wait_for(lambda: site.answers(new_port), "the new one is up")
             time.sleep(1)  # both
             old = site.service.part("web")
             old.send_signal(signal.SIGTERM)
@@ -149,6 +142,7 @@ def test_a_request_has_one_id_from_nginx_to_the_task_that_it_queued(site: Site) 
     front = Nginx(site.port)
     front.start()
     try:
+        version, limits = site.versions()
         saved = site.save(610, port=front.port)
         missing = site.request("GET", "/nowhere", headers={}, port=front.port)
         assert (saved.status, missing.status) == (200, 404)
@@ -156,6 +150,15 @@ def test_a_request_has_one_id_from_nginx_to_the_task_that_it_queued(site: Site) 
         _has_line(logs / "worker.log", saved.headers["X-Request-ID"], "render_host", "succeeded")
         _has_line(front.access_log, saved.headers["X-Request-ID"], '"PATCH /api/v1/links/')
         _has_line(logs / "web.log", missing.headers["X-Request-ID"], "Not Found: /nowhere")
+        # From there on the version of the host's configuration is the id: agent and limiter have it too.
+        trace = f"{site.facts['uids'][0][:8]}.{version.partition('.')[2]}.{limits + 1}"
+        _has_line(logs / "web.log", saved.headers["X-Request-ID"], "host.raised", trace)
+        site.fetch(version=version, limits=limits)
+        _has_line(logs / "web.log", "config.delivered", f"trace={trace}")
+        for _ in range(2):
+            assert site.report(version=version, limits=limits + 1, links={}).status == 200
+        _has_line(logs / "web.log", "receipt.news", f"trace={trace}")
+        assert (logs / "web.log").read_text().count(f"receipt.news host={site.facts['ap_hosts'][0]} trace={trace}") == 1
     finally:
         front.stop()
 

@@ -10,10 +10,11 @@ import time
 import pytest
 import yaml
 
-from lab.service import REPOSITORY
+from lab.service import REPOSITORY, CoordinationService
+from scionlab.platform import beat
 from scionlab.platform.redis_client import REST_S
 from tests.faults.service.servers import DEADLINE_S, wait_for
-from tests.faults.service.site import InBackground, Site
+from tests.faults.service.site import InBackground, Site, free_port
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
@@ -110,7 +111,8 @@ def beat_is_healthy(site: Site) -> bool:
     kind, command = services["beat"]["healthcheck"]["test"]
     assert kind == "CMD-SHELL"
     shell = command.replace("$$", "$")
-    return subprocess.run(["sh", "-c", shell], env=site.service.environment, check=False, timeout=10).returncode == 0
+    environment = site.service.environment | {"BEAT_HEARTBEAT": str(site.service.var_dir / "beat-heartbeat")}
+    return subprocess.run(["sh", "-c", shell], env=environment, check=False, timeout=10).returncode == 0
 
 
 def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck_or_gone(site: Site) -> None:
@@ -131,6 +133,52 @@ def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck_or_gone(si
     assert not beat_is_healthy(site)
     site.start()
     wait_for(lambda: beat_is_healthy(site), "a new beat is healthy")
+
+
+def sweeps_of(service: CoordinationService) -> int:
+    """How often its beat has queued one."""
+    return (service.var_dir / "log" / "beat.log").read_text(encoding="utf-8").count("Sending due task sweep")
+
+
+def test_of_two_beats_one_works_and_the_other_takes_over_when_it_is_killed_or_ended(site: Site) -> None:
+    first, second = site.service, site.another(free_port())
+    (second.var_dir / "log").mkdir(parents=True)
+    second.start_part("beat")
+    try:
+        wait_for((second.var_dir / "beat-heartbeat").exists, "the second beat goes round")
+        before = sweeps_of(first)
+        wait_for(lambda: sweeps_of(first) >= before + 2, "the first one works")
+        assert sweeps_of(second) == 0
+        owner = site.redis.command("get", beat.KEY)
+        site.service.part("beat").kill()
+        assert 0 < int(site.redis.command("pttl", beat.KEY)) <= beat.LEASE_S * 1000
+        site.redis.command("pexpire", beat.KEY, "1")  # as many seconds later
+        wait_for(lambda: sweeps_of(second) >= 1, "the second one takes over")
+        assert site.redis.command("get", beat.KEY) not in {owner, ""}
+
+        site.service.part("beat").wait()
+        site.start()
+        before = sweeps_of(second)
+        wait_for(lambda: sweeps_of(second) >= before + 2, "and goes on when the first one is back")
+        assert sweeps_of(first) == 0
+        second.stop()
+        wait_for(lambda: sweeps_of(first) >= 1, "it ended in order: the first one takes over")
+    finally:
+        second.stop()
+
+
+def test_a_beat_that_slept_longer_than_its_lease_ends_instead_of_working_as_well(site: Site) -> None:
+    working = site.service.part("beat")
+    wait_for(lambda: site.redis.command("get", beat.KEY), "it works")
+    working.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(0.2)  # what it was in the middle of
+        site.redis.command("set", beat.KEY, "another one", "px", "5000")
+        before = sweeps_of(site.service)
+    finally:
+        working.send_signal(signal.SIGCONT)
+    assert working.wait(timeout=DEADLINE_S) == 0
+    assert sweeps_of(site.service) == before
 
 
 KILLED_AFTER_COMMIT = """
