@@ -22,6 +22,7 @@ import requests
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from bench.core import Label, Outcome, median
 from bench.report import NOTHING, Table
+from evaluation import together
 from evaluation.core import Claim
 from evaluation.limiters import OURS
 from evaluation.taps import start_tap
@@ -149,12 +150,15 @@ def stand() -> Iterator[Stand]:
 def measure(runs: int, outcome: Outcome) -> None:
     """So many tests to their verdicts, then one whose user's end is killed, then one whose agent is. Raises
     `LabError`."""
+    ticks = together.processor_ticks()
     with stand() as found:
         for _ in range(runs):
             _note(outcome, _to_the_verdict(found))
         _note(outcome, {"killed": _far_end_killed(found)})
         before, after = _agent_killed(found)
         _note(outcome, {"armed": before, "left": after})
+    busy = together.busy_share(ticks, together.processor_ticks())
+    outcome.add(busy, "of the processors' time", **together.MACHINE)
 
 
 def _note(outcome: Outcome, measured: Mapping[str, float]) -> None:
@@ -254,7 +258,7 @@ def table(outcome: Outcome) -> Table:
         f"A test from the command to the verdict (`quick`, {PHASE_S} s each way, {ANNA.kbit:,} kbit/s)",
         ["what", "runs", "lowest", "median", "highest"],
         rows,
-        "Packets are those of a tap at the user's network card.",
+        f"Packets are those of a tap at the user's network card. {together.how_busy(outcome)}",
     )
 
 
