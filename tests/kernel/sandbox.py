@@ -25,7 +25,7 @@ EPERM, EAFNOSUPPORT = 1, 97
 EQ, MASKED_EQ = 4, 7  # enum scmp_compare
 PROT_WRITE, PROT_EXEC, SHM_EXEC = 2, 4, 0o100000
 GROUP = 65534
-USERS = {"scionlab-bw": 65534, "scionlab-bw-limiter": 65533}  # of User=
+USERS = {"scionlab-bw": 65534, "scionlab-bw-limiter": 65533, "scionlab": 65532}  # of User=
 CLONE_NEWNS = 0x0002_0000  # <linux/sched.h>
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_FAMILY = 46  # AF_MAX of <linux/socket.h>
