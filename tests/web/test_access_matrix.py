@@ -113,6 +113,7 @@ RULES: dict[str, Rule] = {
     "joint_test": Page(READ, own=True),
     "joint_test_cancel": Page({"POST": 302}, own=True),
     "user_as_edit": Page(READ | {"POST": DONE}, own=True),
+    "user_as_limit": Page({"POST": 302}, own=True),
     "user_as_active": Page({"POST": 302}, own=True),
     "user_as_delete": Page(READ | {"POST": 302}, own=True),
     "user_as_download": Page(READ, own=True, shows=SECRET),
