@@ -51,7 +51,7 @@ class Saved:
 
 def saved_for(request: PageRequest, view: str) -> Saved:
     """One statement."""
-    asked = {name: value for name, value in request.GET.items() if name in KNOWN[view]}
+    asked = {name: str(value) for name, value in request.GET.items() if name in KNOWN[view]}
     try:
         query = query_of(view, asked)
     except RuleError:
@@ -77,7 +77,7 @@ def save(request: PageRequest) -> HttpResponse:
     """Under a name that is used already the new filter takes the place of the former."""
     view, name = request.POST.get("view", ""), " ".join(request.POST.get("name", "").split())
     try:
-        query = query_of(view, QueryDict(request.POST.get("query", "")).dict())  # type: ignore[arg-type]  # one value each
+        query = query_of(view, QueryDict(request.POST.get("query", "")).dict())
         if not 0 < len(name) <= 40:
             raise RuleError("filter_name", "A name has 1 to 40 characters. Enter one.")
         rows = SavedFilter.objects.filter(user=request.user, view=view)

@@ -127,7 +127,7 @@ def _group(
         user, host = link.interface_b.AS.useras.owner, link.interface_a.host
         told: list[User | None] = [user] if user.wants_mail(kind) else []
         for one in [*told, None] if has_webhook else told:
-            found.setdefault((one and one.pk, host.pk), make(link, one, host)).links.append(link)
+            found.setdefault((None if one is None else one.pk, host.pk), make(link, one, host)).links.append(link)
     return found
 
 

@@ -4,9 +4,11 @@ import django.db.models.deletion
 import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
 
 
-def forget_notices_of_the_webhook(apps, schema_editor):
+def forget_notices_of_the_webhook(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """On the way back: each notice is of a person there."""
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks outstanding cannot be altered
