@@ -67,6 +67,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/joint-tests/<key:joint_id>/", joint_test.joint_test, name="joint_test"),
     path("ases/<key:pk>/joint-tests/<key:joint_id>/cancel/", joint_test.joint_cancel, name="joint_test_cancel"),
     path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
+    path("ases/<key:pk>/limit/", user_as.user_as_limit, name="user_as_limit"),
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
     path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),
     path("ases/<key:pk>/configuration/", user_as.user_as_download, name="user_as_download"),

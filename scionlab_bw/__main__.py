@@ -56,15 +56,12 @@ def parser() -> argparse.ArgumentParser:
     every.set_defaults(run=commands.list_links)
     sub.add_parser("show", help="show a Link", parents=[of_link]).set_defaults(run=commands.show)
     _add_set(sub.add_parser("set", help="set the limit of a Link, permanently or temporarily", parents=[of_link]))
+    _add_set_all(sub.add_parser("set-all", help="set one limit for all Links of an AS", parents=[of_as]))
     _add_profile(sub.add_parser("profile", help="set a temporary limit with a profile"), shared)
     every_timed = sub.add_parser("timed", help="list the temporary limits of a Link", parents=[of_link])
     every_timed.add_argument("--all", action="store_true", help="include ended ones")
     every_timed.set_defaults(run=commands.timed)
-    cancel = sub.add_parser("cancel", help="cancel the running temporary limit", parents=[of_link])
-    which = cancel.add_mutually_exclusive_group()
-    which.add_argument("--id", type=int, help="cancel this one")
-    which.add_argument("--all", action="store_true", help="cancel scheduled ones too")
-    cancel.set_defaults(run=commands.cancel)
+    _add_cancel(sub.add_parser("cancel", help="cancel the running temporary limit", parents=[of_link]))
     used = sub.add_parser("usage", help="show the usage of a Link", parents=[of_link])
     used.add_argument("--last", default="1h", metavar="DURATION", help="period until now (default 1h)")
     used.add_argument("--step", choices=["10s", "5min", "day"], help="resolution (default: depends on the period)")
@@ -86,6 +83,13 @@ def parser() -> argparse.ArgumentParser:
     _add_watch_load(sub.add_parser("watch-load", help="find out whether a Link slows your traffic", parents=[of_link]))
     _add_test(sub.add_parser("test", help="send over a Link from this host and back", parents=[of_link]))
     return top
+
+
+def _add_cancel(command: argparse.ArgumentParser) -> None:
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--id", type=int, help="cancel this one")
+    which.add_argument("--all", action="store_true", help="cancel scheduled ones too")
+    command.set_defaults(run=commands.cancel)
 
 
 def _add_watch_load(command: argparse.ArgumentParser) -> None:
@@ -131,6 +135,11 @@ def _add_path(command: argparse.ArgumentParser) -> None:
         "--for", dest="duration", default="60s", metavar="DURATION", help="of each watch: 5s to 10m (default 60s)"
     )
     command.set_defaults(run=paths.path)
+
+
+def _add_set_all(command: argparse.ArgumentParser) -> None:
+    command.add_argument("bandwidth", metavar="BANDWIDTH", help="limit for both directions")
+    command.set_defaults(run=commands.set_all)
 
 
 def _add_set(command: argparse.ArgumentParser) -> None:

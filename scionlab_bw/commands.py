@@ -155,6 +155,15 @@ def set_limits(service: Service, arguments: Namespace) -> int:
     return _said(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
 
 
+def set_all(service: Service, arguments: Namespace) -> int:
+    """One limit for all Links of an AS: all of them have it, or none."""
+    found = links.find_as(service, arguments.as_)
+    body = {"bandwidth_kbit": parse_bandwidth(arguments.bandwidth)}
+    changed = service.patch(f"ases/{found.content['id']}/", body, etag=found.etag)
+    said = [f"{one['attachment_point']}: {one['status']['text']}" for one in changed["links"]]
+    return _said(arguments, changed, " ".join(["Saved.", *said]))
+
+
 def _now(document: dict[str, Any]) -> str:
     current = document.get("current", {})
     return f"Its limit is now {tables.limits(current)}." if "to_user_kbit" in current else ""

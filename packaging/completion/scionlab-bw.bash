@@ -6,11 +6,11 @@ _scionlab_bw() {
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$place $word" in
-            " login"|" logout"|" ases"|" rename"|" links"|" show"|" set"|" profile"|" profile constant"|" profile outage"|" profile stair"|" profile square"|" timed"|" cancel"|" usage"|" path"|" paths"|" history"|" wait"|" watch"|" watch-load"|" test") place="$place $word" ;;
+            " login"|" logout"|" ases"|" rename"|" links"|" show"|" set"|" set-all"|" profile"|" profile constant"|" profile outage"|" profile stair"|" profile square"|" timed"|" cancel"|" usage"|" path"|" paths"|" history"|" wait"|" watch"|" watch-load"|" test") place="$place $word" ;;
         esac
     done
     case "$place" in
-        "") offers='--help --version login logout ases rename links show set profile timed cancel usage path paths history wait watch watch-load test' ;;
+        "") offers='--help --version login logout ases rename links show set set-all profile timed cancel usage path paths history wait watch watch-load test' ;;
         " login") offers='--help --email --token' ;;
         " logout") offers='--help' ;;
         " ases") offers='--help --json' ;;
@@ -18,6 +18,7 @@ _scionlab_bw() {
         " links") offers='--help --json --state' ;;
         " show") offers='--help --json' ;;
         " set") offers='--help --json --to --from --active --inactive --for --until --at' ;;
+        " set-all") offers='--help --json' ;;
         " profile") offers='--help constant outage stair square' ;;
         " profile constant") offers='--help --json --limits --for --until --at' ;;
         " profile outage") offers='--help --json --for --until --at' ;;

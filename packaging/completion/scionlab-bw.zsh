@@ -7,7 +7,7 @@ case "${words[CURRENT-1]}" in
 esac
 for word in "${(@)words[2,CURRENT-1]}"; do
     case "$place $word" in
-        " login"|" logout"|" ases"|" rename"|" links"|" show"|" set"|" profile"|" profile constant"|" profile outage"|" profile stair"|" profile square"|" timed"|" cancel"|" usage"|" path"|" paths"|" history"|" wait"|" watch"|" watch-load"|" test") place="$place $word" ;;
+        " login"|" logout"|" ases"|" rename"|" links"|" show"|" set"|" set-all"|" profile"|" profile constant"|" profile outage"|" profile stair"|" profile square"|" timed"|" cancel"|" usage"|" path"|" paths"|" history"|" wait"|" watch"|" watch-load"|" test") place="$place $word" ;;
     esac
 done
 case "$place" in
@@ -21,6 +21,7 @@ case "$place" in
         'links:list your Links'
         'show:show a Link'
         'set:set the limit of a Link, permanently or temporarily'
+        'set-all:set one limit for all Links of an AS'
         'profile:set a temporary limit with a profile'
         'timed:list the temporary limits of a Link'
         'cancel:cancel the running temporary limit'
@@ -68,6 +69,10 @@ case "$place" in
         '--for:duration; then the regular limit is restored'
         '--until:end; then the regular limit is restored'
         '--at:start (default: now)'
+    ) ;;
+    " set-all") offers=(
+        '--help:show this help message and exit'
+        '--json:print the JSON of the service'
     ) ;;
     " profile") offers=(
         '--help:show this help message and exit'

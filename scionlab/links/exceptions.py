@@ -8,17 +8,20 @@ within moments). L of an attachment point's host rises only where a limit change
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, prefetch_related_objects
 from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, format_kbit
-from scionlab.models import Link, Mail, MaximumException, User, UserAS, locks, selectors
+from scionlab.enforcement.webhook import webhook_tell
+from scionlab.models import AttachmentPoint, Link, Mail, MaximumException, User, UserAS, locks, selectors
 from scionlab.models.user import MailKind
 from scionlab.notation.local_time import say_time
 from scionlab.people import audit
@@ -32,7 +35,20 @@ LONGEST: Final = timedelta(days=366)
 TOLD_BEFORE: Final = timedelta(days=1)  # its end, of one that lasts longer
 _TOLD_LATE: Final = timedelta(days=1)  # after a mail server or worker was away for longer, nobody is told any more
 
+MOST_MEMBERS: Final = 500
+_NAMED: Final = 5  # attachment points, in a sentence
+_OF_GROUP: Final = ("members", "attachment_points__AS__isd")
+
 State = MaximumException.State
+
+
+@dataclass(frozen=True)
+class Group:
+    """Whom the exception of a group is about: its members, on their Links at its attachment points."""
+
+    name: str
+    members: Sequence[User]
+    attachment_points: Sequence[AttachmentPoint]
 
 
 @transaction.atomic
@@ -66,21 +82,22 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
+    text = f"{actor.email} asks for a maximum of {format_kbit(maximum_kbit)} for the link {link}."
+    webhook_tell("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
     return made
 
 
 @transaction.atomic
 def exception_grant(
-    *, of: User | UserAS | Link, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+    *, of: User | UserAS | Link | Group, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
 ) -> MaximumException:
-    """Let all Links of a person, all of an AS, or one Link have a higher maximum until then; the owner gets a mail.
+    """Let all Links of a person, all of an AS, one Link, or those of a group have a higher maximum until then; the
+    owner gets a mail, or every member of the group.
 
-    Raises `FieldRuleError` (`_check`).
+    Raises `FieldRuleError` (`_check`, `_check_group`).
     """
     _check(maximum_kbit, ends_at, reason)
-    about = {"user" if isinstance(of, User) else "user_as" if isinstance(of, UserAS) else "link": of}
-    made = MaximumException.objects.create(
-        **about,
+    made = MaximumException(
         maximum_kbit=maximum_kbit,
         ends_at=ends_at,
         reason=reason,
@@ -88,8 +105,61 @@ def exception_grant(
         decided_by=actor,
         decided_at=timezone.now(),
     )
-    _say_approved(made, actor=actor, reason=reason)
+    if isinstance(of, Group):
+        _check_group(of)
+        made.group = of.name
+    else:
+        setattr(made, "user" if isinstance(of, User) else "user_as" if isinstance(of, UserAS) else "link", of)
+    made.save()
+    if isinstance(of, Group):
+        made.members.set(of.members)
+        made.attachment_points.set(of.attachment_points)
+    _say_approved(made, people_of(made), actor=actor, reason=reason)
     return made
+
+
+@transaction.atomic
+def exception_change_group(
+    *,
+    exception_id: int,
+    group: Group,
+    maximum_kbit: int,
+    ends_at: datetime,
+    reason: str,
+    actor: User,
+    shown_at: datetime | None = None,
+) -> MaximumException:
+    """Make the exception of a group this one. Who joins, or gets another maximum, end or place, is mailed what holds;
+    who leaves, that it is over. `shown_at`: `decided_at` as the page showed it.
+
+    Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
+    `MaximumException.DoesNotExist`.
+    """
+    found, now = locks.lock_exception(exception_id), timezone.now()
+    prefetch_related_objects([found], *_OF_GROUP)
+    if not found.group or found.ends_at <= now:
+        raise RuleError("exception_over", "This exception has ended, or is of no group. Make a new group.")
+    if shown_at is not None and shown_at != found.decided_at:
+        text = "Somebody changed this group since you opened the page. Reload the page and enter your change again."
+        raise RuleError("exception_changed", text)
+    _check(maximum_kbit, ends_at, reason)
+    _check_group(group)
+    were, members = set(found.members.all()), set(group.members)
+    places = set(found.attachment_points.all())
+    is_same = (found.maximum_kbit, found.ends_at, places) == (maximum_kbit, ends_at, set(group.attachment_points))
+    left = sorted(were - members, key=lambda one: one.pk)
+    mails_create([_mail(found, "exception_ended", one, until=now) for one in left])
+    found.group, found.maximum_kbit, found.ends_at, found.reason = group.name, maximum_kbit, ends_at, reason
+    found.decided_by, found.decided_at = actor, now
+    found.save(update_fields=["group", "maximum_kbit", "ends_at", "reason", "decided_by", "decided_at"])
+    found.members.set(members)
+    found.attachment_points.set(group.attachment_points)
+    joined = sorted(members - were, key=lambda one: one.pk)
+    for verb, people in (("added", joined), ("removed", left)):
+        for one in people:
+            audit.note_exception(found, actor=actor, detail=f"{verb} {one.email}", reason=reason)
+    _say_approved(found, joined if is_same else people_of(found), actor=actor, reason=reason)
+    return found
 
 
 @transaction.atomic
@@ -113,10 +183,10 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     found.decided_by, found.decided_at, found.answer = actor, timezone.now(), answer.strip()[:200]
     found.save(update_fields=["state", "decided_by", "decided_at", "answer"])
     if approve:
-        _say_approved(found, actor=actor, reason=found.answer)
+        _say_approved(found, people_of(found), actor=actor, reason=found.answer)
     else:
         audit.note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
-        mails_create([_mail(found, "exception_declined", found.asked_by or owner_of(found))])
+        mails_create([_mail(found, "exception_declined", found.asked_by or people_of(found)[0])])
     return found
 
 
@@ -140,19 +210,21 @@ def exceptions_tell(*, now: datetime | None = None) -> int:
     now = now or timezone.now()
     approved = MaximumException.objects.filter(state=State.APPROVED)
     approved = approved.select_related("user", "user_as__owner", "user_as__isd", "link__interface_b__AS__useras__owner")
+    approved = approved.prefetch_related(*_OF_GROUP)
     soon = approved.filter(ends_at__gt=now, ends_at__lte=now + TOLD_BEFORE, decided_at__lt=F("ends_at") - TOLD_BEFORE)
     over = approved.filter(ends_at__gt=now - _TOLD_LATE, ends_at__lte=now)
-    mails = [_mail(one, "exception_ends", owner_of(one)) for one in soon]
-    return mails_create(mails + [_mail(one, "exception_ended", owner_of(one)) for one in over])
+    mails = [_mail(one, "exception_ends", person) for one in soon for person in people_of(one)]
+    return mails_create(mails + [_mail(one, "exception_ended", person) for one in over for person in people_of(one)])
 
 
-def owner_of(exception: MaximumException) -> User:
-    """The person whose Links it is about."""
+def people_of(exception: MaximumException) -> list[User]:
+    """Those whose Links it is about."""
+    if exception.group:
+        return sorted(exception.members.all(), key=lambda one: one.pk)
     if exception.user is not None:
-        return exception.user
+        return [exception.user]
     user_as: Any = exception.user_as or (exception.link and exception.link.interface_b.AS.useras)
-    owner: User = user_as.owner
-    return owner
+    return [user_as.owner]
 
 
 def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
@@ -173,28 +245,57 @@ def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
         raise FieldRuleError("exception_reason", text, "reason")
 
 
-def _say_approved(exception: MaximumException, *, actor: User, reason: str) -> None:
+def _check_group(group: Group) -> None:
+    """Raises `FieldRuleError` (`group_name`, `group_members`, `group_places`)."""
+    if not 0 < len(group.name.strip()) <= 60:
+        raise FieldRuleError("group_name", "A name has 1 to 60 characters. Name the course, for example.", "name")
+    if not 0 < len(group.members) <= MOST_MEMBERS:
+        text = f"A group has 1 to {MOST_MEMBERS} members; this one has {len(group.members)}."
+        raise FieldRuleError("group_members", f"{text} Make several groups for more.", "members")
+    if not group.attachment_points:
+        raise FieldRuleError("group_places", "Choose at least one attachment point.", "attachment_points")
+
+
+def _say_approved(exception: MaximumException, people: Sequence[User], *, actor: User, reason: str) -> None:
+    prefetch_related_objects([exception], *_OF_GROUP)
     audit.note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
-    mails_create([_mail(exception, "exception_approved", owner_of(exception))])
+    mails_create([_mail(exception, "exception_approved", one) for one in people])
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("exception.approved id=%s kbit=%s actor=%s", exception.pk, exception.maximum_kbit, actor.pk)
 
 
 def _words(exception: MaximumException) -> str:
-    return f"at most {format_kbit(exception.maximum_kbit)} until {say_time(exception.ends_at, UTC)}"
+    words = f"at most {format_kbit(exception.maximum_kbit)} until {say_time(exception.ends_at, UTC)}"
+    return f"{words}, {len(exception.members.all())} members{_places(exception)}" if exception.group else words
 
 
-def _mail(exception: MaximumException, template: str, to: User, *, page: str = "") -> Mail:
-    """One per event and person; the end is part of the event, because an administrator may bring it forward."""
+def _places(exception: MaximumException) -> str:
+    """Of a group: " at 17-ffaa:0:1107, ..."; nothing of another exception."""
+    if not exception.group:
+        return ""
+    names = [ap.AS.isd_as for ap in exception.attachment_points.all()]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f" at {', '.join(names[:_NAMED])}{more}"
+
+
+def _mail(
+    exception: MaximumException, template: str, to: User, *, page: str = "", until: datetime | None = None
+) -> Mail:
+    """One per event and person; the end is part of the event, because an administrator may bring it forward, and so is
+    the decision. `until`: the end for this person, where it is another one."""
+    until = until or exception.ends_at
+    event = f"{until:%Y%m%d%H%M%S}"
+    if template == "exception_approved":
+        event += f".{exception.decided_at:%Y%m%d%H%M%S%f}"
     context: dict[str, object] = {
         "exception": exception,
-        "of": exception.of,
+        "of": f"{exception.of}{_places(exception)}",
         "asked_by": exception.asked_by,
         "maximum": format_kbit(exception.maximum_kbit),
-        "until": say_time(exception.ends_at, to.tz),
+        "until": say_time(until, to.tz),
         "page": page or settings.SITE_URL + _page_of(exception),
     }
-    key = f"{template}:{exception.pk}:{exception.ends_at:%Y%m%d%H%M%S}:{to.pk}"
+    key = f"{template}:{exception.pk}:{event}:{to.pk}"
     return mail_of(template, context, key=key, recipient=to.email, kind=MailKind.CHANGED, user=to)
 
 
@@ -203,4 +304,4 @@ def _page_of(exception: MaximumException) -> str:
         return reverse("link_detail", args=[exception.link.interface_b.AS_id, exception.link.pk])
     if exception.user_as is not None:
         return reverse("user_as_detail", args=[exception.user_as.pk])
-    return reverse("user_as_list")
+    return reverse("user_as_list")  # of a person or a group

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from django.db import transaction
 
-from bandwidth_config import Limits
+from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit
 from scionlab.links.locked import locked_link
 from scionlab.links.maximum import limit_errors
 from scionlab.links.statements import DEACTIVATED, statements_end
@@ -89,6 +90,38 @@ def link_update(
         note_change(link.interface_b.AS_id, actor=actor)
     changes.carry_out()
     return _fresh(link)
+
+
+def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
+    """The same limit in both directions for all of these Links, which are locked: each within its own maximum, or none
+    is changed.
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names those that refuse it.
+    """
+    try:
+        check_bandwidth(bandwidth_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
+    limits, limited, lower = Limits.both(bandwidth_kbit), [], {}
+    for link in links:
+        ap = link.attachment_point
+        if ap is None:
+            continue
+        limited.append(link)
+        maximum_kbit = selectors.maximum_in_force(link, ap)
+        if check_change(link.requested, limits, maximum_kbit):
+            lower[f"{ap.AS.isd_as} (at most {format_kbit(maximum_kbit)})"] = maximum_kbit
+    if lower:
+        text = (
+            f"{format_kbit(bandwidth_kbit)} is above the maximum of {len(lower)} of {len(limited)} links: to "
+            f"{', to '.join(lower)}. Nothing was changed. Enter at most {format_kbit(min(lower.values()))}, or set "
+            "each link by itself."
+        )
+        raise FieldRuleError("bandwidth_too_high", text, "bandwidth_kbit")
+    for link in limited:
+        before = view_of(link)
+        _store_limits(link, limits, actor=actor, reason="")
+        changes.note(link.pk, before, view_of(link))
 
 
 def limits_to_values(limits: Limits) -> dict[str, Value]:

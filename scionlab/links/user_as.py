@@ -13,6 +13,7 @@ from scionlab.links.attachment_rules import check_attachments, raise_first
 from scionlab.links.attachments import AttachmentSpec, attachment_point_id, provider_links, public_addresses, spec_of
 from scionlab.links.defaults import settle_default
 from scionlab.links.statements import DEACTIVATED, statements_end
+from scionlab.links.update import links_set_bandwidth
 from scionlab.links.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS, locks, numbers
 from scionlab.network.deleted_host import hosts_bury
@@ -143,12 +144,13 @@ def user_as_change(
     label: str | None = None,
     active: bool | None = None,
     scion_packages: str | None = None,
+    bandwidth_kbit: int | None = None,
 ) -> None:
-    """Store what is asked for; None leaves a value as it is. `active` is that of all attachments.
+    """Store what is asked for; None leaves a value as it is. `active` and `bandwidth_kbit` are of all attachments.
 
     H rises once for each host that sees a Link appear or go, and for the AS's own where its packages are others. No
-    configuration has the label. Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`),
-    `UserAS.DoesNotExist`.
+    configuration has the label. Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`, those of
+    `links_set_bandwidth`), `UserAS.DoesNotExist`.
     """
     user_as, changes = _locked(user_as_id, set())
     stored = (user_as.label, _packages_of(user_as))
@@ -157,9 +159,11 @@ def user_as_change(
     if wanted[0] != stored[0]:
         user_as.label = wanted[0]
         user_as.save(update_fields=["label"])
+    if bandwidth_kbit is not None:
+        links_set_bandwidth(_links(user_as), bandwidth_kbit, actor=actor, changes=changes)
     if active is not None:
         _set_active(_links(user_as), active, actor, changes)
-    if wanted != stored or active is not None:
+    if wanted != stored or active is not None or bandwidth_kbit is not None:
         note_change(user_as.pk, actor=actor)
     _carry_out(changes, _host_of(user_as), wanted[1])
     logger.info(

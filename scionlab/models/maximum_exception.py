@@ -1,4 +1,5 @@
-"""A higher maximum for one person, one AS or one Link, until a date: without raising that of an attachment point."""
+"""A higher maximum for one person, one AS, one Link or a group, until a date: without raising that of an attachment
+point."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
+from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.isd_as import UserAS
 from scionlab.models.link import Link
 
 
 class MaximumException(models.Model):
     """Asked for by a user, or granted by an administrator at once. It is about exactly one of `user` (all Links of all
-    ASes of that person), `user_as` (all Links of that AS) and `link`.
+    ASes of that person), `user_as` (all Links of that AS), `link` and `group`: the name of a course, say, whose
+    `members` may have it on their Links at the `attachment_points`.
 
     It counts while it is approved and `ends_at` has not come; `links.exceptions` stores at the Links what follows from
     it (`Link.exception_kbit`).
@@ -30,6 +33,9 @@ class MaximumException(models.Model):
         UserAS, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions"
     )
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions")
+    group = models.CharField(max_length=60, blank=True, default="", db_default="")
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="group_exceptions")
+    attachment_points = models.ManyToManyField(AttachmentPoint, blank=True, related_name="group_exceptions")
     maximum_kbit = models.PositiveBigIntegerField("maximum [kbit/s]")
     ends_at = models.DateTimeField()
     reason = models.CharField(max_length=200)
@@ -49,9 +55,10 @@ class MaximumException(models.Model):
         indexes = [models.Index(fields=["ends_at"], name="maximum_exception_ends")]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(user__isnull=False, user_as=None, link=None)
-                | models.Q(user=None, user_as__isnull=False, link=None)
-                | models.Q(user=None, user_as=None, link__isnull=False),
+                condition=models.Q(user__isnull=False, user_as=None, link=None, group="")
+                | models.Q(user=None, user_as__isnull=False, link=None, group="")
+                | models.Q(user=None, user_as=None, link__isnull=False, group="")
+                | (models.Q(user=None, user_as=None, link=None) & ~models.Q(group="")),
                 name="maximum_exception_is_about_one",
             ),
             models.CheckConstraint(
@@ -65,7 +72,9 @@ class MaximumException(models.Model):
 
     @property
     def of(self) -> str:
-        """Whom it is about: an email address, an ISD-AS, or a Link by its ends."""
+        """Whom it is about: an email address, an ISD-AS, a Link by its ends, or a group by its name."""
+        if self.group:
+            return f"group {self.group}"
         if self.user is not None:
             return self.user.email
         return str(self.link) if self.user_as is None else self.user_as.isd_as

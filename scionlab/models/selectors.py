@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Exists, F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
@@ -59,8 +59,16 @@ GENERATION = {"service_generation": Subquery(ServiceState.objects.filter(pk=1).v
 def links_with_other_exception(now: datetime) -> QuerySet[Link]:
     """Links of which the stored exception is not the highest that holds, which is `held_kbit` (None: none holds)."""
     of = Q(link=OuterRef("pk")) | Q(user_as=OuterRef("interface_b__AS"))
+    owner, ap = "interface_b__AS__useras__owner", "interface_a__AS__attachment_point"
+    members, places = (
+        getattr(MaximumException, name).through._default_manager.filter(maximumexception=OuterRef("pk"))
+        for name in ("members", "attachment_points")
+    )
+    of_group = ~Q(group="")  # first: of other exceptions nothing more is looked up
+    of_group &= Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
+    of_group &= Q(Exists(places.filter(attachmentpoint=OuterRef(OuterRef(ap)))))
     held = MaximumException.objects.filter(
-        of | Q(user=OuterRef("interface_b__AS__useras__owner")),
+        of | Q(user=OuterRef(owner)) | of_group,
         state=MaximumException.State.APPROVED,
         ends_at__gt=now,
     )

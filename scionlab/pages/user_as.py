@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -16,9 +16,17 @@ from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.configuration.installed import effect_of
 from scionlab.configuration.render import user_download
-from scionlab.links.user_as import check_shown, user_as_create, user_as_delete, user_as_set_active, user_as_update
+from scionlab.links.user_as import (
+    check_shown,
+    user_as_change,
+    user_as_create,
+    user_as_delete,
+    user_as_set_active,
+    user_as_update,
+)
 from scionlab.models import UserAS, selectors
 from scionlab.models.installed import FILES_WORDS, files_state
+from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.pages.attachment_point_field import Choice
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
@@ -58,6 +66,7 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
         "live": request.path,
         "every_s": 2 if is_live(statuses) else 10,
         **_scion_files(user_as),
+        "typed_kbit": (taken_back(request) or QueryDict()).get("bandwidth_kbit", ""),
         "is_active": any(status.link.active for status in statuses),
         "now": now,
     }
@@ -160,7 +169,25 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
     return render(request, "user_as/form.html", context, status=409 if editor.conflict else 200)
 
 
-# --- activate, delete, download -------------------------------------------------------------------------------
+# --- limit, activate, delete, download -------------------------------------------------------------------------------
+
+
+@require_POST
+@own_page
+@form_on("user_as_detail", "pk")
+@gone_is_404
+def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
+    """One limit for all Links of the AS."""
+    user_as = selectors.user_as_of(request.user, pk)
+    before = snapshot(user_as)
+    try:
+        kbit = parse_bandwidth_text(request.POST.get("bandwidth_kbit", ""))
+        user_as_change(user_as_id=user_as.pk, actor=request.user, bandwidth_kbit=kbit)
+    except RuleError as exc:
+        messages.error(request, exc.message)
+    else:
+        say_saved(request, user_as, before)
+    return redirect("user_as_detail", pk=user_as.pk)
 
 
 @require_POST

@@ -154,11 +154,11 @@ class UserASDetailView(UserASView):
 
     @describe(
         "ASes",
-        "Rename an AS, (de)activate all its attachments, or set the packages of its host",
+        "Rename an AS, limit or (de)activate all its attachments, or set the packages of its host",
         "Omitted fields keep their values. A label is for people only: it changes no configuration.",
         body=bodies.UserASChangeBody,
         answer=documents.UserASDocument,
-        examples={"Rename": {"label": "Lab, second floor"}, "Deactivate": {"active": False}},
+        examples={"Rename": {"label": "Lab, second floor"}, "One limit for all Links": {"bandwidth_kbit": 500}},
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.user_as(pk)

@@ -112,10 +112,13 @@ class UserASChangeBody(StrictSerializer):
     scion_packages = serializers.ChoiceField(
         choices=Host.ScionPackages.choices, required=False, help_text="Installed on its host."
     )
+    bandwidth_kbit = BandwidthField(
+        required=False, help_text="Of all attachments, in both directions; refused if one of them may not have it."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            text = 'No change requested. Send "label", "active" or "scion_packages".'
+            text = 'No change requested. Send "label", "active", "bandwidth_kbit" or "scion_packages".'
             raise RuleError("nothing_to_change", text)
         return attrs
 

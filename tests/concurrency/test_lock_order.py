@@ -20,7 +20,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
-from scionlab.enforcement import notices, receipt, receipt_mails
+from scionlab.enforcement import notices, receipt, receipt_mails, webhook
 from scionlab.links import (
     bulk,
     defaults,
@@ -265,6 +265,13 @@ def _end(w: World) -> Work:
     return lambda: exceptions.exception_end(exception_id=granted.pk, actor=w.boss)
 
 
+def _change_group(w: World) -> Work:
+    granted = _granted(w, of=exceptions.Group("Course", [w.owner], [w.near]))
+    values = {"maximum_kbit": 900_000, "ends_at": granted.ends_at, "reason": "a test", "actor": w.boss}
+    changed = exceptions.Group("Course", [w.boss], [w.near, w.far])
+    return lambda: exceptions.exception_change_group(exception_id=granted.pk, group=changed, **values)
+
+
 def _tell_of_exceptions(w: World) -> Work:
     _granted(w)
     return lambda: exceptions.exceptions_tell(now=timezone.now() + timedelta(days=3, hours=1))
@@ -499,7 +506,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_grant": lambda w: partial(_granted, w),
     "exception_decide": _decide,
     "exception_end": _end,
+    "exception_change_group": _change_group,
     "exceptions_tell": _tell_of_exceptions,
+    "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
     "bulk_apply of defaults": _defaults("far", "near"),
@@ -646,6 +655,7 @@ ADDED_ONLY = {
     "vpn_delete",
     "result_store",
     "user_report_store",
+    "webhook_set",
     "_tell",
 }
 

@@ -26,7 +26,20 @@ from scionlab.links.link_test import link_test_create
 from scionlab.links.profiles import Profile
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth
-from scionlab.models import ApiToken, EnrolmentToken, Host, JointTest, Link, Mail, SigningKey, TestPolicy, User, UserAS
+from scionlab.models import (
+    ApiToken,
+    EnrolmentToken,
+    Host,
+    JointTest,
+    Link,
+    Mail,
+    MaximumException,
+    SavedFilter,
+    SigningKey,
+    TestPolicy,
+    User,
+    UserAS,
+)
 from scionlab.notation.isd_as import parse_as_id
 from scionlab.trust.enrolment import enrolment_token_create
 from tests.factories import (
@@ -163,6 +176,10 @@ def build_world() -> World:
     objects["maximumexception"] = exception_ask(
         link_id=link.pk, maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A measurement.", actor=owner
     )
+    objects["groupexception"] = MaximumException.objects.create(
+        group="Course", maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A course.", state="approved"
+    )
+    objects["savedfilter"] = SavedFilter.objects.create(user=administrator, view="cockpit", name="a", query="q=17")
     objects["testpolicy"] = TestPolicy.objects.create(
         applies_to="everybody", max_seconds=60, runs_per_day=9, max_pending=9, horizon_hours=48
     )
