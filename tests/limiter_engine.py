@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -94,8 +94,9 @@ class FakeEngine:
     def reset(self) -> Outcome:
         return self.enforce(Wanted())
 
-    def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
-        return {key: (segment, self.count[key]) for key, segment in self.segments.items()}
+    def counters(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+        asked = set(links) if links is not None else {link for link, _ in self.segments}
+        return {key: (segment, self.count[key]) for key, segment in self.segments.items() if key[0] in asked}
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         self.factors.append((to_user, from_user))

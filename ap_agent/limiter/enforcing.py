@@ -6,7 +6,7 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -255,9 +255,9 @@ class Enforcer:
         """How many links the kernel limits."""
         return sum(number not in self.outcome.failed for number in self.wanted.links)
 
-    def counted(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+    def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """As `Engine.counters`."""
-        return self._engine.counters()
+        return self._engine.counters(links)
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Every charge of the program is multiplied; 1.0: no cap."""

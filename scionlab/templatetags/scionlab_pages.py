@@ -85,6 +85,14 @@ def rate(value: float | None) -> SafeString:
     return titled(f"{shown}{SPACE}Mbit/s", round(value))
 
 
+@register.filter
+def of_limit(passed_kbit: int, limit_kbit: int) -> SafeString:
+    """`412 of 500 kbit/s`; each with its unit where one of them is in Mbit/s."""
+    if max(passed_kbit, limit_kbit) < MBIT_FROM_KBIT:
+        return format_html("{} of {}", format_number(passed_kbit), format_kbit(limit_kbit))
+    return format_html("{} of {}", rate(passed_kbit), kbit(limit_kbit))
+
+
 register.filter("tenths", tenths)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent import __version__
-from ap_agent.agent import http as web
+from ap_agent.agent import connections
 from ap_agent.agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
 from ap_agent.agent.http import parse_retry_after
 from ap_agent.common import threads
@@ -329,14 +329,14 @@ def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(servi
 def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
     wanted = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-    add = web._Connections.add
+    add = connections.Connections.add
 
-    def look(self: web._Connections, made: socket.socket) -> None:
+    def look(self: connections.Connections, made: socket.socket) -> None:
         options = (made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in wanted)
         seen.append((made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *options))
         add(self, made)
 
-    monkeypatch.setattr(web._Connections, "add", look)
+    monkeypatch.setattr(connections.Connections, "add", look)
     client = ServiceClient(settings_for(service))
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)
