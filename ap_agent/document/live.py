@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from ap_agent.common.errors import StoreError
 from ap_agent.common.files import parse_json, read_own, write_atomically
@@ -38,10 +39,10 @@ def read_looks(folder: Path) -> frozenset[int]:
     if data is None:
         return frozenset()
     try:
-        document = parse_json(data)
+        document = _document(data)
         links = document["links"]
-        if document["schema"] != SCHEMA or not isinstance(links, list) or len(links) > MOST_LINKS:
-            raise ValueError("another schema, or too many links")
+        if not isinstance(links, list) or len(links) > MOST_LINKS:
+            raise ValueError("too many links")
         if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
             raise ValueError("a link is no interface id")
     except (ValueError, KeyError, TypeError) as exc:
@@ -62,9 +63,15 @@ def read_live(folder: Path) -> dict[int, SeriesSample]:
     path = folder / LIVE_FILE
     data = read_own(path, MAX_BYTES)
     try:
-        document = parse_json(data or b"")
-        if document["schema"] != SCHEMA:
-            raise ValueError("another schema; install agent and limiter of one version")
-        return {int(number): sample_of(row) for number, row in document["links"]}
+        return {int(number): sample_of(row) for number, row in _document(data or b"")["links"]}
     except (ValueError, KeyError, TypeError, IndexError) as exc:
         raise StoreError(f"{path} cannot be used: {exc}.") from exc
+
+
+def _document(data: bytes) -> Any:
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    document = parse_json(data)
+    if document["schema"] != SCHEMA:
+        raise ValueError("another schema; install agent and limiter of one version")
+    return document

@@ -73,6 +73,32 @@ def test_later_requests_say_both_versions(service: Service, client: ServiceClien
     ]
 
 
+def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+    said = ",".join(["17", "0", "x", "70000", "4", *map(str, range(100, 200))])
+    service.answers["/config"] = status(304, **{"Scionlab-Looked-At": said})
+    found = client.fetch_config(HAVE, wait_s=9)
+    assert isinstance(found, NotModified)
+    assert (found.looked_at[:3], len(found.looked_at)) == ((17, 4, 100), 64)
+    assert service.seen[0].query["live"] == "1"
+
+
+def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+    listener = client.live_listener()
+    for answer, links in ((b'{"links": ["7", "8"]}', (7, 8)), (b'{"links": []}', ())):
+        service.answers["/live"] = reply(200, answer)
+        assert listener.send_live({"schema": 1}) == links
+    for answer in (b"", b"[]", b'{"links": 7}', b'{"links": [7]}'):
+        service.answers["/live"] = reply(200, answer)
+        with pytest.raises(FetchError, match="cannot be read"):
+            listener.send_live({"schema": 1})
+    service.answers["/live"] = status(404)
+    with pytest.raises(FetchError):
+        listener.send_live({"schema": 1})
+    listener.close()
+    with pytest.raises(FetchError, match="cancelled"):
+        listener.send_live({"schema": 1})
+
+
 def test_service_below_a_path_is_reached(service: Service) -> None:
     client = ServiceClient(settings_for(service, url=service.url + "/sub"))
     with pytest.raises(FetchError):
@@ -276,7 +302,7 @@ def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(se
     service.answers["/config"] = after(0.6, status(304))
     client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
     assert client.fetch_config(HAVE, wait_s=20) == NotModified()
-    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20"}
+    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20", "live": "1"}
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     assert "wait" not in service.seen[1].query

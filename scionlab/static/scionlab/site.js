@@ -96,11 +96,11 @@ async function dial() {
   try {
     const answer = await fetch(dials.dataset.dials, BEHIND);
     const page = new DOMParser().parseFromString(answer.ok ? await answer.text() : "", "text/html");
+    due = Number(page.querySelector("[data-due]")?.dataset.due) || 5000;
     for (const part of document.querySelectorAll("[data-dial]")) {
       const fresh = page.getElementById(part.id);
-      if (fresh) part.replaceChildren(...document.adoptNode(fresh).childNodes);
+      if (fresh) part.replaceChildren(...fresh.childNodes);
     }
-    due = Number(page.querySelector("[data-due]")?.dataset.due) || 5000;
   } catch {
     due = 5000;
   }
