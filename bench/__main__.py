@@ -23,8 +23,8 @@ from bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
-    "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",
-    "service", "pages", "passwords",
+    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
+    "save", "service", "pages", "passwords",
 )  # fmt: skip
 # Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
 RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}

@@ -10,7 +10,7 @@ nothing, and all that is answered is in the limiter's state too. Without request
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ def read_looks(folder: Path) -> frozenset[int]:
     if data is None:
         return frozenset()
     try:
-        document = _document(data)
-        links = document["links"]
+        links = _document(data, parse_json)["links"]
         if not isinstance(links, list) or len(links) > MOST_LINKS:
             raise ValueError("too many links")
         if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
@@ -63,15 +62,16 @@ def read_live(folder: Path) -> dict[int, SeriesSample]:
     path = folder / LIVE_FILE
     data = read_own(path, MAX_BYTES)
     try:
-        return {int(number): sample_of(row) for number, row in _document(data or b"")["links"]}
-    except (ValueError, KeyError, TypeError, IndexError) as exc:
+        return {int(number): sample_of(row) for number, row in _document(data or b"", json.loads)["links"]}
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as exc:
         raise StoreError(f"{path} cannot be used: {exc}.") from exc
 
 
-def _document(data: bytes) -> Any:
+def _document(data: bytes, parse: Callable[[bytes], Any]) -> Any:
+    """A segment of counters has 64 bits, which `parse_json` refuses; of the agent it takes nothing larger."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
-    document = parse_json(data)
+    document = parse(data)
     if document["schema"] != SCHEMA:
         raise ValueError("another schema; install agent and limiter of one version")
     return document

@@ -18,10 +18,10 @@ from ap_agent.document.live import LOOKS_FILE, read_looks, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from tests.cases import table
 
-SIDE = SideSample(77, 500, 1000, 10, 0, 0)
+SIDE = SideSample(2**64 - 1, 500, 1000, 10, 0, 0)
 
 
-def sample(clock_ms: int, *, passed: int = 0, segment: int = 77, in_force: int = 1) -> SeriesSample:
+def sample(clock_ms: int, *, passed: int = 0, segment: int = 2**63, in_force: int = 1) -> SeriesSample:
     to_user = SideSample(segment, 500, 1000 + passed, 10, 200, 2)
     return SeriesSample(0, clock_ms, in_force, to_user, SIDE)
 
