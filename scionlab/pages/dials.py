@@ -90,7 +90,7 @@ def _now(rates: Sequence[live.Rates | None]) -> Now:
         datetime.fromtimestamp(told, UTC) if told is not None else None,
         bool(fresh),
         [one for one in dials if one is not None],
-        round(max(_SOONEST_MS, due_ms)),
+        round(min(_EACH_MS + _ON_ITS_WAY_MS, max(_SOONEST_MS, due_ms))),
         len(fresh),
         len(rates),
     )
