@@ -23,8 +23,8 @@ from bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
-    "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",
-    "service", "pages", "passwords", "scale",
+    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
+    "save", "service", "pages", "passwords", "scale",
 )  # fmt: skip
 # Whose figures stand in which page of docs; those of the others in performance.md.
 PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | {"scale": "scale.md"}

@@ -7,6 +7,7 @@ carries a share of its limit that changes every ten minutes (`lab.sample_traffic
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,8 @@ from pathlib import Path
 from ap_agent.common.lock import Lock
 from ap_agent.common.problem import Problem
 from ap_agent.document.handover import FILE_NAME, Configuration, read_document
+from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_looks, write_live
+from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.state import Counters, Direction, DirectionState, LimiterState, LinkState, Total, write_state
 from ap_agent.document.timetable import Timetable
@@ -22,6 +25,8 @@ from bandwidth_config import Limits
 from lab.sample_traffic import HEARTBEATS_BYTES, PACKET_BYTES, TEN_MINUTES_MS, share
 from link_info import LinkInfo
 
+DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
+SECOND = timedelta(seconds=1)
 INTERVAL = timedelta(seconds=10)  # as `usage_interval_s`
 REFUSAL = "The kernel rejected the class: no memory (ENOMEM). This limiter is played by ./dev run."
 _HEARTBEAT_BYTES, _HEARTBEATS_PER_S = 80, 5
@@ -67,7 +72,7 @@ class PlayedLimiter:
         self._timetable = Timetable({})
         self._lanes: dict[tuple[int, Direction], _Lane] = {}
         self._wanted: Mapping[int, LinkInfo] = {}
-        self._carried_at = self._written_at = datetime.fromtimestamp(0, UTC)
+        self._carried_at = self._written_at = self._counted_at = datetime.fromtimestamp(0, UTC)
 
     def close(self) -> None:
         self._lock.__exit__(None, None, None)
@@ -85,6 +90,28 @@ class PlayedLimiter:
         is_changed = self._enforce(wanted)
         if is_new or is_changed or now - self._written_at >= INTERVAL:
             self._write(now, is_step=is_changed and not is_new)
+        self._count(now)
+
+    def _count(self, now: datetime) -> None:
+        """Each second, what somebody looks at."""
+        looks = self._document_file.with_name(LOOKS_FILE)
+        if (
+            not looks.exists()
+            or now.timestamp() - looks.stat().st_mtime > ASKED_FOR_S
+            or now - self._counted_at < SECOND
+        ):
+            return
+        self._counted_at = now
+        at_ms, clock_ms = round(now.timestamp() * 1000), round(time.monotonic() * 1000)
+        samples = {}
+        for number in read_looks(looks.parent):
+            sides = [self._lanes.get((number, name)) for name in DIRECTIONS]
+            said = [
+                SideSample(one.segment, one.rate_kbit, *one.said().counters[:4]) for one in sides if one is not None
+            ]
+            if len(said) == 2:
+                samples[number] = SeriesSample(at_ms, clock_ms, 1, said[0], said[1])
+        write_live(self._run_dir, samples)
 
     def _take(self) -> bool:
         """Whether the agent handed over another document."""

@@ -92,8 +92,9 @@ class FakeEngine:
     def reset(self) -> Outcome:
         return self.enforce(Wanted())
 
-    def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
-        return {key: (segment, self.count[key]) for key, segment in self.segments.items()}
+    def counters(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+        asked = set(links) if links is not None else {link for link, _ in self.segments}
+        return {key: (segment, self.count[key]) for key, segment in self.segments.items() if key[0] in asked}
 
     def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:
         return self._readback(self.has, links)

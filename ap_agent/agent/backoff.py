@@ -14,7 +14,7 @@ from typing import Literal
 
 from ap_agent.common.errors import AgentError, FetchError
 
-Contact = Literal["none", "new", "unchanged", "no_as", "failed"]
+Contact = Literal["none", "new", "called", "unchanged", "no_as", "failed"]
 
 POLL_JITTER = 0.1
 _AT_ONCE_S = 1.0  # an answer within it was not held open, and a failure within it cut nothing off
@@ -26,7 +26,8 @@ SHORT_FOR_S = 3600.0  # and for so long shorter questions are asked
 
 @dataclass(frozen=True)
 class Pulled:
-    """How a request to the service went. `error` says why nothing new came, where something went wrong."""
+    """How a request to the service went. `error` says why nothing new came, where something went wrong; "called": only
+    that somebody looks at links."""
 
     contact: Contact
     error: AgentError | None = None
@@ -79,7 +80,7 @@ class Backoff:
         self.failures = 0
         if is_waited:
             self._cut_after_s = None
-        if self._long_poll_s > 0 and pulled.contact == "new":
+        if self._long_poll_s > 0 and pulled.contact in ("new", "called"):
             return self._after_news(took_s)
         self._quick_news = 0
         if self._long_poll_s > 0 and pulled.contact == "unchanged":

@@ -17,7 +17,7 @@ from functools import partial
 
 from ap_agent.agent.backoff import Pulled
 from ap_agent.agent.bundle import Bundle, accept_bundle
-from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NoAS
+from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NoAS, NotModified
 from ap_agent.agent.hand_over import HandOver
 from ap_agent.agent.hold import Hold, hold_for
 from ap_agent.agent.problems import key_problem, missing_enrolment, problem_of
@@ -169,7 +169,7 @@ class Configuration:
             return Pulled("no_as")
         if not isinstance(answer, NewBundle) or not is_new:
             self._log.debug("fetch.unchanged", **self._versions())
-            return Pulled("unchanged")
+            return Pulled("called" if isinstance(answer, NotModified) and answer.looked_at else "unchanged")
         self._problems.pop("store", None)
         self.arrived_at = time.monotonic()
         waited_ms = round((self.arrived_at - self._asked_at) * 1000)  # at the service, mostly

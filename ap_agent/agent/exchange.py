@@ -14,7 +14,8 @@ from typing import TypeVar
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import POLL_JITTER, Backoff, Pulled
-from ap_agent.agent.fetch import FetchResult, ReceiptAnswer
+from ap_agent.agent.fetch import FetchResult, NotModified, ReceiptAnswer
+from ap_agent.agent.live import Live
 from ap_agent.agent.problems import contained
 from ap_agent.agent.receipt import Receipt, sending
 from ap_agent.agent.results import Results
@@ -40,9 +41,16 @@ class Polls:
     """Questions for a newer configuration: one under way, held open by the service."""
 
     def __init__(
-        self, agent: Agent, logger: Logger, background: Background, *, monotonic: Callable[[], float], uniform: Uniform
+        self,
+        agent: Agent,
+        live: Live,
+        logger: Logger,
+        background: Background,
+        *,
+        monotonic: Callable[[], float],
+        uniform: Uniform,
     ) -> None:
-        self._agent, self._log = agent, logger
+        self._agent, self._live, self._log = agent, live, logger
         self.background = background
         self._monotonic, self._uniform = monotonic, uniform
         self.is_reachable = True  # so far as the last question showed
@@ -74,6 +82,8 @@ class Polls:
         pulled = Pulled("failed", AgentError(_BUG))
         with contained(self._agent.extra, self._log, "fetch"):
             pulled = self._agent.configuration.take_up(_expected(answer))
+            if isinstance(answer, NotModified):
+                self._live.begin(answer.looked_at)
         now = self._monotonic()
         self.next_at = now + self.backoff.end(pulled, now)
         left_s = self._agent.configuration.hold_left_s

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,11 +20,14 @@ from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
+from ap_agent.document.live import MOST_LINKS
+from link_rules import MAX_INTERFACE_ID
 
 if TYPE_CHECKING:
     from ap_agent.agent.bundle import Bundle
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
 _MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
 
 
@@ -59,7 +63,9 @@ class NewBundle:
 
 @dataclass(frozen=True)
 class NotModified:
-    """What we have is what the service has."""
+    """What we have is what the service has. Somebody looks at the links `looked_at`."""
+
+    looked_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,13 +97,22 @@ class Client(Protocol):
     def confirm_config(self, version: str) -> None: ...
     def send_usage(self, data: bytes) -> None: ...
     def send_test_result(self, result: Mapping[str, Any]) -> None: ...
+    def live_listener(self) -> Listener: ...
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """The service, for who tells it each second what passes: answers which links somebody looks at now."""
+
+    def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]: ...
     def close(self) -> None: ...
 
 
 class ServiceClient:
     """The Coordination Service as this host sees it.
 
-    One thread may wait for a poll while another one reports: receipts and usage. Two threads must not do the same.
+    One thread may wait for a poll while another one reports: receipts and usage; a third one has a listener. Two
+    threads must not do the same.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -108,10 +123,14 @@ class ServiceClient:
         self._path = f"/api/v4/host/{settings.host_id}"
         self._enrolled_secret = settings.host_secret
         self._secrets: tuple[str, ...] = (settings.host_secret,)
-        bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
         self._clock = ClockComparison()
-        self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
-        self._reports = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._polls, self._reports = self._web_client(), self._web_client()
+        self._live: WebClient | None = None
+
+    def _web_client(self, *, is_kept: bool = False) -> WebClient:
+        settings = self._settings
+        bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
+        return WebClient(settings.url or "", bounds, ca_file=settings.ca_file, clock=self._clock, is_kept=is_kept)
 
     @property
     def clock_skew_ms(self) -> int | None:
@@ -131,8 +150,9 @@ class ServiceClient:
 
     def close(self) -> None:
         """Requests that are under way end at once, whichever thread waits for them."""
-        self._polls.close()
-        self._reports.close()
+        for one in (self._polls, self._reports, self._live):
+            if one is not None:
+                one.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         """Ask for something newer than `have`; the service may hold the question open for `wait_s` until there is.
@@ -146,13 +166,13 @@ class ServiceClient:
             if have.limits_version is not None:
                 query["limits"] = str(have.limits_version)
             if wait_s > 0:
-                query["wait"] = str(wait_s)
+                query |= {"wait": str(wait_s), "live": "1"}
         with self._request(self._polls, "GET", "/config", params=query, wait_s=wait_s) as answer:
             if answer.status_code == 200:
                 _check_is_gzip(answer)
                 return NewBundle(read_body(answer, self._settings.max_bundle_bytes, limit="max_bundle_bytes"))
             if answer.status_code == 304 and have is not None:
-                return NotModified()
+                return NotModified(_interface_ids(answer.headers.get("Scionlab-Looked-At", "").split(",")))
             if answer.status_code == 204:
                 return NoAS()
             raise self._error_of(answer)
@@ -181,6 +201,22 @@ class ServiceClient:
     def send_test_result(self, result: Mapping[str, Any]) -> None:
         """POST samples of a test of a link (docs/api.md). Raises as `send_usage`."""
         self._upload("/test_results", "results of tests", gzip.compress(json.dumps(result).encode(), 1))
+
+    def live_listener(self) -> Listener:
+        """A connection of its own, until it is closed. One at a time."""
+        self._live = self._web_client(is_kept=True)
+        return _Listener(self, self._live)
+
+    def send_live(self, client: WebClient, rates: Mapping[str, Any]) -> tuple[int, ...]:
+        """POST what passed in the last second; which links somebody looks at. Raises `AuthError`, `FetchError`."""
+        with self._request(client, "POST", "/live", json=rates) as answer:
+            if answer.status_code != 200:
+                raise self._error_of(answer)
+            try:
+                said = parse_json(read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball"))
+                return _interface_ids(said["links"])
+            except (ValueError, KeyError, TypeError) as exc:
+                raise FetchError(f"The answer to live rates cannot be read ({exc}).") from exc
 
     def _upload(self, path: str, what: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
@@ -219,6 +255,24 @@ class ServiceClient:
                 "and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
+
+
+@dataclass(frozen=True)
+class _Listener:
+    service: ServiceClient
+    client: WebClient
+
+    def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]:
+        return self.service.send_live(self.client, rates)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def _interface_ids(written: Iterable[str]) -> tuple[int, ...]:
+    """Those of them that are ids, `MOST_LINKS` at most; raises `TypeError` for what is no text."""
+    ids = [int(one) for one in written if _INTERFACE_ID.fullmatch(one) and int(one) <= MAX_INTERFACE_ID]
+    return tuple(ids[:MOST_LINKS])
 
 
 def _receipt_answer(body: bytes) -> ReceiptAnswer:

@@ -11,12 +11,9 @@ still there, and keep a NAT box on the way from forgetting the connection.
 
 from __future__ import annotations
 
-import contextlib
 import email.utils
 import errno
-import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +24,9 @@ from typing import Any
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent import __version__
-from ap_agent.common import threads
+from ap_agent.agent.connections import Adapter, Connections
 from ap_agent.common.errors import AgentError, FetchError
 from ap_agent.common.text import shown
 
@@ -40,20 +34,6 @@ _SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobod
 _MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
 _CHUNK_BYTES = 64 * 1024
 _MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour anyway
-
-# tcp(7). NAT boxes forget what was silent for 30 to 60 s, so the first probe comes well before. Whoever answers none
-# in USER_TIMEOUT, counted from what it said last, is gone: then the poll ends, not when its wait would be over.
-PROBE_AFTER_S = 10
-PROBE_EVERY_S = 5
-USER_TIMEOUT_S = 20
-_SOCKET_OPTIONS = [
-    *HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, USER_TIMEOUT_S // PROBE_EVERY_S),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_S * 1000),
-]
 
 
 @dataclass(frozen=True)
@@ -90,25 +70,35 @@ class WebClient:
     """Requests to one address. One client serves one thread; `close` may come from any."""
 
     def __init__(
-        self, url: str, bounds: Bounds, *, ca_file: Path | None = None, clock: ClockComparison | None = None
+        self,
+        url: str,
+        bounds: Bounds,
+        *,
+        ca_file: Path | None = None,
+        clock: ClockComparison | None = None,
+        is_kept: bool = False,
     ) -> None:
-        self._url = url
+        """`is_kept`: one connection for all requests until `close`, for one each second."""
+        self._url, self._is_kept = url, is_kept
         self._clock = clock if clock is not None else ClockComparison()
         self._bounds = bounds
-        self._connections = _Connections()
+        self._connections = Connections(is_kept=is_kept)
         self._session = _Session()
         self._session.trust_env = False
         self._session.verify = str(ca_file) if ca_file is not None else True
         self._session.headers["User-Agent"] = f"scionlab-bw-agent/{__version__}"
         # A content encoding would be unpacked by the library, outside of our byte cap.
         self._session.headers["Accept-Encoding"] = "identity"
-        self._session.headers["Connection"] = "close"
+        if not is_kept:
+            self._session.headers["Connection"] = "close"
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _Adapter(self._connections))
+            self._session.mount(scheme, Adapter(self._connections))
 
     def close(self) -> None:
         """A request that is under way ends at once, with an error; there will be no other."""
         self._connections.close()
+        if self._is_kept:
+            self._session.close()
 
     @contextmanager
     def request(self, method: str, path: str, *, wait_s: float = 0.0, **options: Any) -> Iterator[requests.Response]:
@@ -146,7 +136,8 @@ class WebClient:
                     raise self._overdue(allowed) from exc
                 raise _network_error(exc, self._url, allowed) from exc
             finally:
-                self._session.close()  # the connections, not the session: see `_Connections`
+                if not self._is_kept:
+                    self._session.close()  # the connections, not the session: see `Connections`
 
     def _overdue(self, allowed: Bounds) -> FetchError:
         if self._connections.is_closed:
@@ -160,85 +151,6 @@ class _Session(requests.Session):
 
     def get_redirect_target(self, _resp: requests.Response) -> None:
         return None
-
-
-# --- a deadline for the whole conversation --------------------------------------------------------------------------
-
-
-class _Connections:
-    """The sockets of a client, so that a deadline can shut them from beside: a blocked read then ends at once.
-
-    Every request has a connection of its own: one that idled between two polls may be dead without anybody having told
-    us. The header `Connection: close` alone does not do it: a server that obeys without saying so leaves
-    a dying connection in the library's pool (measured: 116 failures in 3000 rounds of fetch and receipt on loopback).
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
-        self._overdue = False
-        self.is_closed = False
-
-    def add(self, connection: socket.socket) -> None:
-        """Keep a second descriptor of the same socket: TLS takes the first one away from where it is made."""
-        with self._lock:
-            self._open.append(connection.dup())
-            if self._overdue or self.is_closed:
-                self._shut_all()
-
-    def close(self) -> None:
-        with self._lock:
-            self.is_closed = True
-            self._shut_all()
-
-    def _expire(self) -> None:
-        with self._lock:
-            self._overdue = True
-            self._shut_all()
-
-    def _shut_all(self) -> None:
-        for one in self._open:
-            with contextlib.suppress(OSError):  # the other side was first
-                one.shutdown(socket.SHUT_RDWR)
-
-    @contextmanager
-    def deadline(self, seconds: float) -> Iterator[Callable[[], bool]]:
-        """Shut every connection after `seconds`. Yields a function that says whether that has happened."""
-        self._overdue = False
-        is_over = threading.Event()
-        threads.start("deadline", lambda: None if is_over.wait(seconds) else self._expire())
-        try:
-            yield lambda: self._overdue or self.is_closed
-        finally:
-            is_over.set()
-            with self._lock:
-                for one in self._open:
-                    one.close()
-                self._open.clear()
-
-
-class _Adapter(HTTPAdapter):
-    """requests' adapter whose connections are known to `_Connections` and send keepalive probes."""
-
-    def __init__(self, connections: _Connections) -> None:
-        self._connections = connections
-        super().__init__(max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        super().init_poolmanager(*args, socket_options=_SOCKET_OPTIONS, **options)
-        connections = self._connections
-
-        class Known:
-            def _new_conn(self) -> socket.socket:  # before TLS: a handshake can be drawn out as well
-                made: socket.socket = super()._new_conn()  # type: ignore[misc]  # of the connection that it is mixed into
-                connections.add(made)
-                return made
-
-        pools: dict[str, type[HTTPConnectionPool]] = {"http": HTTPConnectionPool, "https": HTTPSConnectionPool}
-        self.poolmanager.pool_classes_by_scheme = {
-            scheme: type("Pool", (pool,), {"ConnectionCls": type("Connection", (Known, pool.ConnectionCls), {})})
-            for scheme, pool in pools.items()
-        }
 
 
 # --- reading an answer ----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ap_agent.agent.backoff import POLL_JITTER
 from ap_agent.agent.exchange import Polls, Reports
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import write_health
+from ap_agent.agent.live import Live
 from ap_agent.agent.metrics import Exporter
 from ap_agent.agent.problems import NOT_ENROLLED, PASSING_CODES, contained, problem_of
 from ap_agent.agent.results import Results
@@ -64,11 +65,12 @@ class Loop:
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
-        for_polls, for_reports, for_usage = (background(self._waker.wake) for _ in range(3))
+        for_polls, for_reports, for_usage, for_live = (background(self._waker.wake) for _ in range(4))
         self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
         self.sending = Sending(agent, logger, monotonic=monotonic)
         self.results = Results(agent, logger, monotonic=monotonic, uniform=uniform)
-        self.polls = Polls(agent, logger, for_polls, monotonic=monotonic, uniform=uniform)
+        self.live = Live(agent, logger, for_live)
+        self.polls = Polls(agent, self.live, logger, for_polls, monotonic=monotonic, uniform=uniform)
         self.reports = Reports(
             agent, self.usage, self.results, logger, for_reports, monotonic=monotonic, uniform=uniform
         )
@@ -221,7 +223,7 @@ class Loop:
 
     @property
     def _beside(self) -> tuple[Background, ...]:
-        return self.polls.background, self.reports.background, self.usage.background
+        return tuple(one.background for one in (self.polls, self.reports, self.usage, self.live))
 
     @property
     def _has_outcome(self) -> bool:

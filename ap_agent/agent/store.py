@@ -44,7 +44,7 @@ _UNFINISHED = ".unfinished-"
 _VERSION = re.compile(r"[0-9]+\.[0-9]+-(none|[0-9]+)-[0-9a-f]{8}(-unsigned)?", re.ASCII)  # `Bundle.name`
 _MODE = 0o750
 _OUR_NAME = re.compile(
-    r"(current|versions|usage|tests|\.?(trust|accepted|operator|held|document|requests)\.json)"
+    r"(current|versions|usage|tests|\.?(trust|accepted|operator|held|document|looks)\.json)"
     r"(\.new|\.scionlab-bw-new|\.aside-[0-9a-f]{8})?"
     r"|usage\.sqlite(-wal|-shm|-journal|\.damaged)?"
 )

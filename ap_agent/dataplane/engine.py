@@ -164,9 +164,15 @@ class Engine:
             self._let_go()
             self._program = Program.opened(self._maps_dir, self._object_file, may_make=may_make)
 
-    def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
-        """(Segment, counters) of each direction of each link, (0, ...) of what no link has. Memory only."""
-        found = self._program.lanes.counted() if self._program is not None else {}
+    def counters(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+        """(Segment, counters) of each direction of each link, or of these `links`; (0, ...) of what no link has. Memory
+        only."""
+        if self._program is None:
+            return {}
+        lanes = self._program.lanes
+        found = (
+            lanes.counted() if links is None else lanes.counted_of(2 * link + way for link in links for way in (0, 1))
+        )
         return {_LANE_NAMES[lane]: both for lane, both in found.items()}
 
     def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,6 +113,15 @@ class Lanes:
         """(Segment, counters) of each lane that has a segment, until the next look."""
         self._look()
         return self._counted
+
+    def counted_of(self, numbers: Iterable[int]) -> dict[int, tuple[int, Counters]]:
+        """As `counted`, of these lanes; nothing else is read."""
+        found = {}
+        for number in numbers:
+            segment, *counters = _SEGMENT_AND_COUNTERS.unpack_from(self._memory, number * self._size)
+            if segment:
+                found[number] = segment, Counters._make(counters)
+        return found
 
     def ended(self, numbers: Collection[int]) -> list[tuple[int, int, int, Counters]]:
         """(Lane, rate in kbit/s, segment, counters) of those of them that have a segment."""

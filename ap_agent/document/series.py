@@ -94,10 +94,11 @@ def _series(said: Mapping[str, Any]) -> Series:
     if not isinstance(test_id, str) or not isinstance(is_over, bool):
         raise TypeError("test_id")
     interface_id, ends_at_ms = _whole([said["interface_id"], said["ends_at_ms"]])
-    return Series(test_id, interface_id, ends_at_ms, is_over, tuple(_sample(row) for row in said["samples"]))
+    return Series(test_id, interface_id, ends_at_ms, is_over, tuple(sample_of(row) for row in said["samples"]))
 
 
-def _sample(row: Sequence[Any]) -> SeriesSample:
+def sample_of(row: Sequence[Any]) -> SeriesSample:
+    """Of the JSON of one. Raises `ValueError`, `TypeError`, `IndexError`."""
     at_ms, clock_ms, in_force = _whole(row[:3])
     to_user, from_user = (SideSample(*_whole(side)) for side in row[3:5])
     return SeriesSample(at_ms, clock_ms, in_force, to_user, from_user)

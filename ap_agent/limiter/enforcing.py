@@ -256,9 +256,9 @@ class Enforcer:
         """How many links the kernel limits."""
         return sum(number not in self.outcome.failed for number in self.wanted.links)
 
-    def counted(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+    def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """As `Engine.counters`."""
-        return self._engine.counters()
+        return self._engine.counters(links)
 
     def readback(self, links: Iterable[int]) -> Mapping[int, tuple[Readback | None, Readback | None]]:
         """What the kernel has of these links now; of others, and where it cannot be read, as of the last pass."""

@@ -30,6 +30,7 @@ from ap_agent.limiter.counting import Counting, not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Heard, Listener, unannounced
+from ap_agent.limiter.looking import Looking
 from ap_agent.limiter.pacing import Pacing
 from ap_agent.limiter.report import Extras, Report
 from ap_agent.limiter.watching import Watching
@@ -72,6 +73,7 @@ class Loop:
         self._wait = wait if wait is not None else self._wait_for_somebody
         self._counting = Counting(enforcer, monotonic)
         self._watching = Watching(enforcer, enforcer.settings.limiter_run_dir, logger, monotonic)
+        self._looking = Looking(enforcer, logger, monotonic)
         self._pacing = Pacing()
         self._conditions = Conditions(logger)
         self._loop_problems: dict[str, Problem] = {}
@@ -142,6 +144,7 @@ class Loop:
         if must_enforce:
             self._enforce(is_settled=not must_compare and self._is_settled)
         self._watching.look()  # behind what the clock made necessary: a sample has the rates of the second that begins
+        self._looking.look()
         has_news = self._counting.count(now) or self._documents.problems != before
         if must_enforce or has_news or now >= self._next_state:
             self._tell()
@@ -164,6 +167,7 @@ class Loop:
             moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
         if self._watching.is_needed:
             moments.append(self._monotonic() + min(CLOCK_S, self._watching.next_in_s()))
+        moments.append(self._monotonic() + self._looking.next_in_s())
         if self._notifier.watchdog_s is not None:
             moments.append(self._next_watchdog)
         return moments
@@ -175,6 +179,7 @@ class Loop:
         if now < self._files_rested_at or not self._are_files_new():
             return False
         is_new = self._documents.take()
+        self._looking.ask()
         self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
         return is_new
 

@@ -12,6 +12,7 @@ from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
 from ap_agent.document.handover import FILE_NAME
+from ap_agent.document.live import LOOKS_FILE
 from ap_agent.document.trust import ACCEPTANCE_FILE
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer, utc_now
@@ -33,6 +34,7 @@ def run(
     where another limiter took the place."""
     watched = (
         settings.state_dir / FILE_NAME,
+        settings.state_dir / LOOKS_FILE,
         settings.limiter_state_dir / ACCEPTANCE_FILE,
     )
     report = Report(settings.limiter_run_dir, logger, utc_now)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
-from ap_agent.document.series import Series, SeriesSample, SideSample, read_series, write_series
-from ap_agent.document.state import DirectionState
+from ap_agent.document.series import Series, read_series, write_series
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.report import link_states
+from ap_agent.limiter.looking import samples_of
 from link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
@@ -111,10 +110,8 @@ class Watching:
 
     def _sample(self, due: list[tuple[int, LinkTest]]) -> None:
         enforcer = self._enforcer
-        at_ms, clock_ms = round(enforcer.now().timestamp() * 1000), round(self._monotonic() * 1000)
-        links = {number: enforcer.links[number] for number, _ in due if number in enforcer.links}
-        readback = enforcer.readback(number for number in links if number in enforcer.wanted.links)
-        states = link_states(links, enforcer.wanted.links, enforcer.errors, readback, enforcer.counted())
+        clock_ms = round(self._monotonic() * 1000)
+        samples = samples_of(enforcer, [number for number, _ in due], clock_ms=clock_ms)
         running = sum(not one.is_over for one in self._series.values())
         for number, test in due:
             series = self._series.get(test.test_id)
@@ -124,11 +121,8 @@ class Watching:
                 running += 1
                 series = Series(test.test_id, number, round(test.ends_at.timestamp() * 1000), is_over=False)
                 self._log.info("series.begin", test=test.test_id, link=number)
-            found = states.get(number)
-            if found is not None and found.to_user is not None and found.from_user is not None:
-                sides = _side(found.to_user), _side(found.from_user)
-                sample = SeriesSample(at_ms, clock_ms, int(found.state == "enforced"), *sides)
-                series = replace(series, samples=(*series.samples, sample))
+            if number in samples:
+                series = replace(series, samples=(*series.samples, samples[number]))
             self._series[test.test_id] = series
 
     def _end(self, tests: dict[str, tuple[int, LinkTest]]) -> bool:
@@ -169,7 +163,3 @@ def _wait_s(past_s: float) -> float:
 
 def _second_of(at_ms: int, test: LinkTest) -> int:
     return math.floor(at_ms / 1000 - test.begins_at.timestamp())
-
-
-def _side(found: DirectionState) -> SideSample:
-    return SideSample(found.segment, found.rate_kbit, *found.counters[:4], found.dropped_packets)

@@ -40,7 +40,7 @@ def steps(scale: Scale) -> list[Step]:
     return [Step(f"{size} links", 3 + size / 150, partial(_measure, size, times)) for size in sizes]
 
 
-class _Process:
+class LimiterProcess:
     """The limiter's process, and the folder through which it is told."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
@@ -59,14 +59,14 @@ class _Process:
         link_info = json.dumps(entries_of(links)).encode()
         data = document_bytes(None, HOST_ID, Version(1, 1, self._limits_version), link_info)
         digest = hashlib.sha256(link_info).hexdigest()
-        cpu_s, began = self._cpu_s(), time.perf_counter()
+        before_s, began = self.cpu_s(), time.perf_counter()
         write_document(self._folder / "agent" / "document.json", data)
         while not self._tells(digest, len(links)):
             if self._process.poll() is not None or time.perf_counter() - began > PATIENCE_S:
                 said = self.host.lab.stop(self._process), self._process.stderr and self._process.stderr.read()[-800:]
                 raise LabError(f"the limiter did not enforce {len(links)} links: {said}")
             time.sleep(0.002)
-        return time.perf_counter() - began, self._cpu_s() - cpu_s
+        return time.perf_counter() - began, self.cpu_s() - before_s
 
     def _tells(self, digest: str, count: int) -> bool:
         """Reads the state only where it is another file than before: thousands of links take a while to read."""
@@ -81,18 +81,26 @@ class _Process:
             return False
         return sum(one.state == "enforced" for one in state.links.values()) == count
 
-    def _cpu_s(self) -> float:
-        """Of all threads: the first field of their schedstat, ns."""
-        total = 0
-        for task in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
-            total += int(task.read_text(encoding="ascii").split()[0])
-        return total / 1e9
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        return cpu_s_of(self.pid)
+
+
+def cpu_s_of(pid: int) -> float:
+    """Of all threads that live: the first field of their schedstat, ns."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        total += int(task.read_text(encoding="ascii").split()[0])
+    return total / 1e9
 
 
 def _measure(size: int, times: int, outcome: Outcome) -> None:
     links = make_links(size, kbit=KBIT)
     with tempfile.TemporaryDirectory(prefix="slbw-document-") as folder, Lab(PREFIX) as lab:
-        limiter = _Process(lab, Path(folder))
+        limiter = LimiterProcess(lab, Path(folder))
         limiter.hand(links)
         for number in range(1, times + 1):
             seconds, cpu_s = limiter.hand(with_limit(links, (size + 1) // 2, KBIT + number))

@@ -58,12 +58,31 @@ _TEST_RESULT = object_of(
     },
     optional=("report",),
 )
+_RATE = object_of(dict.fromkeys(("rate_kbit", "passed_bytes", "dropped_bytes"), COUNT))
+_RATES = object_of(
+    {
+        "over_ms": {"type": "integer", "minimum": 1, "maximum": 600_000, "description": "Between two samples."},
+        "in_force": {"type": "boolean", "description": "False: only observed, or not limited as wanted."},
+        "to_user": _RATE,
+        "from_user": _RATE,
+    },
+    optional=("to_user", "from_user"),
+)
+_LIVE = object_of(
+    {
+        "schema": {"const": 1},
+        "age_ms": {"type": "integer", "minimum": 0, "maximum": 600_000, "description": "Of the newer sample."},
+        "links": of_interfaces(_RATES),
+    }
+)
+_LOOKED_AT = object_of({"links": {"type": "array", "maxItems": 64, "items": {"type": "string"}}})
 
 
 def upload_paths() -> dict[str, dict[str, Operation]]:
     return {
         "/api/v4/host/{uid}/usage": {"post": _usage()},
         "/api/v4/host/{uid}/test_results": {"post": _test_results()},
+        "/api/v4/host/{uid}/live": {"post": _live()},
     }
 
 
@@ -109,5 +128,19 @@ def _test_results() -> Operation:
         "repeatedly; after `is_final` nothing is stored.",
         body=("application/json", _TEST_RESULT, example),
         responses={"200": json_answer("False: the test is unknown or final.", STORED, {"stored": True})},
+        errors=(400, 413),
+    )
+
+
+def _live() -> Operation:
+    side = {"rate_kbit": 500, "passed_bytes": 51_500, "dropped_bytes": 0}
+    rates = {"over_ms": 1000, "in_force": True, "to_user": side, "from_user": side}
+    return operation_of(
+        "host_live",
+        "Report what passes now",
+        "For links that somebody looks at: what passed between the last two samples. Kept for an hour, never in the "
+        "database. The first call comes with a poll (`live=1`, header `Scionlab-Looked-At`).",
+        body=("application/json", _LIVE, {"schema": 1, "age_ms": 4, "links": {"1": rates}}),
+        responses={"200": json_answer("The links that are looked at now.", _LOOKED_AT, {"links": ["1"]})},
         errors=(400, 413),
     )

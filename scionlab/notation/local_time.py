@@ -57,7 +57,7 @@ def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
     return utc[0]
 
 
-def readings(naive: datetime, zone: ZoneInfo) -> list[datetime]:
+def readings(naive: datetime, zone: tzinfo) -> list[datetime]:
     """The moments at which the clocks of `zone` show this, in order: usually one, none or two when they are put."""
     found: list[datetime] = []
     for fold in (0, 1):
@@ -96,6 +96,19 @@ def write_local_time(at: datetime, zone: ZoneInfo) -> str:
     local = at.astimezone(zone)
     text = f"{local:%Y-%m-%d %H:%M}" + (f":{local:%S}" if local.second else "")
     return text if len(readings(local.replace(tzinfo=None, fold=0), zone)) == 1 else f"{text}{_written_offset(local)}"
+
+
+def control_value(text: str, zone: tzinfo) -> str | None:
+    """`2026-11-22 18:30` as a browser's control for date and time takes it; None for what such a control cannot hold:
+    an offset, a time that the clocks of `zone` show twice, and what is no time."""
+    match = _WRITTEN.fullmatch(text.strip())
+    try:
+        naive = datetime(*(int(part or 0) for part in match.groups()[:6])) if match else None  # type: ignore[arg-type]  # six
+        if match is None or match[7] or naive is None or len(readings(naive, zone)) > 1:
+            return None
+    except (ValueError, OverflowError):
+        return None
+    return f"{naive:%Y-%m-%dT%H:%M}" + (f":{naive:%S}" if naive.second else "")
 
 
 def _offset(text: str) -> timezone:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
+from django.template.defaultfilters import date
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -27,11 +28,18 @@ def titled(text: str, kbit: int) -> SafeString:
 
 
 def age(at: datetime | None) -> str | SafeString:
-    """`3 min ago`, with the exact time in the title; `never` for None."""
-    if at is None:
-        return "never"
+    """`3 min ago`, with the exact time in the title, in the zone of whoever reads; `never` for None."""
+    return "never" if at is None else _ago(at, " ago")
+
+
+def lasting(at: datetime) -> SafeString:
+    """How long it is since then: `3 min`, with the exact time in the title."""
+    return _ago(at, "")
+
+
+def _ago(at: datetime, suffix: str) -> SafeString:
     seconds = max(0, int((timezone.now() - at).total_seconds()))
     in_units = (f"{seconds // size}{SPACE}{unit}" for size, unit in _UNITS if seconds >= size)
-    exact = at.isoformat(timespec="seconds")
     amount = next(in_units, f"{seconds}{SPACE}s")
-    return format_html('<time datetime="{0}" title="{0}">{1} ago</time>', exact, amount)
+    utc, exact = at.astimezone(UTC).isoformat(timespec="seconds"), date(timezone.localtime(at), "j M Y, H:i:s T")
+    return format_html('<time datetime="{}" title="{}">{}{}</time>', utc, exact, amount, suffix)

@@ -19,7 +19,7 @@ from scionlab.models import selectors
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.pages.common import gone_is_404
-from scionlab.pages.forms import RuleField, problems_of, text_input
+from scionlab.pages.forms import RuleField, TimeInput, problems_of, text_input
 from scionlab.pages.limit_forms import maximum_of
 from scionlab.pages.link import link_or_404
 from scionlab.pages.own_pages import PageRequest, own_page, taken_back
@@ -48,7 +48,7 @@ class ExceptionForm(forms.Form):
             lambda text: parse_local_time(text, zone),
             label="Until",
             help_text=f"Time zone {zone.key}; it is {write_local_time(now, zone)} now.",
-            widget=text_input(),
+            widget=TimeInput(),
         )
         self.order_fields(("of", "maximum_kbit", "ends_at", "reason"))
 

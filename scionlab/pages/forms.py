@@ -14,6 +14,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import NON_FIELD_ERRORS
+from django.utils import timezone
 from django.utils.html import format_html
 
 from bandwidth_config import (
@@ -30,6 +31,7 @@ from scion_files import link_mtu_bytes
 from scionlab.links.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.models import Host, UserAS
 from scionlab.notation.bandwidth import limits_warning, parse_bandwidth_text
+from scionlab.notation.local_time import control_value
 from scionlab.pages.attachment_point_field import AttachmentPointField, Choice
 from scionlab.pages.counted import counted_sentence
 
@@ -76,6 +78,23 @@ class RuleField(forms.CharField):
 def text_input(**attrs: str) -> forms.TextInput:
     """For what no browser should complete or correct."""
     return forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", **attrs})
+
+
+class TimeInput(forms.TextInput):
+    """A browser's own control for date and time, in the reader's zone. What such a control cannot hold stays text, as
+    it was typed: an offset, and a time that is shown twice when clocks are set back, to which one is to be added."""
+
+    input_type = "datetime-local"
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        context = super().get_context(name, value, {"autocomplete": "off", **(attrs or {})})
+        widget, text = context["widget"], str(value or "").strip()
+        said = control_value(text, timezone.get_current_timezone()) if text else ""
+        if said is None:
+            widget["type"] = "text"
+        elif said:
+            widget["value"] = said
+        return context
 
 
 def parse_port(text: str) -> int:

@@ -32,7 +32,7 @@ from scionlab.models import JointTest, Link, UserAS, selectors
 from scionlab.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.consequences import local
-from scionlab.pages.forms import RuleField, problems_of, text_input
+from scionlab.pages.forms import RuleField, TimeInput, problems_of, text_input
 from scionlab.pages.joint_panel import joint_panel
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.test_forms import AHEAD
@@ -72,7 +72,7 @@ class JointTestForm(forms.Form):
         f"{MIN_PERCENT} to {MAX_PERCENT} % of its limit, in turn with all of it. Leave empty where none is congested.",
         str(DEFAULT_PERCENT),
     )
-    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="in a minute"))
+    begins_at = RuleField(str, label="Start", widget=TimeInput())
 
     def __init__(
         self, data: Mapping[str, Any] | None = None, *, links: list[Link], zone: ZoneInfo, now: datetime

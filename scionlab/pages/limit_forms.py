@@ -23,7 +23,7 @@ from scionlab.models import BandwidthPolicy, Link
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.notation.local_time import parse_local_time, write_local_time
 from scionlab.pages.conflict import Conflict
-from scionlab.pages.forms import RuleField, text_input
+from scionlab.pages.forms import RuleField, TimeInput, text_input
 from scionlab.people.stale_pages import Value, Values, shown_from_text, shown_to_text
 
 UNIT_HINT = "In kbit/s; you can also enter 1.5M or 10 Mbit/s."
@@ -170,8 +170,8 @@ class TimedForm(forms.Form):
     )
     amount = _amount("Duration", "2")
     amount_unit = _unit("Unit of the duration", "h")
-    until = RuleField(str, label="Until", widget=text_input(placeholder="2026-11-22 18:30"))
-    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="now"))
+    until = RuleField(str, label="Until", widget=TimeInput())
+    begins_at = RuleField(str, label="Start", widget=TimeInput())
 
     _LENGTH = ("ends", "amount", "amount_unit", "until", "begins_at")
     _TWO = ("to_user", "from_user", "then_to_user", "then_from_user")

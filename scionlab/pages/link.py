@@ -25,6 +25,7 @@ from scionlab.pages.change_lines import ChangeLine, change_lines
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import Preview, preview_limits, snapshot
+from scionlab.pages.dials import now_of
 from scionlab.pages.forms import problems_of
 from scionlab.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
@@ -157,6 +158,7 @@ def _page(
         "presets": possible,
         "presets_above": too_fast,
         "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
+        "passing": now_of(link) if link.active else None,
         "usage": usage_panel(link, span, now=now),
         "watch_form": WatchForm(zone=zone_of(request.user), now=now),
         "tests": newest_of(link, now=now, count=TESTS_SHOWN),

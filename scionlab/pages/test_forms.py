@@ -11,7 +11,7 @@ from django import forms
 
 from bandwidth_config import RuleError
 from scionlab.notation.local_time import parse_local_time, write_local_time
-from scionlab.pages.forms import RuleField, text_input
+from scionlab.pages.forms import RuleField, TimeInput, text_input
 from station.tools import Parameter, Tool
 
 AHEAD: Final = timedelta(minutes=1)  # there is a command to be copied
@@ -20,7 +20,7 @@ AHEAD: Final = timedelta(minutes=1)  # there is a command to be copied
 class SendingForm(forms.Form):
     """Whole numbers within the bounds of each parameter; what may be is the service's business."""
 
-    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="in a minute"))
+    begins_at = RuleField(str, label="Start", widget=TimeInput())
 
     def __init__(self, tool: Tool, data: Mapping[str, Any] | None = None, *, zone: ZoneInfo, now: datetime) -> None:
         super().__init__(data, prefix="test")

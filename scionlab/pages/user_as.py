@@ -31,6 +31,7 @@ from scionlab.pages.attachment_point_field import Choice
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import snapshot
+from scionlab.pages.dials import sums_of
 from scionlab.pages.editor import UserASEditor
 from scionlab.pages.forms import AttachmentForm, Problem
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
@@ -47,7 +48,11 @@ def user_as_list(request: PageRequest) -> HttpResponse:
     now = timezone.now()
     ases = selectors.user_ases_of(request.user)
     statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
-    rows = [{"user_as": user_as, "statuses": found} for user_as, found in zip(ases, statuses, strict=True)]
+    sums = sums_of(ases)
+    rows = [
+        {"user_as": user_as, "statuses": found, "passing": sums.get(user_as.pk)}
+        for user_as, found in zip(ases, statuses, strict=True)
+    ]
     live = is_live(chain.from_iterable(statuses))
     context = {"nav": "ases", "rows": rows, "live": request.path if rows else "", "every_s": 2 if live else 10}
     return render(request, "user_as/list.html", context)

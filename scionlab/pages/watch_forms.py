@@ -14,7 +14,7 @@ from link_tests import MAX_WATCH_S
 from scionlab.links.test_status import TestStatus, status_of_test, with_results
 from scionlab.models import Link, LinkTest
 from scionlab.notation.local_time import parse_local_time, write_local_time
-from scionlab.pages.forms import RuleField, text_input
+from scionlab.pages.forms import RuleField, TimeInput, text_input
 
 WHOLE = f"Enter a whole number of seconds, at most {MAX_WATCH_S}."
 
@@ -29,7 +29,7 @@ class WatchForm(forms.Form):
         help_text="5 to 600 seconds.",
         error_messages={"required": WHOLE, "invalid": WHOLE},
     )
-    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="now"))
+    begins_at = RuleField(str, label="Start", widget=TimeInput())
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, zone: ZoneInfo, now: datetime) -> None:
         super().__init__(data, prefix="watch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 from scionlab.polls.threads import Receive, Send
@@ -14,8 +15,12 @@ MOST_RETRY_AFTER_S: Final = 60
 _NO_STORE: Final = (b"cache-control", b"no-store, private")
 
 
-async def not_modified(send: Send) -> None:
-    await send({"type": "http.response.start", "status": 304, "headers": [_NO_STORE]})
+async def not_modified(send: Send, *, looked_at: Sequence[int] = ()) -> None:
+    """304; `looked_at`: links of the host, by their interface ids, that somebody looks at."""
+    headers = [_NO_STORE]
+    if looked_at:
+        headers.append((b"scionlab-looked-at", ",".join(map(str, looked_at)).encode()))
+    await send({"type": "http.response.start", "status": 304, "headers": headers})
     await send({"type": "http.response.body"})
 
 

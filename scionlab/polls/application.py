@@ -12,9 +12,10 @@ import hmac
 import logging
 import re
 import resource
-from collections.abc import Coroutine, Iterable
+import time
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -33,6 +34,7 @@ from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
+from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Poll:
     limits: str
     digest: str
     wait_s: int
+    may_be_called: bool  # the agent reports what passes now, where somebody looks
 
     def is_up_to_date(self, state: HostState | None) -> bool:
         """True where 304 is the answer: the credentials are the host's, and so are the versions and the digest."""
@@ -100,7 +103,7 @@ def read_poll(scope: Scope) -> Poll | None:
     if not is_version(version) or (limits and not is_number(limits)) or (digest and not is_digest(digest)):
         return None
     wait_s = min(int(wait), MAX_WAIT_S) if _WAIT.fullmatch(wait) else 0
-    return Poll(path[1], credentials[1], version, limits, digest, wait_s)
+    return Poll(path[1], credentials[1], version, limits, digest, wait_s, query.get("live") == ["1"])
 
 
 def _would_reach_a_view(headers: dict[bytes, bytes]) -> bool:
@@ -137,6 +140,7 @@ class Application:
         self._messages: wakeup.Messages | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._is_stopping = False
+        self._called_at = time.time()  # the last call that was heard, where there is no Redis
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -176,24 +180,24 @@ class Application:
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
             await _send_away(send)
             return
-        await self._conclude(await self._wait(poll, known, receive), scope, send)
+        await self._conclude(*await self._wait(poll, known, receive), scope, send)
 
-    async def _wait(self, poll: Poll, known: Known, receive: Receive) -> Ended:
+    async def _wait(self, poll: Poll, known: Known, receive: Receive) -> tuple[Ended, Sequence[int]]:
         loop = asyncio.get_running_loop()
         # Take the place first, then compare, then wait. What changes from here on is told to the place; what was told
         # since the row was read, while there was nobody to tell, is found by comparing.
-        with Place(self._room, poll.uid, poll.is_up_to_date) as place:
+        with Place(self._room, poll.uid, poll.is_up_to_date, may_be_called=poll.may_be_called) as place:
             known.confirm(poll.uid)
             clock = loop.call_later(poll.wait_s, place.end, Ended.TIME_IS_OVER)
             watch = loop.create_task(disconnected(receive))
             watch.add_done_callback(lambda _: place.end(Ended.DISCONNECTED))
             try:
-                return await place.ended
+                return await place.ended, place.looked_at
             finally:
                 clock.cancel()
                 watch.cancel()
 
-    async def _conclude(self, ended: Ended, scope: Scope, send: Send) -> None:
+    async def _conclude(self, ended: Ended, looked_at: Sequence[int], scope: Scope, send: Send) -> None:
         match ended:
             case Ended.SOMETHING_NEWER:
                 woken_at = asyncio.get_running_loop().time()
@@ -201,9 +205,9 @@ class Application:
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
                 await _send_away(send)
-            case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
+            case Ended.TIME_IS_OVER | Ended.NEWER_POLL | Ended.LOOKED_AT:
                 POLLS.labels("not_modified").inc()
-                await not_modified(send)
+                await not_modified(send, looked_at=looked_at)
             case Ended.DISCONNECTED:
                 pass
 
@@ -241,7 +245,8 @@ class Application:
         self._tests.most = self._places // 10  # they are open files, too
         known = self._known = Known(self._room.compare)
         if settings.REDIS_URL:
-            self._messages = wakeup.Messages(settings.REDIS_URL, lambda ids: known.changed(ids, self._room))
+            on_change = partial(known.changed, waiting=self._room)
+            self._messages = wakeup.Messages(settings.REDIS_URL, on_change, self._room.call)
             self._keep(self._messages.run())
         self._keep(wakeup.every(self._look_interval_s, self._look))
         self._keep(wakeup.every(lambda: LOOK_S, self._tests.look))
@@ -283,6 +288,11 @@ class Application:
     async def _look(self) -> None:
         if self._room:
             self._running().look_again(self._room.uids)
+        if self._room and not settings.REDIS_URL:
+            loop = asyncio.get_running_loop()
+            self._called_at, called = await loop.run_in_executor(self._tarballs, live.called_since, self._called_at)
+            for uid, links in called.items():
+                self._room.call(uid, links)
 
     async def _hand_over(self, *, at_once: bool = False) -> None:
         known = self._running()

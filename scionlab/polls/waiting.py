@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, KeysView, Sequence
 from enum import Enum
 from types import TracebackType
 
@@ -15,19 +15,29 @@ class Ended(Enum):
 
     TIME_IS_OVER = "time is over"
     SOMETHING_NEWER = "something newer"  # or the host is gone, or the credentials are another's now: Django answers
+    LOOKED_AT = "looked at"  # somebody looks at links of the host
     NEWER_POLL = "newer poll"  # of the same host
     STOPPING = "stopping"  # of this process
     DISCONNECTED = "disconnected"
 
 
 class Place:
-    """A poll's place, held inside `with`; `ended` says when to answer."""
+    """A poll's place, held inside `with`; `ended` says when to answer, and `looked_at` which links somebody looks at:
+    whose agent `may_be_called` is told."""
 
-    __slots__ = ("_room", "ended", "is_up_to_date", "uid")
+    __slots__ = ("_room", "ended", "is_up_to_date", "looked_at", "may_be_called", "uid")
 
-    def __init__(self, room: WaitingRoom, uid: str, is_up_to_date: Callable[[HostState | None], bool]) -> None:
+    def __init__(
+        self,
+        room: WaitingRoom,
+        uid: str,
+        is_up_to_date: Callable[[HostState | None], bool],
+        *,
+        may_be_called: bool = False,
+    ) -> None:
         self._room = room
-        self.uid = uid
+        self.uid, self.may_be_called = uid, may_be_called
+        self.looked_at: Sequence[int] = ()
         self.is_up_to_date = is_up_to_date
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
@@ -74,6 +84,13 @@ class WaitingRoom:
         place = self._places.get(uid)
         if place is not None and not place.is_up_to_date(state):
             place.end(Ended.SOMETHING_NEWER)
+
+    def call(self, uid: str, links: Sequence[int]) -> None:
+        """Somebody looks at these links of the host."""
+        place = self._places.get(uid)
+        if place is not None and place.may_be_called and links:
+            place.looked_at = links
+            place.end(Ended.LOOKED_AT)
 
     def end_all(self, why: Ended) -> None:
         for place in list(self._places.values()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from scionlab.platform.wake import CHANNEL, woken_by
+from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +31,17 @@ QUIET_S: Final = 10.0  # after this much silence the connection is tried
 
 
 class Messages:
-    """Listens for as long as `run` runs; `is_listening` is true while what is published arrives."""
+    """Listens for as long as `run` runs; `is_listening` is true while what is published arrives. `on_look` gets the uid
+    of a host and the links that somebody looks at."""
 
-    def __init__(self, url: str, on_change: Callable[[Collection[int] | None], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        on_change: Callable[[Collection[int] | None], None],
+        on_look: Callable[[str, Sequence[int]], None],
+    ) -> None:
         self._url = url
-        self._on_change = on_change
+        self._on_change, self._on_look = on_change, on_look
         self.is_listening = False
 
     async def run(self) -> None:
@@ -50,7 +57,7 @@ class Messages:
     async def _listen(self) -> None:
         client = Redis.from_url(self._url, socket_connect_timeout=RECONNECT_S, retry=Retry(NoBackoff(), 0))
         async with client, client.pubsub() as channel:
-            await channel.subscribe(CHANNEL)
+            await channel.subscribe(CHANNEL, live.CHANNEL)
             is_asked = False
             while True:
                 message: dict[str, Any] | None = await channel.get_message(timeout=QUIET_S)
@@ -69,6 +76,9 @@ class Messages:
                 logger.info("polls.listening channel=%s", CHANNEL)
             self.is_listening = True
             self._on_change(None)  # what was published until now is not told again
+        elif message["channel"] == live.CHANNEL.encode():
+            if (called := live.called_by(message["data"])) is not None:
+                self._on_look(*called)
         elif message["type"] == "message":
             self._on_change(woken_by(message["data"]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from scionlab.host_api import enrol, result_upload, usage_upload, views
+from scionlab.host_api import enrol, live_upload, result_upload, usage_upload, views
 from scionlab.rest import (
     account_views,
     as_path_views,
@@ -27,6 +27,7 @@ host_patterns: Patterns = [
     path("<str:uid>/installed", views.installed, name="host_installed"),
     path("<str:uid>/enforcement", views.enforcement, name="host_enforcement"),
     path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
+    path("<str:uid>/live", live_upload.live_rates, name="host_live"),
     path("<str:uid>/test_results", result_upload.test_results, name="host_test_results"),
 ]
 

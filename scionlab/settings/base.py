@@ -91,6 +91,7 @@ if REDIS_URL:
             "OPTIONS": {**redis_client.options(), "serializer": "scionlab.platform.signed_cache.SignedSerializer"},
         }
     }
+    CACHES["live"] = {**CACHES["default"], "KEY_PREFIX": "live"}
     CELERY_BROKER_URL = REDIS_URL
     # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (platform.queue).
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
@@ -98,6 +99,12 @@ if REDIS_URL:
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "scionlab_cache"}}
+    # What passes now (scionlab.usage.live) is never in the database.
+    CACHES["live"] = {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": str(VAR_DIR / "live"),
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    }
     CELERY_BROKER_URL = "filesystem://localhost"  # the host is not used; without one kombu warns
     _queue = str(VAR_DIR / "queue")
     CELERY_BROKER_TRANSPORT_OPTIONS = {

@@ -22,8 +22,11 @@ WHITENOISE_AUTOREFRESH = True
 _process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
 if REDIS_URL and _process:
     REDIS_URL = f"{REDIS_URL}?db={int(_process) + 1}"
-    CACHES["default"]["LOCATION"] = CACHE_URL = REDIS_URL
+    CACHE_URL = REDIS_URL
+    for _cache in CACHES.values():
+        _cache["LOCATION"] = CACHE_URL
 if REDIS_URL:
     # Beside other tests a Redis that works sometimes answers after more than a second.
     redis_client.TIMEOUT_S = 10.0
-    CACHES["default"]["OPTIONS"] |= redis_client.options()
+    for _cache in CACHES.values():
+        _cache["OPTIONS"] |= redis_client.options()

@@ -14,7 +14,7 @@ from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.links.throughput import tenths
 from scionlab.notation.local_time import said_locally
-from scionlab.notation.shown import SPACE, kbit, titled
+from scionlab.notation.shown import SPACE, age, kbit, lasting, titled
 from scionlab.pages.consequences import duration, in_words
 
 register = template.Library()
@@ -85,6 +85,14 @@ def rate(value: float | None) -> SafeString:
     return titled(f"{shown}{SPACE}Mbit/s", round(value))
 
 
+@register.filter
+def of_limit(passed_kbit: int, limit_kbit: int) -> SafeString:
+    """`412 of 500 kbit/s`; each with its unit where one of them is in Mbit/s."""
+    if max(passed_kbit, limit_kbit) < MBIT_FROM_KBIT:
+        return format_html("{} of {}", format_number(passed_kbit), format_kbit(limit_kbit))
+    return format_html("{} of {}", rate(passed_kbit), kbit(limit_kbit))
+
+
 register.filter("tenths", tenths)
 
 
@@ -94,15 +102,13 @@ def seconds(value: float) -> str:
     return duration(value)
 
 
-@register.filter
-def when(at: datetime) -> SafeString:
-    """A `<time>` to the second, in the zone of whoever reads the page."""
-    return _time(at, "j M Y, H:i:s T")
+register.filter("when", age)
+register.filter("lasting", lasting)
 
 
 @register.filter
 def minute(at: datetime) -> SafeString:
-    """The same without seconds where they are 0."""
+    """A `<time>` for what is scheduled, in the zone of whoever reads the page; without seconds where they are 0."""
     return _time(at, "j M Y, H:i T" if timezone.localtime(at).second == 0 else "j M Y, H:i:s T")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ap_agent.agent import http as web
+from ap_agent.agent import connections as web
 from ap_agent.agent.fetch import Have, NotModified, ServiceClient
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent import __version__
-from ap_agent.agent import http as web
+from ap_agent.agent import connections
 from ap_agent.agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
 from ap_agent.agent.http import parse_retry_after
 from ap_agent.common import threads
@@ -71,6 +71,32 @@ def test_later_requests_say_both_versions(service: Service, client: ServiceClien
         {"version": "1.18", "limits": "7", "digest": "d" * 64},
         {"version": "1.18", "digest": "d" * 64},
     ]
+
+
+def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+    said = ",".join(["17", "0", "x", "70000", "4", *map(str, range(100, 200))])
+    service.answers["/config"] = status(304, **{"Scionlab-Looked-At": said})
+    found = client.fetch_config(HAVE, wait_s=9)
+    assert isinstance(found, NotModified)
+    assert (found.looked_at[:3], len(found.looked_at)) == ((17, 4, 100), 64)
+    assert service.seen[0].query["live"] == "1"
+
+
+def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+    listener = client.live_listener()
+    for answer, links in ((b'{"links": ["7", "8"]}', (7, 8)), (b'{"links": []}', ())):
+        service.answers["/live"] = reply(200, answer)
+        assert listener.send_live({"schema": 1}) == links
+    for answer in (b"", b"[]", b'{"links": 7}', b'{"links": [7]}'):
+        service.answers["/live"] = reply(200, answer)
+        with pytest.raises(FetchError, match="cannot be read"):
+            listener.send_live({"schema": 1})
+    service.answers["/live"] = status(404)
+    with pytest.raises(FetchError):
+        listener.send_live({"schema": 1})
+    listener.close()
+    with pytest.raises(FetchError, match="cancelled"):
+        listener.send_live({"schema": 1})
 
 
 def test_service_below_a_path_is_reached(service: Service) -> None:
@@ -276,7 +302,7 @@ def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(se
     service.answers["/config"] = after(0.6, status(304))
     client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
     assert client.fetch_config(HAVE, wait_s=20) == NotModified()
-    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20"}
+    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20", "live": "1"}
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     assert "wait" not in service.seen[1].query
@@ -329,14 +355,14 @@ def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(servi
 def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
     wanted = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-    add = web._Connections.add
+    add = connections.Connections.add
 
-    def look(self: web._Connections, made: socket.socket) -> None:
+    def look(self: connections.Connections, made: socket.socket) -> None:
         options = (made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in wanted)
         seen.append((made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *options))
         add(self, made)
 
-    monkeypatch.setattr(web._Connections, "add", look)
+    monkeypatch.setattr(connections.Connections, "add", look)
     client = ServiceClient(settings_for(service))
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)

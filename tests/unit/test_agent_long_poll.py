@@ -160,7 +160,7 @@ def world_of(settings: Settings, saves: list[float] | None = None) -> World:
     inner = loop_world(settings, service, clock, background=background, uniform=chance.uniform)
     inner.loop.start()
     inner.limiter.work()
-    polls, reports, _usage = made
+    polls, reports, _usage, _live = made
     return World(clock, service, inner, polls, reports)
 
 

@@ -7,11 +7,14 @@ from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
 from scionlab.notation.local_time import parse_local_time, readings, write_local_time, zone_of
+from scionlab.pages.forms import TimeInput
+from tests.cases import table
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = ["UTC", "Europe/Zurich", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Sao_Paulo"]
@@ -93,3 +96,23 @@ def test_readings_are_exactly_the_moments_at_which_the_clocks_show_it(naive: dat
 def test_who_has_no_zone_that_is_known_has_utc(name: str | None) -> None:
     assert zone_of(SimpleNamespace(time_zone=name)) == ZoneInfo("UTC")
     assert zone_of(object()) == ZoneInfo("UTC")
+
+
+@table(
+    ("text", "kind", "value"),
+    [
+        ("", "datetime-local", None),
+        ("2026-10-26 02:30", "datetime-local", "2026-10-26T02:30"),
+        ("2026-10-26T02:30", "datetime-local", "2026-10-26T02:30"),
+        ("2026-10-26 02:30:15", "datetime-local", "2026-10-26T02:30:15"),
+        ("2026-10-25 02:30", "text", "2026-10-25 02:30"),  # twice: an offset is to be added
+        ("2026-10-26 02:30+01:00", "text", "2026-10-26 02:30+01:00"),
+        ("2026-02-30 02:30", "text", "2026-02-30 02:30"),
+        ("tomorrow", "text", "tomorrow"),
+    ],
+)
+def test_browsers_control_has_what_it_can_hold_and_all_else_stays_text(text: str, kind: str, value: str | None) -> None:
+    with timezone.override(ZoneInfo("Europe/Zurich")):
+        shown = TimeInput().render("at", text)
+    assert f'type="{kind}"' in shown
+    assert (f'value="{value}"' in shown) == (value is not None)

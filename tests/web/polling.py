@@ -97,7 +97,7 @@ class WebServer:
         """What `host` as it was read is answered; `secret`, `limits`, `uid`, `digest` to differ from it."""
         limits = others.get("limits", host.limits_version)
         path = f"/api/v4/host/{others.get('uid', host.uid)}/config?version=1.{host.config_version}&limits={limits}"
-        path += f"&digest={others['digest']}" if "digest" in others else ""
+        path += "".join(f"&{name}={others[name]}" for name in ("digest", "live") if name in others)
         headers = basic(others["secret_of"], others["secret"]) if "secret_of" in others else credentials(host)
         return self.ask(f"{path}&wait={wait}" if wait else path, method=method, headers=headers)
 

@@ -136,7 +136,7 @@ CASES: dict[str, Callable[[Link], Case]] = {
     ),
     "watch": lambda link: Case(
         f"{enforced_page(link)}watch/",
-        {"watch-duration_s": "77", "watch-begins_at": f"{timezone.now() + timedelta(days=1):%Y-%m-%d %H:%M}"},
+        {"watch-duration_s": "77", "watch-begins_at": f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"},
         LinkTest.objects.count,
     ),
     "test that sends": lambda link: Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from scionlab.links.profiles import constant
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, TimedLimit, User, UserAS
+from scionlab.usage import live
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.test_pages_browser import CHROMIUM, browser, page, refused_form
 from tests.web.test_pages_link import busy
@@ -68,6 +70,9 @@ def narrow(page: Page, what: str) -> None:
 
 def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: AttachmentPoint) -> None:
     link = busy(owner, ap)
+    side = live.Side(500, 70_000, 4000)
+    rates = live.Rates(time.time() + 600, 1000, True, side, side)  # as if it were of now, all the time
+    live.store(link.interface_a.host.uid, {link.interface_a.interface_id: rates})
     own = f"/ases/{link.interface_b.AS_id}/"
     at = f"{own}links/{link.pk}/"
     kinds = [f"{at}timed/?kind={kind}" for kind in ("constant", "stair", "square", "outage")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Link, User, UserAS
+from scionlab.usage import live
 from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
 from tests.web.test_pages_status import confirm
 
@@ -82,6 +84,18 @@ def test_the_page_turns_to_enforced_by_itself_and_does_not_touch_what_is_typed(
     expect(page.get_by_role("rowheader", name="To your AS")).to_be_visible()
     assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "77"
     assert page.locator("[data-live]").get_attribute("data-every") == "10"
+
+
+def test_dials_follow_what_is_reported_and_leave_what_is_typed(user_as: UserAS, link: Link, page: Page) -> None:
+    page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
+    expect(page.locator("#dials")).to_contain_text("No report yet.")
+    page.get_by_label("Bandwidth of this link [kbit/s]").fill("77")
+    for kbit in (412, 88):
+        rates = live.Rates(time.time() + 600, 1000, True, live.Side(500, kbit * 125, 0), None)
+        live.store(link.interface_a.host.uid, {link.interface_a.interface_id: rates})
+        expect(page.get_by_role("meter", name="To your AS")).to_have_attribute("aria-valuenow", str(kbit))
+        expect(page.locator("#dials")).to_contain_text(f"{kbit} of 500\u00a0kbit/s")
+    assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "77"
 
 
 def test_enter_in_a_field_saves(user_as: UserAS, link: Link, page: Page) -> None:

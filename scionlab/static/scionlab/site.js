@@ -85,13 +85,38 @@ setInterval(() => {
   }
 }, 1000);
 
-// 4. Who registers is offered the time zone of their browser.
+// 4. What passes now: a small page of its own, fetched again when the next second was counted, while somebody looks.
+const dials = document.querySelector("[data-dials]");
+let next = 0;
+
+async function dial() {
+  clearTimeout(next);
+  if (document.hidden || !dials) return;
+  let due = 1000;
+  try {
+    const answer = await fetch(dials.dataset.dials, BEHIND);
+    const page = new DOMParser().parseFromString(answer.ok ? await answer.text() : "", "text/html");
+    due = Number(page.querySelector("[data-due]")?.dataset.due) || 5000;
+    for (const part of document.querySelectorAll("[data-dial]")) {
+      const fresh = page.getElementById(part.id);
+      if (fresh) part.replaceChildren(...fresh.childNodes);
+    }
+  } catch {
+    due = 5000;
+  }
+  next = setTimeout(dial, due);
+}
+
+document.addEventListener("visibilitychange", dial);
+dial();
+
+// 5. Who registers is offered the time zone of their browser.
 for (const select of document.querySelectorAll("select[data-browser-zone]")) {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if ([...select.options].some(option => option.value === zone)) select.value = zone;
 }
 
-// 5. While limits are typed, the page says what was understood and what it would do.
+// 6. While limits are typed, the page says what was understood and what it would do.
 function preview(form, target, events, queryOf) {
   let pending = 0;
   let latest = 0;
@@ -147,7 +172,7 @@ for (const row of document.querySelectorAll("[data-attachment]")) {
   });
 }
 
-// 5. The value and the time under the pointer, in the zone of the page's times. Without a script the table and the files have them.
+// 7. The value and the time under the pointer, in the zone of the page's times. Without a script the table and the files have them.
 let reading = null;
 
 function read({ target, clientX }) {

@@ -1,0 +1,121 @@
+"""While somebody looks at links: their rates go to the service each second, from a thread beside.
+
+The service ends a question that it holds open and names the links; each answer to a rate names them anew, and none of
+them once nobody looks any more. Then the thread ends, and nothing is asked of the limiter. The loop is not woken
+for a sample, and nothing of this is ever in the way of a configuration or a receipt.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.background import Background
+from ap_agent.agent.fetch import Listener
+from ap_agent.common.errors import AgentError
+from ap_agent.common.files import identity_of
+from ap_agent.common.log import Logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.watch import Watch
+from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_looks
+from ap_agent.document.series import SeriesSample, SideSample
+
+SCHEMA = 1
+ASK_AGAIN_S = ASKED_FOR_S / 3
+SILENT_S = 5.0  # a limiter that writes nothing for so long: the service asks again as long as somebody looks
+
+
+class Live:
+    """Of one agent: at most one session at a time."""
+
+    def __init__(self, agent: Agent, logger: Logger, background: Background) -> None:
+        self._agent, self._log = agent, logger
+        self.background = background
+
+    def begin(self, links: Sequence[int]) -> None:
+        """Somebody looks at these links of this attachment point; no news while a session goes on."""
+        client = self._agent.client
+        if client is None or not links or not self.background.is_free:
+            return
+        self._log.debug("live.begin", links=len(links))
+        self.background.send(partial(session, client.live_listener(), self._agent.settings, links), self._ended)
+
+    def _ended(self, outcome: Exception | None) -> None:
+        """What goes wrong here harms nobody but who looks, and they are told that there is no report."""
+        if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
+            self._log.error("live.bug", error=f"{type(outcome).__name__}: {outcome}")
+            return
+        self._log.debug("live.end", error=outcome.message if outcome is not None else None)
+
+
+def session(
+    listener: Listener, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
+) -> None:
+    """Until nobody looks any more. Raises `AgentError`."""
+    path, before = settings.limiter_run_dir / LIVE_FILE, dict[int, SeriesSample]()
+    ask_at, told, heard_at = monotonic(), frozenset[int](), monotonic()
+    try:
+        watch = Watch([path])
+        known = identity_of(path)
+        try:
+            while links:
+                now = monotonic()
+                if now >= ask_at or told != frozenset(links):
+                    write_looks(settings.state_dir, links)
+                    ask_at, told = now + ASK_AGAIN_S, frozenset(links)
+                _wait(watch, ask_at - now)
+                if (found := identity_of(path)) in {None, known}:
+                    if monotonic() >= heard_at + SILENT_S:
+                        raise AgentError("The limiter does not count what is looked at.", retryable=True)
+                    continue
+                known, heard_at = found, monotonic()
+                samples = read_live(settings.limiter_run_dir)
+                if before:  # of the first ones there is no rate yet
+                    links = listener.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
+                before = samples
+        finally:
+            watch.close()
+    except OSError as exc:
+        raise AgentError(f"{exc.filename or path}: {exc.strerror}", retryable=True) from exc
+    finally:
+        listener.close()
+
+
+def _wait(watch: Watch, seconds: float) -> None:
+    """Until the file may be another one, or so long."""
+    waiting = select.poll()
+    waiting.register(watch.fileno(), select.POLLIN)
+    waiting.poll(max(0, round(min(seconds, SILENT_S) * 1000)))
+    watch.drain()
+
+
+def live_document(
+    before: Mapping[int, SeriesSample], now: Mapping[int, SeriesSample], *, now_ms: int
+) -> dict[str, Any]:
+    """What the service gets (docs/api.md): of each link what passed between two samples. A direction whose counters
+    began anew in between is left out."""
+    links = {}
+    for number, one in now.items():
+        former = before.get(number)
+        if former is None or one.clock_ms <= former.clock_ms:
+            continue
+        sides = {
+            name: _side(getattr(former, name), getattr(one, name))
+            for name in ("to_user", "from_user")
+            if getattr(former, name).segment == getattr(one, name).segment
+        }
+        links[str(number)] = {"over_ms": one.clock_ms - former.clock_ms, "in_force": bool(one.in_force), **sides}
+    newest_ms = max((one.clock_ms for one in now.values()), default=now_ms)
+    return {"schema": SCHEMA, "age_ms": max(0, now_ms - newest_ms), "links": links}
+
+
+def _side(before: SideSample, now: SideSample) -> dict[str, int]:
+    return {
+        "rate_kbit": now.rate_kbit,
+        "passed_bytes": max(0, now.passed_bytes - before.passed_bytes),
+        "dropped_bytes": max(0, now.dropped_bytes - before.dropped_bytes),
+    }

@@ -1,0 +1,77 @@
+"""Links that somebody looks at now: the agent names them, the limiter answers with their counters of each second.
+
+    <state_dir>/looks.json          by the agent, mode 0640, group of the limiter; schema 1
+    <limiter_run_dir>/live.json     by the limiter, mode 0644; schema 1
+
+A request may ask for reading alone, of at most `MOST_LINKS` links and for `ASKED_FOR_S`: it can grant, limit or lift
+nothing, and all that is answered is in the limiter's state too. Without requests nothing is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ap_agent.common.errors import StoreError
+from ap_agent.common.files import parse_json, read_own, write_atomically
+from ap_agent.document.series import SeriesSample, sample_of
+from link_rules import MAX_INTERFACE_ID
+
+SCHEMA = 1
+LOOKS_FILE, LIVE_FILE = "looks.json", "live.json"
+MAX_BYTES = 64 * 1024
+MOST_LINKS = 64
+ASKED_FOR_S = 15.0  # a request counts for so long after it was written
+
+
+def write_looks(folder: Path, links: Collection[int]) -> None:
+    """Ask for these links, for `ASKED_FOR_S` more. Raises `OSError`."""
+    document = {"schema": SCHEMA, "links": sorted(links)[:MOST_LINKS]}
+    write_atomically(folder / LOOKS_FILE, json.dumps(document).encode(), mode=0o640, is_durable=False)
+
+
+def read_looks(folder: Path) -> frozenset[int]:
+    """The links of the last request; none where there was none. Raises `StoreError`, `NotPermittedError`."""
+    path = folder / LOOKS_FILE
+    data = read_own(path, MAX_BYTES)
+    if data is None:
+        return frozenset()
+    try:
+        links = _document(data, parse_json)["links"]
+        if not isinstance(links, list) or len(links) > MOST_LINKS:
+            raise ValueError("too many links")
+        if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
+            raise ValueError("a link is no interface id")
+    except (ValueError, KeyError, TypeError) as exc:
+        raise StoreError(f"{path} cannot be used: {exc}.") from exc
+    return frozenset(links)
+
+
+def write_live(folder: Path, samples: Mapping[int, SeriesSample]) -> None:
+    """Raises `OSError`."""
+    document = {"schema": SCHEMA, "links": list(samples.items())}
+    data = json.dumps(document, separators=(",", ":")).encode()
+    write_atomically(folder / LIVE_FILE, data, mode=0o644, is_durable=False)
+
+
+def read_live(folder: Path) -> dict[int, SeriesSample]:
+    """The newest sample of each link that was asked for and that the kernel has. Raises `StoreError`,
+    `NotPermittedError`."""
+    path = folder / LIVE_FILE
+    data = read_own(path, MAX_BYTES)
+    try:
+        return {int(number): sample_of(row) for number, row in _document(data or b"", json.loads)["links"]}
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as exc:
+        raise StoreError(f"{path} cannot be used: {exc}.") from exc
+
+
+def _document(data: bytes, parse: Callable[[bytes], Any]) -> Any:
+    """A segment of counters has 64 bits, which `parse_json` refuses; of the agent it takes nothing larger."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    document = parse(data)
+    if document["schema"] != SCHEMA:
+        raise ValueError("another schema; install agent and limiter of one version")
+    return document

@@ -1,0 +1,88 @@
+"""The counters of links that somebody looks at, each second, while the agent asks for them (`document.live`).
+
+What is read is the memory of these links alone, so that it costs the same beside 4000 others. The agent asks again
+every few seconds; where it does not, nothing is read or written any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ap_agent.common.errors import AgentError
+from ap_agent.common.files import identity_of
+from ap_agent.common.log import Logger
+from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_looks, write_live
+from ap_agent.document.series import SeriesSample, SideSample
+from ap_agent.document.state import DirectionState
+from ap_agent.limiter.enforcing import Enforcer
+from ap_agent.limiter.report import link_states
+
+EACH_S = 1.0
+
+
+class Looking:
+    """Of one limiter. Moments are monotonic seconds."""
+
+    def __init__(self, enforcer: Enforcer, logger: Logger, monotonic: Callable[[], float]) -> None:
+        self._enforcer, self._log, self._monotonic = enforcer, logger, monotonic
+        self._links: frozenset[int] = frozenset()
+        self._until = self._next = -math.inf
+        self._known = identity_of(self._path)  # what was asked of the limiter before this one is over
+
+    @property
+    def _path(self) -> Path:
+        return self._enforcer.settings.state_dir / LOOKS_FILE
+
+    def ask(self) -> None:
+        """Take up the agent's request, if there is another one. One that cannot be read asks for nothing."""
+        found = identity_of(self._path)
+        if found is None or found == self._known:
+            return
+        self._known, now = found, self._monotonic()
+        try:
+            links = read_looks(self._path.parent)
+        except AgentError as exc:
+            self._log.debug("looks.refused", message=exc.message)
+            return
+        if now >= self._until or not links <= self._links:
+            self._next = now  # what nobody looked at until now is not waited for
+        self._links, self._until = links, now + ASKED_FOR_S
+
+    def next_in_s(self) -> float:
+        """How long it is until something is to be read; infinite where nobody looks."""
+        now = self._monotonic()
+        return max(0.0, self._next - now) if self._links and now < self._until else math.inf
+
+    def look(self) -> None:
+        """Read what is due. A file that cannot be written is a line in the log."""
+        if self.next_in_s() > 0:
+            return
+        now = self._monotonic()
+        self._next += EACH_S * (1 + (now - self._next) // EACH_S)
+        folder = self._enforcer.settings.limiter_run_dir
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_live(folder, samples_of(self._enforcer, self._links, clock_ms=round(now * 1000)))
+        except OSError as exc:
+            self._log.error("live.unwritable", folder=folder, message=exc.strerror)
+
+
+def samples_of(enforcer: Enforcer, numbers: Iterable[int], *, clock_ms: int) -> dict[int, SeriesSample]:
+    """The counters and rates of these links now, so far as the kernel has both directions of them."""
+    at_ms = round(enforcer.now().timestamp() * 1000)
+    links = {number: enforcer.links[number] for number in numbers if number in enforcer.links}
+    readback = enforcer.readback(number for number in links if number in enforcer.wanted.links)
+    states = link_states(links, enforcer.wanted.links, enforcer.errors, readback, enforcer.counted(links))
+    return {
+        number: SeriesSample(
+            at_ms, clock_ms, int(found.state == "enforced"), _side(found.to_user), _side(found.from_user)
+        )
+        for number, found in states.items()
+        if found.to_user is not None and found.from_user is not None
+    }
+
+
+def _side(found: DirectionState) -> SideSample:
+    return SideSample(found.segment, found.rate_kbit, *found.counters[:4], found.dropped_packets)

@@ -1,0 +1,110 @@
+"""What passes now, to the second: the dials of a Link, and one line for each AS (`usage.live`).
+
+Whoever asks for them tells the attachment points that somebody looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scionlab.models import Link, UserAS, selectors
+from scionlab.usage import live
+from scionlab.usage.batch import DIRECTIONS
+
+FRESH_S: Final = 2.0
+SHOWN_S: Final = 10.0  # for so long a dial stays, marked as old
+_NAMES: Final = ("To your AS", "From your AS")
+# An agent reports each second, and the service has the next second so long after its end.
+_EACH_MS, _ON_ITS_WAY_MS, _SOONEST_MS = 1000, 150, 300
+
+
+@dataclass(frozen=True)
+class Dial:
+    """One direction now, kbit/s. `limit_kbit` is None where nothing limits it."""
+
+    name: str
+    kbit: int
+    limit_kbit: int | None
+    dropped_kbit: int
+
+    @property
+    def percent(self) -> int:
+        """Of the limit, 100 at most; 0 where there is none."""
+        return min(100, round(100 * self.kbit / self.limit_kbit)) if self.limit_kbit else 0
+
+    @property
+    def shown_kbit(self) -> int:
+        """On a dial that ends at the limit."""
+        return min(self.kbit, self.limit_kbit or 0)
+
+
+@dataclass(frozen=True)
+class Now:
+    """Of one or several Links. No dials: nobody reported lately. `told_at`: when the counted second ended, None where
+    nobody ever reported. Not `is_fresh`: more than 2 s ago. Of `count` Links `reporting` are in the sums. A new look is
+    worth it in `due_ms`."""
+
+    told_at: datetime | None
+    is_fresh: bool
+    dials: Sequence[Dial]
+    due_ms: int
+    reporting: int
+    count: int
+
+
+def now_of(link: Link) -> Now:
+    return _now([live.look([_end(link)]).get(_end(link))])
+
+
+def sums_of(ases: Sequence[UserAS]) -> dict[int, Now]:
+    """Of the active Links of each AS together, by its primary key; none for an AS without any."""
+    links = {user_as.pk: [one for one in selectors.links_of(user_as) if one.active] for user_as in ases}
+    found = live.look(_end(link) for several in links.values() for link in several)
+    return {pk: _now([found.get(_end(link)) for link in several]) for pk, several in links.items() if several}
+
+
+def lines_of(ases: Sequence[UserAS]) -> dict[str, Any]:
+    """For user_as/now.html: `lines` by the primary key of the AS, and when a new look is worth it."""
+    lines = sums_of(ases)
+    return {"lines": lines, "due_ms": min((one.due_ms for one in lines.values()), default=_EACH_MS)}
+
+
+def _end(link: Link) -> live.End:
+    """No statement for a Link of `selectors.links_of`."""
+    return link.interface_a.host.uid, link.interface_a.interface_id
+
+
+def _now(rates: Sequence[live.Rates | None]) -> Now:
+    now = time.time()
+    known = [one for one in rates if one is not None and now - one.at <= SHOWN_S]
+    fresh = [one for one in known if now - one.at <= FRESH_S]
+    told = max((one.at for one in rates if one is not None), default=None)
+    due_ms = min([1000 * (one.at - now) + _EACH_MS + _ON_ITS_WAY_MS for one in fresh], default=_EACH_MS)
+    chosen = fresh or known
+    dials = [_dial(*both, chosen) for both in zip(_NAMES, DIRECTIONS, strict=True)]
+    return Now(
+        datetime.fromtimestamp(told, UTC) if told is not None else None,
+        bool(fresh),
+        [one for one in dials if one is not None],
+        round(min(_EACH_MS + _ON_ITS_WAY_MS, max(_SOONEST_MS, due_ms))),
+        len(fresh),
+        len(rates),
+    )
+
+
+def _dial(name: str, direction: str, rates: Sequence[live.Rates]) -> Dial | None:
+    """The sum of the Links that have figures of this direction; None where none has."""
+    sides = [(one, side) for one in rates if (side := getattr(one, direction)) is not None]
+    if not sides:
+        return None
+    is_limited = all(one.in_force for one, _ in sides)
+    return Dial(
+        name,
+        round(sum(one.kbit(side.passed_bytes) for one, side in sides)),
+        sum(side.limit_kbit for _, side in sides) if is_limited else None,
+        round(sum(one.kbit(side.dropped_bytes) for one, side in sides if one.in_force)),
+    )

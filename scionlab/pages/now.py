@@ -1,0 +1,26 @@
+"""The parts of pages that show what passes now, as small pages of their own: the script fetches them while somebody
+looks."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from scionlab.models import selectors
+from scionlab.pages.dials import lines_of, now_of
+from scionlab.pages.link import link_or_404
+from scionlab.pages.own_pages import PageRequest, own_page
+
+
+@require_safe
+@own_page
+def link_now(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    _, link = link_or_404(request, pk, link_id)
+    return render(request, "parts/now.html", {"one": now_of(link)})
+
+
+@require_safe
+@own_page
+def ases_now(request: PageRequest) -> HttpResponse:
+    return render(request, "user_as/now.html", lines_of(selectors.user_ases_of(request.user)))

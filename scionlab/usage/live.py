@@ -1,0 +1,152 @@
+"""What passes through a link now, while somebody looks. Kept in the cache `live` alone, never in the database.
+
+    a page ──▶ `look`: noted for `LOOKED_FOR_S`; an agent that does not report is called: its waiting poll ends
+    agent  ──▶ `store`: what passed in the last second ──▶ the answer says what is looked at (`looked_at`)
+    a page ◀── `look`: the newest rates
+
+Nobody looks: no agent reports, nothing is written. A cache that is away is nobody who reports. Two pages that note
+their look at once may lose one of them: each page looks again within seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.core.cache import caches
+from redis.exceptions import RedisError
+
+from scionlab.platform import redis_client
+
+logger = logging.getLogger(__name__)
+
+CHANNEL: Final = "scionlab.looks"
+LOOKED_FOR_S: Final = 10.0
+HEARD_S: Final = 3  # an agent that reported within this goes on by itself
+CALL_EACH_S: Final = 2  # an agent that does not report is called no more often
+KEPT_S: Final = 3600  # the last rates of a link
+MOST_LINKS: Final = 64  # of a host; `ap_agent.document.live.MOST_LINKS`
+_CALLS: Final = "calls"  # where there is no Redis: host -> (when it was called, links)
+# Redis, or the folder of files that takes its place; a file that is damaged.
+_AWAY: Final = (RedisError, OSError, EOFError, zlib.error, pickle.PickleError)
+
+End = tuple[str, int]  # of a Link at its attachment point: the host's uid, the interface id
+
+
+class Side(NamedTuple):
+    """One direction: the limit in the kernel, and what went through and was dropped."""
+
+    limit_kbit: int
+    passed_bytes: int
+    dropped_bytes: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of `over_ms` that ended `at` (seconds since 1970, the service's clock). A direction is None where its counters
+    began anew meanwhile. Not `in_force`: the link is only observed, or not limited as it should be."""
+
+    at: float
+    over_ms: int
+    in_force: bool
+    to_user: Side | None
+    from_user: Side | None
+
+    def kbit(self, counted_bytes: int) -> float:
+        """Bytes of this time as a rate."""
+        return counted_bytes * 8 / self.over_ms
+
+
+def look(ends: Iterable[End]) -> dict[End, Rates]:
+    """Somebody looks at these, from now on for `LOOKED_FOR_S`. Returns the newest rates of those that have any."""
+    wanted = set(ends)
+    try:
+        return _look(wanted) if wanted else {}
+    except _AWAY as exc:
+        logger.warning("live.away error=%r", exc)
+        return {}
+
+
+def _look(ends: set[End]) -> dict[End, Rates]:
+    cache, now = caches["live"], time.time()
+    hosts = sorted({uid for uid, _ in ends})
+    found: dict[str, Any] = cache.get_many([key for uid in hosts for key in (f"looks:{uid}", f"heard:{uid}")])
+    looks = {uid: _living(found.get(f"looks:{uid}", {}), now) for uid in hosts}
+    for uid, number in ends:
+        looks[uid][number] = now + LOOKED_FOR_S
+    cache.set_many({f"looks:{uid}": one for uid, one in looks.items()}, timeout=round(LOOKED_FOR_S))
+    for uid in hosts:
+        is_heard = now - found.get(f"heard:{uid}", 0.0) < HEARD_S
+        if not is_heard and cache.add(f"called:{uid}", 1, timeout=CALL_EACH_S):
+            _call(uid, _newest(looks[uid]))
+    stored: dict[str, Any] = cache.get_many([f"live:{uid}:{number}" for uid, number in ends])
+    return {end: _rates(row) for end in ends if (row := stored.get(f"live:{end[0]}:{end[1]}")) is not None}
+
+
+def _living(looks: Mapping[int, float], now: float) -> dict[int, float]:
+    return {number: until for number, until in looks.items() if until > now}
+
+
+def _newest(looks: Mapping[int, float]) -> list[int]:
+    return sorted(looks, key=lambda number: -looks[number])[:MOST_LINKS]
+
+
+def _rates(row: tuple[Any, ...]) -> Rates:
+    at, over_ms, in_force, *sides = row
+    return Rates(at, over_ms, in_force, *(Side(*one) if one is not None else None for one in sides))
+
+
+# --- the agent ------------------------------------------------------------------------------------------------------
+
+
+def store(uid: str, rates: Mapping[int, Rates]) -> list[int]:
+    """Keep what the agent of this host reports; returns the links that somebody looks at now."""
+    cache, now = caches["live"], time.time()
+    rows = {
+        f"live:{uid}:{number}": (one.at, one.over_ms, one.in_force, *(side and tuple(side) for side in _sides(one)))
+        for number, one in rates.items()
+    }
+    try:
+        cache.set_many({**rows, f"heard:{uid}": now}, timeout=KEPT_S)
+        return _newest(_living(cache.get(f"looks:{uid}", {}), now))
+    except _AWAY as exc:
+        logger.warning("live.away error=%r", exc)
+        return []
+
+
+def _sides(one: Rates) -> tuple[Side | None, Side | None]:
+    return one.to_user, one.from_user
+
+
+def _call(uid: str, links: list[int]) -> None:
+    """Have the waiting poll of this host ended, in whichever process it waits."""
+    if settings.REDIS_URL:
+        redis_client.client().publish(CHANNEL, json.dumps([uid, links]))
+        return
+    cache, now = caches["live"], time.time()
+    calls = {one: said for one, said in cache.get(_CALLS, {}).items() if now - said[0] < CALL_EACH_S}
+    cache.set(_CALLS, {**calls, uid: (now, links)}, timeout=CALL_EACH_S)
+
+
+def called_since(at: float) -> tuple[float, dict[str, list[int]]]:
+    """Where there is no Redis: the hosts that were called after `at`, and what to ask with next time."""
+    calls = caches["live"].get(_CALLS, {})
+    return max([at, *(said[0] for said in calls.values())]), {
+        uid: said[1] for uid, said in calls.items() if said[0] > at
+    }
+
+
+def called_by(message: bytes) -> tuple[str, list[int]] | None:
+    """The host and the links that a message on `CHANNEL` names."""
+    try:
+        uid, links = json.loads(message)
+    except (ValueError, TypeError):
+        return None
+    return (uid, links) if isinstance(uid, str) and isinstance(links, list) else None
