@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from bench.core import Outcome, Step
@@ -20,7 +21,10 @@ FREE_KBIT = 100_000
 PEER_COLUMNS = (20, 100, 500)
 FILES = (1, 2, 5, 10)
 TIMES = (1, 5, 20)
+AT_ONCE = ((1, 2, 3), (4, 5))  # numbers of equal links: what the machine moves without a loss for anybody
 LEAVES = (0, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000)  # 0: our own
+BEST = "published, best weight"
+PALETTE = {MPGET: "#0b6e4f", ROUND_ROBIN: "#c1666b", MPTCP: "#7a5195", SPRAYING: "#d4a72c", BEST: "#5b7db1"}
 WHOLE_S, QUICK_S, LONG_S = 10, 6, 30
 SETUP_S = 2
 INTRO = f"""
@@ -90,15 +94,14 @@ def _runs() -> list[tuple[str, list[Task]]]:
     found = [("100 + 50 Mbit/s", [_unequal(WHOLE_S)])]
     files = [Task("5.5", MPGET, (6000, 3000), WHOLE_S, files=one) for one in FILES]
     found.append(("one and two equal links, 1 to 10 files", [*_two_and_one(WHOLE_S), *files]))
-    for paths in TABLE:
-        cells = [(column, who) for column in COLUMNS for who in (MPGET, ALONE)]
-        table = [Task("4.4", who, (column * KBIT_PER_KB,) * paths, LONG_S, column) for column, who in cells]
-        found.append((f"{paths} equal links", table))
-    several = [task for column in COLUMNS for task in _beside_100(column, LONG_S, WHOLE_S)]
-    found.append(("links beside another of 100 kB/s", several))
-    several = [Task("4.11", MPGET, (column * KBIT_PER_KB, *[800] * 4), LONG_S, column) for column in COLUMNS]
-    several += [Task("4.12", MPGET, (2000, 1000), WHOLE_S, leaf_bytes=one) for one in LEAVES]
-    found.append(("links beside four of 100 kB/s, queues", several))
+    for several in AT_ONCE:
+        cells = [(paths, column, who) for paths in several for column in COLUMNS for who in (MPGET, ALONE)]
+        table = [Task("4.4", who, (column * KBIT_PER_KB,) * paths, LONG_S, column) for paths, column, who in cells]
+        found.append((f"{several[0]} to {several[-1]} equal links", table))
+    beside = [task for column in COLUMNS for task in _beside_100(column, LONG_S, WHOLE_S)]
+    beside += [Task("4.11", MPGET, (column * KBIT_PER_KB, *[800] * 4), LONG_S, column) for column in COLUMNS]
+    beside += [Task("4.12", MPGET, (2000, 1000), WHOLE_S, leaf_bytes=one) for one in LEAVES]
+    found.append(("links beside one and four of 100 kB/s, queues", beside))
     for row in ONE_LIMITED:
         for column in COLUMNS:
             limits = (column * KBIT_PER_KB, *[FREE_KBIT] * (PATHS_OF[row] - 1))
@@ -149,7 +152,7 @@ def tables(outcome: Outcome) -> list[Table]:
             unequal += _row(f"{row}: {who}", rates(outcome, row, who, paths=PATHS_OF[row]))
         if row == "4.6":
             unequal += _row(f"{row}: {MPGET}, the free link alone", rates(outcome, row, paths=1))
-        unequal.append([f"{row}: published, best weight", *(f"{best[column]:,.2f}" for column in COLUMNS)])
+        unequal.append([f"{row}: {BEST}", *(f"{best[column]:,.2f}" for column in COLUMNS)])
     queues = rates(outcome, "4.12", label="leaf")
     return [
         Table("4.4: 1 to 5 links with the same limit", header, equal if rates(outcome, "4.4") else [], remark),
@@ -184,10 +187,17 @@ def plots(outcome: Outcome) -> list[Plot]:
             for whose, values in (("mpget", rates(outcome, "4.4", paths=paths)), ("published", published))
         }
         found.append(_plot("multipath-equal", "4.4: 1 to 5 links with the same limit", equal))
-    beside = {who: _points(rates(outcome, "4.10", who)) for who in (MPGET, ROUND_ROBIN, MPTCP, SPRAYING)}
-    if any(beside.values()):
-        best = {"published, best weight": _points(OTHERS_100["4.10"])}
-        found.append(_plot("multipath-beside", "4.10: a link beside another of 100 kB/s", beside | best))
+    for name, title, published in (
+        ("multipath-beside", "A link beside one of 100 kB/s (4.10), and beside four (4.11)", OTHERS_100),
+        ("multipath-limited", "A link beside one of 100 Mbit/s (4.6), and beside four (4.7)", ONE_LIMITED),
+    ):
+        lines: dict[str, list[Point]] = {}
+        for row, best in published.items():
+            measured = {who: rates(outcome, row, who, paths=PATHS_OF[row]) for who in PALETTE}
+            if any(measured.values()):
+                lines |= {f"{who}, {row}": _points(rate) for who, rate in (measured | {BEST: best}).items()}
+        if lines:
+            found.append(replace(_plot(name, title, lines), panels=tuple(published), palette=PALETTE, is_log=False))
     return found
 
 
@@ -198,4 +208,4 @@ def _points(found: dict[int, float]) -> list[Point]:
 def _plot(name: str, title: str, lines: dict[str, list[Point]]) -> Plot:
     shown = {who: points for who, points in lines.items() if points}
     return Plot(name, title, "kB/s of payload", "limit of the first link, kB/s", lines=shown, is_log_x=False,
-                dashed=("published", "best weight"))  # fmt: skip
+                dashed=("published",))  # fmt: skip
