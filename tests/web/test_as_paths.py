@@ -26,7 +26,7 @@ from tests.web.polling import WebServer
 
 pytestmark = pytest.mark.django_db
 
-PACKAGED = Path(__file__).parents[2] / "packaging" / "paths.json"  # what packaging/check answers the installed client
+PACKAGED = Path(__file__).parents[1] / "packaged_paths.json"  # what packaging/check answers the installed client
 
 
 def report(user_as: UserAS) -> PathsReport:
