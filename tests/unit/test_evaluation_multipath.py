@@ -39,7 +39,7 @@ def test_a_quick_run_expects_less_than_a_minute_and_a_full_one_five_repetitions(
     assert sum(step.expected_s for step in multipath.steps(QUICK)) <= 60
     steps = multipath.steps(FULL)
     assert sum("(5 of 5)" in step.label for step in steps) == sum("(1 of 5)" in step.label for step in steps) > 0
-    assert sum(step.expected_s for step in steps) < 32 * 60
+    assert sum(step.expected_s for step in steps) < 35 * 60
 
 
 def test_a_file_is_what_headers_leave_of_the_links_in_the_time() -> None:
@@ -176,7 +176,7 @@ def test_a_quick_run_claims_the_rows_that_it_measures_and_nothing_measured_holds
     assert not any(one.rows for one in multipath.tables(empty))
 
 
-def test_a_quick_step_that_fails_is_measured_once_more_and_that_is_noted() -> None:
+def test_a_step_that_fails_is_measured_once_more_and_that_is_noted() -> None:
     runs = iter([0.5, 1.0])
 
     def measure(found: Outcome) -> None:
