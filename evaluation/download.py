@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from measuring.iproute import LabError
 from measuring.netns import Namespace
-from measuring.worker import go_ahead_of_others
+from measuring.worker import go_ahead_of_others, go_before_equals
 
 PATH = "/file"
 LIFE_S = 900  # nobody waits for a server whose harness is gone
@@ -181,6 +181,7 @@ def main(argv: Sequence[str]) -> int:
     client.add_argument("--mptcp", action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
+        go_before_equals()
         serve(given.address, given.port, given.bytes, is_mptcp=given.mptcp)
         return 0
     go_ahead_of_others()  # the moment of the last byte is this program's own

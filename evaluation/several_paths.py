@@ -21,7 +21,8 @@ TABLE = {  # 4.4: paths -> column -> kB/s
     4: dict(zip(COLUMNS, (71.8, 169.92, 372.87, 557.24, 539.76, 932.85, 1861.99), strict=True)),
     5: dict(zip(COLUMNS, (90.27, 235.85, 378.31, 700.82, 943.65, 1181.53, 2355.65), strict=True)),
 }
-ONE_LIMITED = {  # 4.6, 4.7: the first path has the column, the others 100 Mbit/s; the best of all weights
+# 4.6, 4.7: the first path has the column, the others 100 Mbit/s; the best of all weights
+ONE_LIMITED: dict[str, dict[int, float]] = {
     "4.6": dict(zip(COLUMNS, (6736, 5216, 8058, 9239, 10544, 9899, 10386), strict=True)),
     "4.7": dict(zip(COLUMNS, (7396, 8078, 8847, 9471, 10889, 11070, 11089), strict=True)),
 }

@@ -90,7 +90,7 @@ def go_before_equals() -> None:
     """The highest ordinary priority: ahead of other programs, but not of the kernel's own threads, which carry the
     packets of a process that needs a whole processor."""
     with contextlib.suppress(PermissionError):
-        os.nice(-20)
+        os.setpriority(os.PRIO_PROCESS, 0, -20)  # also of a program that was started with nice
 
 
 def say(document: dict[str, Any]) -> None:

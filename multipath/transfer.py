@@ -170,6 +170,7 @@ class Transfer:
         self._error: BaseException | None = None
         self._checking: set[int] = set()
         self._ends: dict[tuple[object, ...], int] = {}  # what each path really is -> its number
+        self._asking: list[threading.Thread] = []  # by which device a path leaves
 
     def run(self) -> None:
         """Fetch all of it. Raises `AllPathsDeadError` and `LocalError`; the map then has what came."""
@@ -187,6 +188,8 @@ class Transfer:
                 self._is_over = True
                 self._core.abandoned += sum(one.end - one.pos for one in self._core.tasks)
             self._save()
+        for one in self._asking:
+            one.join(TIMEOUT_S)
         if not self._core.is_complete:
             raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what came; --resume continues.")
 
@@ -206,8 +209,10 @@ class Transfer:
 
     # --- threads of a path ----------------------------------------------------------------------------------------
 
-    def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        threading.Thread(target=self._guard, args=(work, *arguments), daemon=True).start()
+    def _start(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=self._guard, args=(work, *arguments), daemon=True)
+        thread.start()
+        return thread
 
     def _guard(self, work: Callable[..., None], *arguments: object) -> None:
         """An error that is not a path's ends the download."""
@@ -257,15 +262,19 @@ class Transfer:
         else:
             connection.close()
         path, ends = self._paths[index], connection.ends
-        device = other_device(path.source, ends[1]) if path.source and ends else None
-        if device is not None:
-            self._say(f"{path}: packets from this source leave by {device}, another device.")
+        if path.source and ends:  # beside the download: it takes longer than the first answer
+            self._asking.append(self._start(self._tell_device, path, path.source, ends[1]))
         with self._lock:
             twin = self._ends.setdefault((path.device, path.proxy, ends, connection.url), index)
             if twin != index:
                 raise RefusedError(f"it has the addresses and the URL of {self._paths[twin]}")
             self._core.opened(index, facts, connection.handshake_s, time.monotonic())
             self._lock.notify_all()
+
+    def _tell_device(self, path: Path, source: str, destination: str) -> None:
+        device = other_device(source, destination)
+        if device is not None:
+            self._say(f"{path}: packets from this source leave by {device}, another device.")
 
     def _work(self, index: int, connection: Connection) -> None:
         while True:

@@ -13,7 +13,7 @@ from scionlab_bw import links, tables
 from scionlab_bw.client import Service
 from scionlab_bw.errors import UsageError
 from scionlab_bw.test_link import test_link
-from scionlab_bw.units import format_number
+from scionlab_bw.units import format_bandwidth, format_number
 from scionlab_bw.watch_load import watch_load
 
 
@@ -84,6 +84,9 @@ def paths(service: Service, arguments: Namespace) -> int:
     if found["links"]:
         rows = [_row(one) for one in found["links"]]
         print(tables.table(headers, rows, right=(0, 2, 3, 4, 5, 6)), end="\n\n")
+        for one in found["links"]:
+            if notes := _notes(one):
+                print(f"Link {one['link_id']}: {'; '.join(notes)}.")
     for text in (found["text"], *(one["text"] for one in found["bottlenecks"])):
         print(tables.clean(text))
     return 0
@@ -106,3 +109,15 @@ def _row(one: dict[str, Any]) -> tuple[Any, ...]:
         tables.state(one),
         "-" if test is None else test["text"],
     )
+
+
+def _notes(one: dict[str, Any]) -> list[str]:
+    """What only some Links have: another limit without the temporary one, a known uplink, and SCION's own figure."""
+    notes = []
+    if one["requested"] != one["wanted"]:
+        notes.append(f"requested {tables.limits(one['requested'])}")
+    if one["uplink_kbit"] is not None:
+        notes.append(f"uplink of its attachment point {format_bandwidth(one['uplink_kbit'])}")
+    if one["published_kbit"] is not None:
+        notes.append(f"{format_bandwidth(one['published_kbit'])} in SCION's path metadata")
+    return notes

@@ -177,6 +177,11 @@ def test_two_links_bring_one_file_and_each_what_it_can(world: World) -> None:
     assert [one["state"] for one in done.json["paths"]] == ["active", "active"]
     assert done.json["size_bytes"] == done.json["done_bytes"] == SIZE
     assert f"{SIZE:,} bytes in " in done.said
+    for one in done.json["paths"]:
+        series = one["series_bytes"]
+        assert len(series) >= int(done.json["seconds"] / done.json["interval_s"]) - 1 > 0
+        assert series == sorted(series)
+        assert one["received_bytes"] / 3 < series[-1] <= one["received_bytes"]
 
 
 FAULTS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from django.utils import timezone
 from bandwidth_config import Limits
 from scionlab.links.as_paths import MAX_WEIGHT, PathsReport, paths_report, weights_of
 from scionlab.links.link_test import link_test_create
+from scionlab.links.profiles import constant
+from scionlab.links.timed_limit import timed_limit_create
 from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User, UserAS
 from scionlab_bw.__main__ import main
 from tests.cases import case
@@ -22,6 +25,8 @@ from tests.web.html import Page
 from tests.web.polling import WebServer
 
 pytestmark = pytest.mark.django_db
+
+PACKAGED = Path(__file__).parents[1] / "packaged_paths.json"  # what packaging/check answers the installed client
 
 
 def report(user_as: UserAS) -> PathsReport:
@@ -159,6 +164,10 @@ def test_page_and_rest_say_the_same(wide: UserAS, owner: User, client: Client) -
     assert [one["published_kbit"] for one in found["links"]] == [300, 200, 100]
     assert [one["weights"]["to_user_kbit"] for one in found["links"]] == [3, 1, 2]
     assert (found["links"][0]["used"], found["links"][0]["last_test"]) == (None, None)
+    packaged = json.loads(PACKAGED.read_text(encoding="utf-8"))
+    assert packaged.keys() == found.keys()
+    for name in ("links", "bottlenecks"):
+        assert {tuple(one) for one in packaged[name]} == {tuple(found[name][0])}
     client.force_login(owner)
     Page(client.get(f"/ases/{wide.pk}/")).root.one("a", href=f"/ases/{wide.pk}/paths/")
     page = Page(client.get(f"/ases/{wide.pk}/paths/"))
@@ -188,3 +197,16 @@ def test_the_client_prints_it(
     assert lines[6].startswith("The 2 links to 17-ffaa:0:1107 together carry at most 800 kbit/s")
     assert main(["paths", str(wide.pk), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"] == {"to_user_kbit": 1200, "from_user_kbit": 600}
+    AttachmentPoint.objects.update(publishes_limits=True, uplink_kbit=50_000)
+    Host.objects.update(limits_only=False)
+    first_link = Link.objects.order_by("pk")[0]
+    timed_limit_create(link_id=first_link.pk, begins_at=None, profile=constant(Limits(90, 90), 3600), actor=owner)
+    assert main(["paths", wide.isd_as]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Link ")]
+    assert notes[0] == (
+        f"Link {first_link.pk}: requested 600 kbit/s to the user AS, 300 kbit/s from it; uplink of its attachment "
+        "point 50 Mbit/s; 300 kbit/s in SCION's path metadata."
+    )
+    assert [line.partition("; ")[0].partition(": ")[2] for line in notes[1:]] == [
+        "uplink of its attachment point 50 Mbit/s"
+    ] * 2

@@ -35,6 +35,7 @@ from scionlab.models import (
     UserAS,
 )
 from scionlab.operations.retention import old_rows_forget
+from scionlab.pages.joint_panel import joint_panel
 from tests.cases import case, table
 from tests.factories import api_token, spec
 from tests.joint_world import confirm, enforced, links_of, measured
@@ -505,6 +506,11 @@ def test_page_draws_what_was_measured_in_few_statements_and_bytes(
         answer = client.get(f"/ases/{user_as.pk}/joint-tests/{made.pk}/")
     html = answer.content.decode()
     assert html.count('class="series series-') == 2 * 5
+    panel = joint_panel(status(made, now))
+    assert panel is not None
+    for side in panel.directions:  # stacked: each row has its link on top of those before it, the last one all of them
+        assert side.rows[0].stacked == side.total.used
+        assert len({row.stacked for row in side.rows}) == 5
     assert "To your AS: together the 5 links passed" in html
     assert "steps of a limit were followed" in html
     assert len(html) < 100_000

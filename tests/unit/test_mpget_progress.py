@@ -1,0 +1,105 @@
+"""What `mpget` shows while it fetches, and the series of each path in `--json`."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from multipath import __main__ as program
+from multipath.__main__ import BAR, Progress
+from multipath.core import Download, Rules, Task
+from multipath.state import Facts
+
+PATHS = ["192.0.2.2 > http://192.0.2.1/\x1b[2Jfile", "dev tun0 > http://192.0.2.1/file"]
+SIZE = 1000
+
+
+class Terminal(io.StringIO):
+    def __init__(self, *, is_one: bool) -> None:
+        super().__init__()
+        self._is_one = is_one
+
+    def isatty(self) -> bool:
+        return self._is_one
+
+    def said(self) -> str:
+        """Since the last time."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(program.time, "monotonic", lambda: now[0])
+    return now
+
+
+def core_of(*received: int) -> Download:
+    """These bytes have come over each path, one path after the other."""
+    core, at = Download(len(received), Rules(), size=SIZE), 0
+    for index, count in enumerate(received):
+        core.opened(index, Facts("http://192.0.2.1/file", SIZE, "one"), 0.01, 100.0)
+        bring(core, index, at, count)
+        at += count
+    return core
+
+
+def bring(core: Download, path: int, at: int, count: int) -> None:
+    task = Task(path, at, at + count, 100.0)
+    core.free.cut(at, at + count)
+    core.tasks.append(task)
+    core.arrived(task, count, 100.0)
+
+
+def test_a_terminal_has_a_bar_for_each_path_drawn_in_place(clock: list[float]) -> None:
+    out = Terminal(is_one=True)
+    progress = Progress(out, PATHS, core_of(500, 100))
+    progress.draw()
+    first, second, total = out.said().splitlines()
+    assert first.count("#") == BAR // 2
+    assert second.count("#") == BAR // 10
+    assert first.startswith("192.0.2.2 > http://192.0.2.1/?[2Jfile ")
+    assert total.startswith("600 of 1,000 bytes, ")
+    clock[0] += 1
+    progress.draw()
+    assert out.said().startswith("\x1b[3A\x1b[J")
+    progress.say("Something.")
+    assert out.said() == "\x1b[3A\x1b[Jmpget: Something.\n"
+
+
+def test_a_log_gets_a_line_now_and_then_and_each_reason_once(clock: list[float]) -> None:
+    out = Terminal(is_one=False)
+    core = core_of(500, 100)
+    progress = Progress(out, PATHS, core)
+    for _ in range(50):
+        progress.draw()
+        clock[0] += 0.5
+    assert out.said() == "mpget: 600 of 1,000 bytes, 0 kbit/s\n" * 2
+    core.failed(1, "reset\x07", clock[0])
+    for _ in range(3):
+        progress.draw()
+    assert out.said() == f"mpget: {PATHS[1]}: failed: reset?.\n"
+
+
+def test_the_series_of_a_path_has_what_had_come_after_each_interval(clock: list[float]) -> None:
+    core = core_of(200, 0)
+    progress = Progress(Terminal(is_one=False), PATHS, core)
+    clock[0] += 0.6
+    progress.draw()
+    bring(core, 1, 200, 300)
+    clock[0] += 1.0  # two intervals end at once
+    progress.draw()
+    bring(core, 0, 500, 500)
+    progress.end("")
+    document = progress.document()
+    assert (document["size_bytes"], document["done_bytes"], document["interval_s"]) == (SIZE, SIZE, 0.5)
+    assert document["seconds"] == pytest.approx(1.6)
+    paths = document["paths"]
+    assert isinstance(paths, list)
+    assert [one["series_bytes"] for one in paths] == [[200, 200, 200], [0, 300, 300]]
+    assert [one["received_bytes"] for one in paths] == [700, 300]
+    assert [one["path"] for one in paths] == PATHS
