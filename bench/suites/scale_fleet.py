@@ -1,0 +1,357 @@
+"""Delivery at scale: thousands of agents that wait at several replicas, while people save and replicas come and go.
+
+The agents are the fleet of `bench.fleet`; everything goes through nginx and the real service. Few and many waiting
+agents are measured in turns, in one run: what else the machine does meets all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.core import Label, Outcome, Scale, Step, interleave, percentile
+from bench.fleet.fleet import Fleet, Report, fleet
+from bench.fleet.savers import Save, Savers, save, saving
+from bench.fleet.site import FleetSite, former_version, running, start_background
+from bench.plots import Plot
+from bench.report import NOTHING, Table, figure
+
+NAME = "scale_fleet"
+TITLE = "Delivery"
+DELIVERED, ANSWERED = "save to agent", "save answered"
+QUIET, DEPLOYED = "nothing happens", "deployment with a migration"
+KILLED, REDIS = "a replica is killed", "both Redis are killed"
+BUSY, LINKS_EACH, SAVERS = 40, 5, 20
+DAY_S = 86_400
+TARGET_GROWTH, TARGET_BACK_S = 1.5, 10.0
+PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of what the clock does
+
+
+def steps(scale: Scale) -> list[Step]:
+    levels, saves, rounds = scale.pick(([10, 1_000, 10_000], 40, 4), ([10, 100], 5, 1))
+    replicas = scale.pick([1, 3], [2])
+    found = [
+        Step(
+            f"save to agent, {levels} wait, {count} replicas",
+            scale.pick(900.0, 90.0),
+            partial(_deliver, count, levels, saves, rounds),
+        )
+        for count in replicas
+    ]
+    load = scale.pick((5_000, 3, 5, 60.0), (100, 2, 1, 12.0))
+    found.append(
+        Step(f"{load[0]} wait while replicas come and go", scale.pick(900.0, 150.0), partial(_under_load, *load))
+    )
+    return found
+
+
+@contextmanager
+def _site(waiting: int) -> Iterator[tuple[FleetSite, Path]]:
+    with running() as site, tempfile.TemporaryDirectory(prefix="slbw-fleet-") as name:
+        busy = min(BUSY, waiting)
+        site.fill(busy=busy, links=LINKS_EACH, quiet=waiting - busy, savers=SAVERS)
+        yield site, Path(name)
+
+
+# --- few and many wait ------------------------------------------------------------------------------------------
+
+
+def _deliver(replicas: int, levels: Sequence[int], saves: int, rounds: int, outcome: Outcome) -> None:
+    with _site(max(levels)) as (site, folder):
+        start_background(site)
+        site.add_replicas(replicas)
+        site.nginx.start()
+        chance, kbit = random.Random(replicas), 1_000
+        with fleet(folder, site.port, site.facts) as agents:
+            for level in interleave(levels, rounds):
+                agents.run(level)
+                add = partial(outcome.add, waiting=level, replicas=replicas)
+                cpu_s, began = site.cpu_s(), time.monotonic()
+                for link in _links(site, level, saves, chance):
+                    time.sleep(chance.uniform(*PAUSE_S))
+                    kbit += 1
+                    _one(agents, save(site.port, link, kbit), add)
+                used = _difference(site.cpu_s(), cpu_s) / (time.monotonic() - began)
+                add(used * 100, "%", what="web tier and nginx")
+                held = site.connections().values()
+                add(max(held) / (sum(held) / replicas), "x", what="fullest replica to the mean")
+            _only_expected(agents.report(), outcome)
+            largest = max(site.resident_bytes(address) for address in site.replicas)
+            outcome.add(largest / 2**20, "MiB", what="memory of a replica", waiting=max(levels), replicas=replicas)
+
+
+def _links(site: FleetSite, running_agents: int, count: int, chance: random.Random) -> list[dict[str, Any]]:
+    """Links of attachment points whose agents run."""
+    uids = {one["uid"] for one in site.facts["hosts"][:running_agents]}
+    return chance.choices([one for one in site.facts["links"] if one["uid"] in uids], k=count)
+
+
+def _one(agents: Fleet, done: Save, add: Callable[..., None]) -> None:
+    if not done.is_accepted:
+        raise ValueError(f"a save was answered {done.status}")
+    news = agents.taken(done.link["uid"], done.link["interface_id"], done.kbit)
+    if news is None:
+        raise ValueError("an accepted save never came to its agent")
+    add((news.at - done.asked_at) * 1000, "ms", what=DELIVERED)
+    add((done.answered_at - done.asked_at) * 1000, "ms", what=ANSWERED)
+
+
+def _difference(after: dict[str, float], before: dict[str, float]) -> float:
+    return sum(after.values()) - sum(before.get(name, 0.0) for name in after)
+
+
+def _only_expected(report: Report, outcome: Outcome) -> None:
+    wrong = {name: n for name, n in report.answers.items() if name == "unexpected" or name.startswith("refused")}
+    if wrong:
+        outcome.failures.append(f"agents met {wrong}")
+
+
+# --- replicas come and go ---------------------------------------------------------------------------------------
+
+
+def _under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome: Outcome) -> None:
+    with _site(waiting) as (site, folder):
+        old, migration = former_version(folder / "former")
+        site.background.manage("migrate", "scionlab", _before(migration), "-v0")
+        site.use(old)
+        start_background(site)
+        site.add_replicas(replicas)
+        site.nginx.start()
+        for number, host in enumerate(site.facts["hosts"]):  # a day off at every twentieth
+            host["clock_error_s"] = DAY_S * (1 if number % 40 else -1) if number % 20 == 0 else 0
+        with fleet(folder, site.port, site.facts) as agents:
+            agents.run(waiting)
+            agents.order(deaths_per_s=waiting / 500)  # each of them about once in eight minutes
+            with saving(site.port, site.facts["links"][:SAVERS], pause_s=1.0) as savers:
+                time.sleep(period_s / 4)
+                watch = _Watch(agents, savers, outcome)
+                watch.phase(QUIET, lambda: time.sleep(period_s / 2))
+                watch.phase(DEPLOYED, lambda: _deploy(site, replicas))
+                for _ in range(kills):
+                    watch.phase(KILLED, lambda: _kill(site, period_s))
+                watch.phase(REDIS, lambda: _restart_redis(site, period_s))
+            agents.order(deaths_per_s=0.0)
+            _verify(site, agents, savers, outcome)
+        outcome.note(f"The deployment brought the migration {migration}; the former version is the commit before it.")
+
+
+def _before(migration: str) -> str:
+    return f"{int(migration[:4]) - 1:04d}"
+
+
+class _Watch:
+    """Counts what agents and savers met in each phase."""
+
+    def __init__(self, agents: Fleet, savers: Savers, outcome: Outcome) -> None:
+        self._agents, self._savers, self._outcome = agents, savers, outcome
+
+    def phase(self, what: str, happens: Callable[[], None]) -> None:
+        self._agents.report()
+        seen = len(self._savers.saves)
+        began = time.monotonic()
+        happens()
+        took_s = time.monotonic() - began
+        said = self._agents.report()
+        saves = self._savers.saves[seen:]
+        add = partial(self._outcome.add, phase=what)
+        add(took_s, "s", what="took")
+        add(said.answers.total() / took_s, "1/s", what="answers")
+        add(said.answers["cut"], "polls", what="cut")
+        add(said.answers["503"], "polls", what="sent away")
+        add(said.answers["unexpected"] + _refused(said), "answers", what="wrong answers")
+        add(max(said.away_s, default=0.0), "s", what="away at most")
+        add(percentile(said.away_s, 0.5) if said.away_s else 0.0, "s", what="away, median")
+        add(len(saves), "saves", what="saves")
+        add(sum(not one.is_accepted for one in saves), "saves", what="saves not accepted")
+        for one in saves:
+            if one.is_accepted:
+                news = self._agents.taken(one.link["uid"], one.link["interface_id"], one.kbit, within_s=30)
+                if news is not None:
+                    add((news.at - one.asked_at) * 1000, "ms", what=DELIVERED)
+
+
+def _refused(said: Report) -> int:
+    return sum(count for name, count in said.answers.items() if name.startswith("refused"))
+
+
+def _deploy(site: FleetSite, replicas: int) -> None:
+    """As packaging/deploy: migrated while the former version serves, new ones beside the old ones, then these end."""
+    old = site.replicas
+    site.use(None)
+    site.background.manage("migrate", "--no-input", "-v0")
+    site.add_replicas(replicas)
+    time.sleep(5)  # as packaging/deploy: nginx asks again who is called web
+    for address in old:
+        site.end(address)
+    site.background.stop()
+    start_background(site)
+    time.sleep(15)
+
+
+def _kill(site: FleetSite, period_s: float) -> None:
+    began = time.monotonic()
+    victim = site.replicas[0]
+    site.kill(victim)
+    time.sleep(min(3.0, period_s / 4))  # as long as whoever watches over it needs
+    site.start_again(victim)
+    time.sleep(max(0.0, period_s - (time.monotonic() - began)))
+
+
+def _restart_redis(site: FleetSite, period_s: float) -> None:
+    site.stop_redis()
+    time.sleep(period_s / 4)
+    site.start_redis()
+    time.sleep(period_s / 2)
+
+
+def _verify(site: FleetSite, agents: Fleet, savers: Savers, outcome: Outcome) -> None:
+    """Each accepted save is in the history, and what is stored last is what the agent has."""
+    history = {
+        (int(link), int(kbit)) for link, kbit in site.rows("SELECT link_id, new_kbit FROM scionlab_bandwidthchange")
+    }
+    accepted = savers.accepted()
+    outcome.add(len(accepted), "saves", what="accepted")
+    outcome.add(sum((one.link["id"], one.kbit) not in history for one in accepted), "saves", what="accepted and lost")
+    stored = {int(link): int(kbit) for link, kbit in site.rows("SELECT id, bandwidth_kbit FROM scionlab_link")}
+    behind = [
+        one
+        for one in {save.link["id"]: save for save in accepted}.values()
+        if agents.taken(one.link["uid"], one.link["interface_id"], stored[one.link["id"]], within_s=60) is None
+    ]
+    outcome.add(len(behind), "links", what="links behind at the end")
+
+
+# --- what it says -----------------------------------------------------------------------------------------------
+
+
+def growth(outcome: Outcome, replicas: int, share: float) -> tuple[float, int] | None:
+    """Time from a save to its agent with the most waiting agents to that with the fewest, and how many those are.
+    `share` is 0.5 for the median."""
+    found = {int(one.labels["waiting"]): one.samples for one in outcome.find(what=DELIVERED, replicas=replicas)}
+    if len(found) < 2:
+        return None
+    few, many = min(found), max(found)
+    return percentile(found[many], share) / percentile(found[few], share), many
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    return [_delivery_table(outcome), _phases_table(outcome), _verdicts(outcome)]
+
+
+def _delivery_table(outcome: Outcome) -> Table:
+    rows = []
+    for one in sorted(
+        outcome.find(what=DELIVERED), key=lambda it: (it.labels.get("replicas", 0), it.labels["waiting"])
+    ):
+        if "replicas" not in one.labels:
+            continue
+        where = {name: one.labels[name] for name in ("replicas", "waiting")}
+        answered = outcome.find(what=ANSWERED, **where)[0]
+        rows.append(
+            [
+                f"{where['replicas']}",
+                f"{where['waiting']:,}",
+                f"{len(one.samples)}",
+                *(figure(percentile(one.samples, share)) for share in (0.5, 0.9, 0.99)),
+                figure(answered.median),
+                _cell(outcome, "web tier and nginx", **where),
+                _cell(outcome, "fullest replica to the mean", **where),
+                _cell(outcome, "memory of a replica", **where),
+            ]
+        )
+    header = ["replicas", "agents wait", "saves", "median, ms", "90 %", "99 %", "the answer alone", "processor, %"]
+    header += ["fullest replica to the mean", "MiB of a replica"]
+    remark = (
+        "From the PATCH, sent through nginx, until an agent has the last byte of the document, whose signature it then "
+        "verifies. *Processor*: of all replicas and nginx, meanwhile. One replica is one process."
+    )
+    return Table("From Save to the agent, while few and many wait", header, rows, remark)
+
+
+def _phases_table(outcome: Outcome) -> Table:
+    rows = []
+    for phase in outcome.values("phase", what="took"):
+        where: dict[str, Label] = {"phase": phase}
+        delivered = outcome.find(what=DELIVERED, **where)
+        rows.append(
+            [
+                str(phase),
+                f"{len(outcome.find(what='took', **where)[0].samples)}",
+                *(_cell(outcome, what, **where) for what in ("took", "answers")),
+                *(_worst(outcome, what, **where) for what in ("cut", "sent away", "wrong answers", "away at most")),
+                *(_sum(outcome, what, **where) for what in ("saves", "saves not accepted")),
+                *(figure(percentile(delivered[0].samples, share)) if delivered else NOTHING for share in (0.5, 0.99)),
+            ]
+        )
+    header = ["", "times", "each took, s", "answers/s", "polls cut, at most", "sent away, at most", "wrong answers"]
+    header += ["away at most, s", "saves", "not accepted", "to the agent, median ms", "99 %"]
+    remark = (
+        "*Cut*: no answer. *Sent away*: 503 with a time to return. *Away*: from the failed poll of an agent until its "
+        "next good answer. Agents die and restart all the time, half of them without closing their connection, and one "
+        "in twenty has a clock that is wrong by a day."
+    )
+    return Table("While replicas and Redis come and go", header, rows, remark)
+
+
+def _verdicts(outcome: Outcome) -> Table:
+    rows = []
+    for replicas in sorted(outcome.values("replicas", what=DELIVERED), key=int):
+        for name, share in (("median", 0.5), ("99 %", 0.99)):
+            found = growth(outcome, int(replicas), share)
+            if found is not None:
+                target = f"save to agent, {replicas} replicas, {name}: grows < {TARGET_GROWTH:g}x up to {found[1]:,}"
+                rows.append([target, f"{found[0]:.2f}x", _held(found[0] < TARGET_GROWTH)])
+    lost, behind = outcome.median(what="accepted and lost"), outcome.median(what="links behind at the end")
+    if lost is not None and behind is not None:
+        accepted = outcome.median(what="accepted")
+        rows.append(["accepted saves lost: 0", f"{lost:.0f} of {accepted:.0f}", _held(lost == 0)])
+        rows.append(["links behind their last save at the end: 0", f"{behind:.0f}", _held(behind == 0)])
+        wrong = sum(sum(one.samples) for one in outcome.find(what="wrong answers"))
+        rows.append(["wrong answers: 0", f"{wrong:.0f}", _held(wrong == 0)])
+    for phase in (KILLED, DEPLOYED):
+        for one in outcome.find(what="away at most", phase=phase):
+            back_s = max(one.samples)
+            target = f"{phase}: agents back within {TARGET_BACK_S:g} s"
+            rows.append([target, f"{figure(back_s)} s", _held(back_s <= TARGET_BACK_S)])
+    for one in outcome.find(what="saves not accepted", phase=DEPLOYED):
+        cut = sum(outcome.find(what="cut", phase=DEPLOYED)[0].samples)
+        target = f"{DEPLOYED}: no save and no poll fails"
+        found_text = f"{sum(one.samples):.0f} saves, {cut:.0f} polls"
+        rows.append([target, found_text, _held(not sum(one.samples) and not cut)])
+    return Table("Targets", ["target", "measured", ""], rows)
+
+
+def _held(is_held: bool) -> str:
+    return "held" if is_held else "**not held**"
+
+
+def _cell(outcome: Outcome, what: str, **labels: Label) -> str:
+    value = outcome.median(what=what, **labels)
+    return NOTHING if value is None else figure(value)
+
+
+def _worst(outcome: Outcome, what: str, **labels: Label) -> str:
+    return figure(max(outcome.find(what=what, **labels)[0].samples))
+
+
+def _sum(outcome: Outcome, what: str, **labels: Label) -> str:
+    return figure(sum(outcome.find(what=what, **labels)[0].samples))
+
+
+def plots(outcome: Outcome) -> list[Plot]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for one in outcome.find(what=DELIVERED):
+        if "replicas" in one.labels:
+            for name, share in (("median", 0.5), ("99 %", 0.99)):
+                point = (float(one.labels["waiting"]), percentile(one.samples, share))
+                lines.setdefault(f"{one.labels['replicas']} replicas, {name}", []).append(point)
+    if not lines:
+        return []
+    ordered = {name: sorted(points) for name, points in lines.items()}
+    return [Plot("fleet", "From Save to the agent", "ms", "agents that wait", lines=ordered, dashed=["99 %"])]
