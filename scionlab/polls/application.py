@@ -203,7 +203,7 @@ class Application:
                 await self._deliver(scope, send)
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
-                await _send_away(send, after=self._sent_away_together // RETURNS_PER_S)
+                await _send_away(send, after=int(self._sent_away_together / RETURNS_PER_S))
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
                 POLLS.labels("not_modified").inc()
                 await not_modified(send)

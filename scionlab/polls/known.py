@@ -196,6 +196,7 @@ class Known:
         if self.is_away:
             self.is_away = False
             logger.warning("polls.database_back")
+            self._due.update(self._entries)  # whatever was looked at meanwhile was not read
         for uid in batch:
             self._take(uid, states.get(uid), began)
             for future in asked.get(uid, ()):

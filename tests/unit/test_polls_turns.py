@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Collection
 
 import pytest
+from django.db import DatabaseError
 
 from scionlab.polls import wakeup
 from scionlab.polls.known import MOST_PER_STATEMENT, HostState, Known
@@ -15,55 +17,86 @@ def state(number: int) -> HostState:
     return HostState(number, f"h{number}", "", "", None, 1, 1, 1, 1, None)
 
 
-def test_who_is_told_to_have_changed_waits_for_one_piece_of_those_that_the_clock_looks_at() -> None:
-    read: list[list[str]] = []
+class Rows:
+    """A table that has every host; `read` are the statements."""
 
-    def statement(uids: Collection[str]) -> dict[str, HostState]:
-        read.append(list(uids))
+    def __init__(self) -> None:
+        self.read: list[list[str]] = []
+        self.is_away = False
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def __call__(self, uids: Collection[str]) -> dict[str, HostState]:
+        if self.is_away:
+            raise DatabaseError
+        self.read.append(list(uids))
+        assert self.may_end.wait(20)
         return {uid: state(int(uid[1:])) for uid in uids}
 
+
+def test_who_is_told_to_have_changed_waits_for_one_piece_of_those_that_the_clock_looks_at() -> None:
+    rows = Rows()
+
     async def work() -> None:
-        known = Known(lambda *_: None, read=statement)
+        known = Known(lambda *_: None, read=rows)
         everybody = [f"h{number}" for number in range(2_000)]
         await known.fresh("h7", lambda _: True)
-        read.clear()
+        rows.read.clear()
+        rows.may_end.clear()
         known.look_again(everybody)
-        while not read:
+        while not rows.read:
             await asyncio.sleep(0)
         known.changed([7], set(everybody))
         arrived = asyncio.create_task(known.fresh("h9999", lambda _: True))
-        while known.is_behind:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rows.may_end.set()
+        await settled(known)
         await arrived
         await known.close()
 
     asyncio.run(work())
-    assert max(map(len, read)) == MOST_PER_STATEMENT
-    assert read[1][:2] == ["h9999", "h7"], "in the next statement, before 1500 others"
-    assert {uid for piece in read for uid in piece} >= {f"h{number}" for number in range(2_000)}
+    assert max(map(len, rows.read)) == MOST_PER_STATEMENT
+    assert rows.read[1][:2] == ["h9999", "h7"], "in the next statement, before 1500 others"
+    assert {uid for piece in rows.read for uid in piece} >= {f"h{number}" for number in range(2_000)}
 
 
 def test_a_message_for_everybody_delays_nobody() -> None:
     """After Redis was away all rows are read anew, and a change that is told meanwhile comes first."""
-    read: list[list[str]] = []
-
-    def statement(uids: Collection[str]) -> dict[str, HostState]:
-        read.append(list(uids))
-        return {uid: state(int(uid[1:])) for uid in uids}
+    rows = Rows()
 
     async def work() -> None:
-        known = Known(lambda *_: None, read=statement)
+        known = Known(lambda *_: None, read=rows)
         everybody = [f"h{number}" for number in range(2_000)]
         await asyncio.gather(*(known.fresh(uid, lambda _: True) for uid in everybody))
-        read.clear()
+        rows.read.clear()
         known.changed(None, set(everybody))
         known.changed([1_999], set(everybody))
-        while known.is_behind:
-            await asyncio.sleep(0)
+        await settled(known)
         await known.close()
 
     asyncio.run(work())
-    assert read[0][0] == "h1999"
+    assert rows.read[0][0] == "h1999"
+
+
+def test_a_database_that_is_back_is_asked_for_everybody_who_is_known() -> None:
+    rows = Rows()
+
+    async def work() -> None:
+        known = Known(lambda *_: None, read=rows)
+        await asyncio.gather(*(known.fresh(f"h{number}", lambda _: True) for number in range(9)))
+        rows.read.clear()
+        for rows.is_away in (True, False):
+            known.look_again(["h1"])
+            await settled(known)
+        await known.close()
+
+    asyncio.run(work())
+    assert sorted({uid for piece in rows.read for uid in piece}) == [f"h{number}" for number in range(9)]
+
+
+async def settled(known: Known) -> None:
+    while known._reader is not None:
+        await asyncio.sleep(0)
 
 
 def test_a_round_looks_at_everybody_once() -> None:
