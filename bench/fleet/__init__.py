@@ -9,5 +9,7 @@ no kernel. It dies, restarts and has a wrong clock when told to. All of it is on
     names      the name server that says where the replicas are, as Docker's does
     site       PostgreSQL, Redis, nginx, replicas of the web tier, worker and beat
     savers     people who save all the time
+    load       what happens to it all, and what agents and people met meanwhile
     data       the rows that all of it begins with
+    reading    what it takes to look at the rows of those who wait
 """

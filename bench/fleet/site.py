@@ -30,6 +30,7 @@ from lab.nginx import Nginx, free_port
 from lab.service import CoordinationService, on_this_host
 
 DEADLINE_S = 90.0
+MIGRATIONS = "scionlab/migrations"
 FIRST_REPLICA = 10  # 127.0.18.10
 
 
@@ -221,13 +222,22 @@ def start_background(site: FleetSite) -> None:
     site.background.wait_until(site.background.worker_is_ready)
 
 
-def former_version(folder: Path) -> tuple[Path, str]:
-    """The code as it was before its newest migration, below `folder`; and the name of that migration."""
-    git = ["git", "-C", str(REPOSITORY)]
-    newest = sorted(path.stem for path in (REPOSITORY / "scionlab/migrations").glob("0*.py"))[-1]
-    added = ["log", "--diff-filter=A", "--format=%H", "-1", "--", f"scionlab/migrations/{newest}.py"]
-    commit = subprocess.run([*git, *added], capture_output=True, text=True, check=True).stdout.strip()
-    packed = subprocess.run([*git, "archive", f"{commit}~1"], capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder, newest
+def former_version(folder: Path) -> tuple[Path, str, list[str]]:
+    """The newest code of the history that lacks migrations of this one and has no other, unpacked below `folder`; its
+    newest migration; and those that it lacks. Raises `ServiceBenchError`."""
+    ours = {path.name for path in (REPOSITORY / MIGRATIONS).glob("0*.py")}
+    for commit in _git("log", "--format=%H", "--", MIGRATIONS).decode().split():
+        listed = _git("ls-tree", "--name-only", commit, f"{MIGRATIONS}/").decode().split()
+        theirs = {Path(one).name for one in listed if Path(one).name.startswith("0")}
+        if theirs and theirs < ours:
+            with tarfile.open(fileobj=BytesIO(_git("archive", commit))) as archive:
+                archive.extractall(folder, filter="data")
+            return folder, Path(max(theirs)).stem, sorted(Path(one).stem for one in ours - theirs)
+    raise ServiceBenchError("No former version with fewer migrations is in this clone's history.")
+
+
+def _git(*arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(REPOSITORY), *arguments], capture_output=True, check=False)
+    if done.returncode != 0:
+        raise ServiceBenchError(done.stderr.decode()[-500:])
+    return done.stdout

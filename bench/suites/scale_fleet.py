@@ -6,29 +6,26 @@ agents are measured in turns, in one run: what else the machine does meets all o
 
 from __future__ import annotations
 
+import json
 import random
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bench.core import Label, Outcome, Scale, Step, interleave, percentile
-from bench.fleet.fleet import Fleet, Report, fleet
-from bench.fleet.savers import Save, Savers, save, saving
-from bench.fleet.site import FleetSite, former_version, running, start_background
+from bench.fleet.fleet import Fleet, fleet
+from bench.fleet.load import DELIVERED, DEPLOYED, KILLED, filled, refused, under_load
+from bench.fleet.savers import Save, save
+from bench.fleet.site import FleetSite, start_background
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 
 NAME = "scale_fleet"
 TITLE = "Delivery"
-DELIVERED, ANSWERED = "save to agent", "save answered"
-QUIET, DEPLOYED = "nothing happens", "deployment with a migration"
-KILLED, REDIS = "a replica is killed", "both Redis are killed"
-BUSY, LINKS_EACH, SAVERS = 40, 5, 20
-DAY_S = 86_400
+ANSWERED = "save answered"
+INSIDE = "statement, PostgreSQL alone"
+ROWS = (1, 250, 500, 5_000)
 TARGET_GROWTH, TARGET_BACK_S = 1.5, 10.0
 PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of what the clock does
 
@@ -36,7 +33,9 @@ PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of w
 def steps(scale: Scale) -> list[Step]:
     levels, saves, rounds = scale.pick(([10, 1_000, 10_000], 40, 4), ([10, 100], 5, 1))
     replicas = scale.pick([1, 3], [2])
-    found = [
+    hosts, times = scale.pick((10_000, 20), (100, 2))
+    found = [Step("the statement of the clock", scale.pick(90.0, 40.0), partial(_read, hosts, times))]
+    found += [
         Step(
             f"save to agent, {levels} wait, {count} replicas",
             scale.pick(900.0, 90.0),
@@ -46,24 +45,24 @@ def steps(scale: Scale) -> list[Step]:
     ]
     load = scale.pick((5_000, 3, 5, 60.0), (100, 2, 1, 12.0))
     found.append(
-        Step(f"{load[0]} wait while replicas come and go", scale.pick(900.0, 150.0), partial(_under_load, *load))
+        Step(f"{load[0]} wait while replicas come and go", scale.pick(900.0, 150.0), partial(under_load, *load))
     )
     return found
 
 
-@contextmanager
-def _site(waiting: int) -> Iterator[tuple[FleetSite, Path]]:
-    with running() as site, tempfile.TemporaryDirectory(prefix="slbw-fleet-") as name:
-        busy = min(BUSY, waiting)
-        site.fill(busy=busy, links=LINKS_EACH, quiet=waiting - busy, savers=SAVERS)
-        yield site, Path(name)
+def _read(hosts: int, rounds: int, outcome: Outcome) -> None:
+    with filled(hosts) as (site, _):
+        said = site.background.output_of("-m", "bench.fleet.reading", str(rounds), *(str(one) for one in ROWS))
+        for size, (whole_ms, inside_ms) in json.loads(said.splitlines()[-1]).items():
+            outcome.add(whole_ms, "ms", what="statement", rows=int(size))
+            outcome.add(inside_ms, "ms", what=INSIDE, rows=int(size))
 
 
 # --- few and many wait ------------------------------------------------------------------------------------------
 
 
 def _deliver(replicas: int, levels: Sequence[int], saves: int, rounds: int, outcome: Outcome) -> None:
-    with _site(max(levels)) as (site, folder):
+    with filled(max(levels)) as (site, folder):
         start_background(site)
         site.add_replicas(replicas)
         site.nginx.start()
@@ -81,7 +80,9 @@ def _deliver(replicas: int, levels: Sequence[int], saves: int, rounds: int, outc
                 add(used * 100, "%", what="web tier and nginx")
                 held = site.connections().values()
                 add(max(held) / (sum(held) / replicas), "x", what="fullest replica to the mean")
-            _only_expected(agents.report(), outcome)
+            said = agents.report()
+            if said.answers["unexpected"] or refused(said):
+                raise ValueError(f"agents met {dict(said.answers)}")
             largest = max(site.resident_bytes(address) for address in site.replicas)
             outcome.add(largest / 2**20, "MiB", what="memory of a replica", waiting=max(levels), replicas=replicas)
 
@@ -106,127 +107,6 @@ def _difference(after: dict[str, float], before: dict[str, float]) -> float:
     return sum(after.values()) - sum(before.get(name, 0.0) for name in after)
 
 
-def _only_expected(report: Report, outcome: Outcome) -> None:
-    wrong = {name: n for name, n in report.answers.items() if name == "unexpected" or name.startswith("refused")}
-    if wrong:
-        outcome.failures.append(f"agents met {wrong}")
-
-
-# --- replicas come and go ---------------------------------------------------------------------------------------
-
-
-def _under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome: Outcome) -> None:
-    with _site(waiting) as (site, folder):
-        old, migration = former_version(folder / "former")
-        site.background.manage("migrate", "scionlab", _before(migration), "-v0")
-        site.use(old)
-        start_background(site)
-        site.add_replicas(replicas)
-        site.nginx.start()
-        for number, host in enumerate(site.facts["hosts"]):  # a day off at every twentieth
-            host["clock_error_s"] = DAY_S * (1 if number % 40 else -1) if number % 20 == 0 else 0
-        with fleet(folder, site.port, site.facts) as agents:
-            agents.run(waiting)
-            agents.order(deaths_per_s=waiting / 500)  # each of them about once in eight minutes
-            with saving(site.port, site.facts["links"][:SAVERS], pause_s=1.0) as savers:
-                time.sleep(period_s / 4)
-                watch = _Watch(agents, savers, outcome)
-                watch.phase(QUIET, lambda: time.sleep(period_s / 2))
-                watch.phase(DEPLOYED, lambda: _deploy(site, replicas))
-                for _ in range(kills):
-                    watch.phase(KILLED, lambda: _kill(site, period_s))
-                watch.phase(REDIS, lambda: _restart_redis(site, period_s))
-            agents.order(deaths_per_s=0.0)
-            _verify(site, agents, savers, outcome)
-        outcome.note(f"The deployment brought the migration {migration}; the former version is the commit before it.")
-
-
-def _before(migration: str) -> str:
-    return f"{int(migration[:4]) - 1:04d}"
-
-
-class _Watch:
-    """Counts what agents and savers met in each phase."""
-
-    def __init__(self, agents: Fleet, savers: Savers, outcome: Outcome) -> None:
-        self._agents, self._savers, self._outcome = agents, savers, outcome
-
-    def phase(self, what: str, happens: Callable[[], None]) -> None:
-        self._agents.report()
-        seen = len(self._savers.saves)
-        began = time.monotonic()
-        happens()
-        took_s = time.monotonic() - began
-        said = self._agents.report()
-        saves = self._savers.saves[seen:]
-        add = partial(self._outcome.add, phase=what)
-        add(took_s, "s", what="took")
-        add(said.answers.total() / took_s, "1/s", what="answers")
-        add(said.answers["cut"], "polls", what="cut")
-        add(said.answers["503"], "polls", what="sent away")
-        add(said.answers["unexpected"] + _refused(said), "answers", what="wrong answers")
-        add(max(said.away_s, default=0.0), "s", what="away at most")
-        add(percentile(said.away_s, 0.5) if said.away_s else 0.0, "s", what="away, median")
-        add(len(saves), "saves", what="saves")
-        add(sum(not one.is_accepted for one in saves), "saves", what="saves not accepted")
-        for one in saves:
-            if one.is_accepted:
-                news = self._agents.taken(one.link["uid"], one.link["interface_id"], one.kbit, within_s=30)
-                if news is not None:
-                    add((news.at - one.asked_at) * 1000, "ms", what=DELIVERED)
-
-
-def _refused(said: Report) -> int:
-    return sum(count for name, count in said.answers.items() if name.startswith("refused"))
-
-
-def _deploy(site: FleetSite, replicas: int) -> None:
-    """As packaging/deploy: migrated while the former version serves, new ones beside the old ones, then these end."""
-    old = site.replicas
-    site.use(None)
-    site.background.manage("migrate", "--no-input", "-v0")
-    site.add_replicas(replicas)
-    time.sleep(5)  # as packaging/deploy: nginx asks again who is called web
-    for address in old:
-        site.end(address)
-    site.background.stop()
-    start_background(site)
-    time.sleep(15)
-
-
-def _kill(site: FleetSite, period_s: float) -> None:
-    began = time.monotonic()
-    victim = site.replicas[0]
-    site.kill(victim)
-    time.sleep(min(3.0, period_s / 4))  # as long as whoever watches over it needs
-    site.start_again(victim)
-    time.sleep(max(0.0, period_s - (time.monotonic() - began)))
-
-
-def _restart_redis(site: FleetSite, period_s: float) -> None:
-    site.stop_redis()
-    time.sleep(period_s / 4)
-    site.start_redis()
-    time.sleep(period_s / 2)
-
-
-def _verify(site: FleetSite, agents: Fleet, savers: Savers, outcome: Outcome) -> None:
-    """Each accepted save is in the history, and what is stored last is what the agent has."""
-    history = {
-        (int(link), int(kbit)) for link, kbit in site.rows("SELECT link_id, new_kbit FROM scionlab_bandwidthchange")
-    }
-    accepted = savers.accepted()
-    outcome.add(len(accepted), "saves", what="accepted")
-    outcome.add(sum((one.link["id"], one.kbit) not in history for one in accepted), "saves", what="accepted and lost")
-    stored = {int(link): int(kbit) for link, kbit in site.rows("SELECT id, bandwidth_kbit FROM scionlab_link")}
-    behind = [
-        one
-        for one in {save.link["id"]: save for save in accepted}.values()
-        if agents.taken(one.link["uid"], one.link["interface_id"], stored[one.link["id"]], within_s=60) is None
-    ]
-    outcome.add(len(behind), "links", what="links behind at the end")
-
-
 # --- what it says -----------------------------------------------------------------------------------------------
 
 
@@ -241,7 +121,7 @@ def growth(outcome: Outcome, replicas: int, share: float) -> tuple[float, int] |
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    return [_delivery_table(outcome), _phases_table(outcome), _verdicts(outcome)]
+    return [_verdicts(outcome), _delivery_table(outcome), _phases_table(outcome), _reading_table(outcome)]
 
 
 def _delivery_table(outcome: Outcome) -> Table:
@@ -297,6 +177,22 @@ def _phases_table(outcome: Outcome) -> Table:
         "in twenty has a clock that is wrong by a day."
     )
     return Table("While replicas and Redis come and go", header, rows, remark)
+
+
+def _reading_table(outcome: Outcome) -> Table:
+    rows = [
+        [
+            f"{one.labels['rows']:,}",
+            figure(one.median),
+            _cell(outcome, "statement, PostgreSQL", rows=one.labels["rows"]),
+        ]
+        for one in outcome.find(what="statement")
+    ]
+    remark = (
+        "The fastest of twenty, with 10,000 waiting hosts in the database. A message waits for the statement that "
+        "runs: the clock looks at 250 rows at a time, no statement has more than 500; before, each had up to 5,000."
+    )
+    return Table("Looking at the rows of those who wait", ["rows", "ms", "PostgreSQL alone, ms"], rows, remark)
 
 
 def _verdicts(outcome: Outcome) -> Table:

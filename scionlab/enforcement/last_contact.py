@@ -92,8 +92,7 @@ class Heard:
             try:
                 left = iter(taken.items())
                 while some := list(islice(left, MOST_AT_ONCE)):
-                    mapping = {str(key): value for key, value in some}
-                    redis_client.client().hset(self._ledger.key, mapping=mapping)
+                    redis_client.client().hset(self._ledger.key, mapping={str(key): value for key, value in some})
                 self._written_at = time.monotonic()
                 return
             except RedisError:
