@@ -24,11 +24,10 @@ from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",
-    "service", "pages", "passwords", "scale_fleet",
+    "service", "pages", "passwords", "scale",
 )  # fmt: skip
-# Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
-RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}
-SCALE = "scale"  # names all suites that begin with it; their figures stand in docs/scale.md
+# Whose figures stand in which page of docs; those of the others in performance.md.
+PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | {"scale": "scale.md"}
 
 
 class Suite(Protocol):
@@ -60,15 +59,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     given.quick = given.quick or "QUICK=1" in argv
     if given.quick and given.publish:
         parser.error("a quick run is not worth publishing; leave one of them out")
-    given.suites = [name for word in given.suites for name in _named(word)]
     unknown = [name for name in given.suites if name not in SUITES]
     if unknown:
         parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
     return given
-
-
-def _named(word: str) -> list[str]:
-    return [name for name in SUITES if name.startswith(SCALE)] if word == SCALE else [word]
 
 
 def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
@@ -108,14 +102,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
         plots.draw(drawn, REPOSITORY / "docs" / "img")
-        for page, on_it in (
-            ("scale.md", [one for one in pages if one.name.startswith(SCALE)]),
-            (
-                "performance.md",
-                [one for one in pages if one.name not in RELIABILITY and not one.name.startswith(SCALE)],
-            ),
-            ("reliability.md", [one for one in pages if one.name in RELIABILITY]),
-        ):
+        for page in ("performance.md", *dict.fromkeys(PAGES.values())):
+            on_it = [one for one in pages if PAGES.get(one.name, "performance.md") == page]
             publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 

@@ -14,9 +14,10 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -29,7 +30,7 @@ from lab import servers
 from lab.nginx import Nginx, free_port
 from lab.service import CoordinationService, on_this_host
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 MIGRATIONS = "scionlab/migrations"
 FIRST_REPLICA = 10  # 127.0.18.10
 
@@ -104,7 +105,7 @@ class FleetSite:
             made[address] = self._service(f"web-{address}", f"{address}:{self._port}")
             made[address].start_part("web")
         for address, service in made.items():
-            service.wait_until(partial(self._is_ready, address))
+            until(partial(self._is_ready, address), service)
         self._replicas |= made
         self.name(self.replicas)
         return list(made)
@@ -129,7 +130,7 @@ class FleetSite:
 
     def start_again(self, address: str) -> None:
         self._replicas[address].start_part("web")
-        self._replicas[address].wait_until(partial(self._is_ready, address))
+        until(partial(self._is_ready, address), self._replicas[address])
 
     def _is_ready(self, address: str) -> bool:
         try:
@@ -219,7 +220,17 @@ def running() -> Iterator[FleetSite]:
 def start_background(site: FleetSite) -> None:
     for part in ("worker", "beat"):
         site.background.start_part(part)
-    site.background.wait_until(site.background.worker_is_ready)
+    until(site.background.worker_is_ready, site.background)
+
+
+def until(is_so: Callable[[], bool], service: CoordinationService) -> None:
+    """Raises `ServiceError` where a part of the service has ended, `ServiceBenchError` after the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        service.check()
+        if time.monotonic() > deadline:
+            raise ServiceBenchError(f"{service.var_dir.name} was not ready within {DEADLINE_S:g} s")
+        time.sleep(0.2)
 
 
 def former_version(folder: Path) -> tuple[Path, str, list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bench.core import Label, Outcome, Scale, Step, interleave, percentile
+from bench.core import Label, Outcome, Scale, Series, Step, interleave, percentile
 from bench.fleet.fleet import Fleet, fleet
 from bench.fleet.load import DELIVERED, DEPLOYED, KILLED, filled, refused, under_load
 from bench.fleet.savers import Save, save
@@ -21,8 +21,7 @@ from bench.fleet.site import FleetSite, start_background
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 
-NAME = "scale_fleet"
-TITLE = "Delivery"
+PART = "delivery"  # of the suite `scale`
 ANSWERED = "save answered"
 INSIDE = "statement, PostgreSQL alone"
 ROWS = (1, 250, 500, 5_000)
@@ -31,23 +30,26 @@ PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of w
 
 
 def steps(scale: Scale) -> list[Step]:
-    levels, saves, rounds = scale.pick(([10, 1_000, 10_000], 40, 4), ([10, 100], 5, 1))
-    replicas = scale.pick([1, 3], [2])
+    levels, saves, rounds = scale.pick(([10, 1_000, 10_000], 30, 3), ([10, 100], 5, 1))
     hosts, times = scale.pick((10_000, 20), (100, 2))
+    load = scale.pick((5_000, 3, 4, 30.0), (100, 2, 1, 12.0))
     found = [Step("the statement of the clock", scale.pick(90.0, 40.0), partial(_read, hosts, times))]
-    found += [
-        Step(
-            f"save to agent, {levels} wait, {count} replicas",
-            scale.pick(900.0, 90.0),
-            partial(_deliver, count, levels, saves, rounds),
-        )
-        for count in replicas
-    ]
-    load = scale.pick((5_000, 3, 5, 60.0), (100, 2, 1, 12.0))
-    found.append(
-        Step(f"{load[0]} wait while replicas come and go", scale.pick(900.0, 150.0), partial(under_load, *load))
-    )
-    return found
+    for count in scale.pick([3, 1], [2]):
+        label = f"save to agent, {levels} wait, {count} replicas"
+        found.append(Step(label, scale.pick(900.0, 90.0), partial(_deliver, count, levels, saves, rounds)))
+    label = f"{load[0]} wait while replicas come and go"
+    found.append(Step(label, scale.pick(900.0, 150.0), partial(under_load, *load)))
+    return [Step(one.label, one.expected_s, partial(_apart, one.run)) for one in found]
+
+
+def _apart(run: Callable[[Outcome], None], outcome: Outcome) -> None:
+    """With what was measured marked as this part's: other parts of the suite have labels of their own."""
+    own = Outcome(outcome.suite)
+    try:
+        run(own)
+    finally:
+        outcome.series += [Series(one.labels | {"part": PART}, one.unit, one.samples) for one in own.series]
+        outcome.notes += own.notes
 
 
 def _read(hosts: int, rounds: int, outcome: Outcome) -> None:
@@ -121,16 +123,14 @@ def growth(outcome: Outcome, replicas: int, share: float) -> tuple[float, int] |
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    return [_verdicts(outcome), _delivery_table(outcome), _phases_table(outcome), _reading_table(outcome)]
+    own = Outcome(outcome.suite, outcome.find(part=PART))
+    return [_verdicts(own), _delivery_table(own), _phases_table(own), _reading_table(own)]
 
 
 def _delivery_table(outcome: Outcome) -> Table:
     rows = []
-    for one in sorted(
-        outcome.find(what=DELIVERED), key=lambda it: (it.labels.get("replicas", 0), it.labels["waiting"])
-    ):
-        if "replicas" not in one.labels:
-            continue
+    measured = [one for one in outcome.find(what=DELIVERED) if "replicas" in one.labels]
+    for one in sorted(measured, key=lambda series: (int(series.labels["replicas"]), int(series.labels["waiting"]))):
         where = {name: one.labels[name] for name in ("replicas", "waiting")}
         answered = outcome.find(what=ANSWERED, **where)[0]
         rows.append(
@@ -242,7 +242,7 @@ def _sum(outcome: Outcome, what: str, **labels: Label) -> str:
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for one in outcome.find(what=DELIVERED):
+    for one in outcome.find(what=DELIVERED, part=PART):
         if "replicas" in one.labels:
             for name, share in (("median", 0.5), ("99 %", 0.99)):
                 point = (float(one.labels["waiting"]), percentile(one.samples, share))
