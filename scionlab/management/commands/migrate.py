@@ -34,17 +34,24 @@ class Command(migrate.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
-        with _waiting_briefly(connection, is_named=bool(options["app_label"])):
-            for _ in range(TRIES - 1):
-                try:
+        for attempt in range(1, TRIES + 1):
+            try:
+                with _waiting_briefly(connection, is_named=bool(options["app_label"])):
                     super().handle(*args, **options)
-                    return
-                except OperationalError as exc:
-                    if not _gave_way(exc):
-                        raise
-                    self.stderr.write("Somebody uses what is to be changed. Trying again.")
-                    time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
-            super().handle(*args, **options)
+                return
+            except OperationalError as exc:
+                if connection.vendor == "postgresql":
+                    _begin_anew(connection)
+                if attempt == TRIES or not _gave_way(exc):
+                    raise
+                self.stderr.write("Somebody uses what is to be changed. Trying again.")
+                time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
+
+
+def _begin_anew(connection: BaseDatabaseWrapper) -> None:
+    """Django leaves the transaction open where what it put off to the end of a migration fails."""
+    connection.close()
+    connection.connect()
 
 
 def _gave_way(exc: OperationalError) -> bool:
@@ -59,11 +66,9 @@ def _waiting_briefly(connection: BaseDatabaseWrapper, *, is_named: bool) -> Iter
         return
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = {LOCK_WAIT_MS}")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("RESET lock_timeout")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("RESET lock_timeout")
 
 
 def _has_unbounded(connection: BaseDatabaseWrapper) -> bool:
