@@ -1,4 +1,4 @@
-"""Hosts that poll, many in one process, over connections that stay open. Reads status and body length, nothing else."""
+"""Hosts that poll, many in one process, over connections that stay open. Bodies are counted, and kept if asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uvloop
 
 T = TypeVar("T")
 END_OF_HEAD = b"\r\n\r\n"
-LENGTH = b"content-length:"
+LENGTH, RETRY_AFTER = b"content-length:", b"retry-after:"
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,23 @@ class PollingHost:
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: its status, how many bytes its body had, and when its last byte came (monotonic)."""
+    """An answer: its status, how many bytes its body had, and when its last byte came (monotonic). `body` is empty
+    where the line does not keep it; `retry_after_s` is what its header says."""
 
     status: int
     length: int
     at: float
+    body: bytes = b""
+    retry_after_s: int | None = None
 
 
 class Line(asyncio.Protocol):
     """One connection; one request at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_bodies: bool = False) -> None:
+        self._keeps_bodies = keeps_bodies
+        self._body: list[bytes] = []
+        self._retry_after_s: int | None = None
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Said] | None = None
         self._head = b""
@@ -56,7 +62,7 @@ class Line(asyncio.Protocol):
 
     def ask(self, request: bytes) -> asyncio.Future[Said]:
         self._answer = asyncio.get_running_loop().create_future()
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self.is_closed:
             self._answer.set_exception(ConnectionError("the server closed the connection"))
         else:
             self._transport.write(request)
@@ -70,23 +76,40 @@ class Line(asyncio.Protocol):
                 return
             head, data, self._head = self._head[:end].lower(), self._head[end + 4 :], b""
             self._status = int(head[9:12])
-            found = head.find(LENGTH)
-            self._length = int(head[found + len(LENGTH) :].split(b"\r\n", 1)[0]) if found >= 0 else 0
+            self._length = _number(head, LENGTH) or 0
+            self._retry_after_s = _number(head, RETRY_AFTER)
             self._left = 0 if self._status in {204, 304} else self._length
         self._left -= len(data)
+        if self._keeps_bodies:
+            self._body.append(data)
         if self._left <= 0:
             self._left = -1
             answer, self._answer = self._answer, None
+            body, self._body = b"".join(self._body), []
             if answer is not None and not answer.done():
-                answer.set_result(Said(self._status, self._length, time.monotonic()))
+                answer.set_result(Said(self._status, self._length, time.monotonic(), body, self._retry_after_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionError("the server closed the connection"))
 
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+    def cut(self) -> None:
+        """As a process that is killed: whatever the other side still says is answered with a reset."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _number(head: bytes, name: bytes) -> int | None:
+    found = head.find(b"\r\n" + name)
+    return int(head[found + len(name) + 2 :].split(b"\r\n", 1)[0]) if found >= 0 else None
 
 
 async def connect(port: int, count: int) -> list[Line]:

@@ -45,12 +45,12 @@ def fill(hosts: int, links: int) -> None:
         ap_host = Host.objects.create(AS=ap_as, public_ipv4="192.0.2.1")
         owner = User.objects.create_user(email="bench@example.org", password=None)
         AttachmentPoint.objects.create(AS=ap_as, host=ap_host, maximum_kbit=100_000)
-        _attach(ap_host, ases[hosts:], made[hosts:], [owner.pk] * links)
+        attach(ap_host, ases[hosts:], made[hosts:], [owner.pk] * links)
     for host in [*made[:hosts], ap_host]:
         print(json.dumps([host.pk, host.uid, host.secret]))
 
 
-def _attach(ap_host: Host, ases: Sequence[AS], hosts: Sequence[Host], owner_ids: Sequence[int]) -> None:
+def attach(ap_host: Host, ases: Sequence[AS], hosts: Sequence[Host], owner_ids: Sequence[int]) -> None:
     """One provider Link each, as the service would have stored them."""
     from bench.world import user_addresses
     from scionlab.models import BorderRouter, Interface, Link, UserAS
@@ -103,7 +103,7 @@ def people(ases: int, points: int = POINTS) -> None:
             AttachmentPoint.objects.create(AS=ap_as, host=ap_host, maximum_kbit=100_000)
             made = AS.objects.bulk_create([AS(isd=isd, as_id=FIRST_AS_ID + number) for number in numbers])
             hosts = Host.objects.bulk_create([Host(AS=as_) for as_ in made])
-            _attach(ap_host, made, hosts, [owners[number // ASES_EACH].pk for number in numbers])
+            attach(ap_host, made, hosts, [owners[number // ASES_EACH].pk for number in numbers])
             _say_enforced(ap_host)
     mine = UserAS.objects.filter(owner=owners[0]).order_by("as_id")[0]
     link = mine.interfaces.get().link

@@ -55,22 +55,22 @@ class WebServer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self) -> int:
-        return _resident_bytes(self.worker_pid)
+        return resident_bytes_of(self.worker_pid)
 
     def all_resident_bytes(self) -> int:
         """Of the master, its workers, and what these started."""
-        return sum(map(_resident_bytes, _family(self._master.pid)))
+        return sum(map(resident_bytes_of, family_of(self._master.pid)))
 
 
-def _family(pid: int) -> Iterator[int]:
+def family_of(pid: int) -> Iterator[int]:
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
             for child in (task / "children").read_text(encoding="ascii").split():
-                yield from _family(int(child))
+                yield from family_of(int(child))
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
     if found is None:

@@ -20,6 +20,7 @@ POLL_JITTER = 0.1
 _AT_ONCE_S = 1.0  # an answer within it was not held open, and a failure within it cut nothing off
 _QUICK_NEWS_S = 0.05  # pause after something new that came at once; doubles with each in a row,
 _LONGEST_QUICK_NEWS_S = 1.0  # up to this: a service that has news at every question is asked once a second
+_SOON = 0.3  # of an interval: what is added to Retry-After where a held question was cut off
 _ALIKE_S = 2.0  # two questions in a row, cut off after times that differ by less: the doing of a timeout between us
 SHORT_FOR_S = 3600.0  # and for so long shorter questions are asked
 
@@ -124,6 +125,8 @@ class Backoff:
             self._note_cut(took_s, now=self._began + took_s, is_told=told_s is not None)
             if self.failures == 1:
                 low_s, cap_s = 0.0, self._interval_s  # a deployment: soon back, and not all at once
+                if told_s is not None:  # by a service that spreads what it tells: within an interval even so
+                    return self._uniform(told_s, told_s + max(self._interval_s * _SOON, told_s / 4))
         # Anything between has the same chance: a lower bound that many hosts are raised to would be their meeting.
         delay_s = self._uniform(low_s, cap_s)
         if told_s is None:

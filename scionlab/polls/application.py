@@ -42,6 +42,7 @@ MAX_WAIT_S: Final = 60
 OTHER_FILES: Final = 200  # of this process, that are not connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
+RETURNS_PER_S: Final = 500  # of those who are sent away when a process ends; to arrive takes 0.3 ms of a processor
 RECEIPT_THREADS: Final = 2
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
@@ -133,6 +134,7 @@ class Application:
         # A large receipt takes a second and 300 MB to read: a host that floods us must not take all threads there are.
         self._receipts = Threads(RECEIPT_THREADS, "receipts")
         self._room = WaitingRoom()
+        self._round = wakeup.Round()
         self._tests = WaitingTests(self._django, self._pages)
         self._places = 0
         self._queued = 0  # for a tarball
@@ -141,6 +143,7 @@ class Application:
         self._keepers: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._called_at = time.time()  # the last call that was heard, where there is no Redis
+        self._sent_away_together = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -204,7 +207,7 @@ class Application:
                 await self._deliver(scope, send)
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
-                await _send_away(send)
+                await _send_away(send, after=int(self._sent_away_together / RETURNS_PER_S))
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL | Ended.LOOKED_AT:
                 POLLS.labels("not_modified").inc()
                 await not_modified(send, looked_at=looked_at)
@@ -255,6 +258,7 @@ class Application:
     def stop_waiting(self) -> None:
         """Answer all who wait; nobody waits here from now on."""
         self._is_stopping = True
+        self._sent_away_together = len(self._room)
         self._room.end_all(Ended.STOPPING)
         self._tests.stop()
 
@@ -283,16 +287,18 @@ class Application:
         if self._running().is_away:
             return wakeup.DATABASE_AWAY_S
         is_told = self._messages is not None and self._messages.is_listening
-        return wakeup.SAFETY_NET_S if is_told else wakeup.WITHOUT_MESSAGES_S
+        round_s = wakeup.SAFETY_NET_S if is_told else wakeup.WITHOUT_MESSAGES_S
+        return wakeup.pause_s(round_s, len(self._room))
 
     async def _look(self) -> None:
-        if self._room:
-            self._running().look_again(self._room.uids)
         if self._room and not settings.REDIS_URL:
             loop = asyncio.get_running_loop()
             self._called_at, called = await loop.run_in_executor(self._tarballs, live.called_since, self._called_at)
             for uid, links in called.items():
                 self._room.call(uid, links)
+        known = self._running()
+        if not known.is_behind:  # a database that is slower than the clock is not asked for more
+            known.look_again(self._round.piece(self._room.uids))
 
     async def _hand_over(self, *, at_once: bool = False) -> None:
         known = self._running()

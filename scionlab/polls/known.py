@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, islice
 from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connection
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 FRESH_S: Final = 1.0
 READ_DEADLINE_S: Final = 4.0  # a database that hangs is away
-MOST_PER_STATEMENT: Final = 5_000
+MOST_PER_STATEMENT: Final = 500  # what comes while it runs waits for it: 5000 rows would be a third of a second
 MOST_KNOWN: Final = 20_000
 NEVER: Final = float("-inf")
 
@@ -92,7 +93,8 @@ class Known:
         self._entries: dict[str, _Entry] = {}
         self._uids: dict[int, str] = {}
         self._asked: dict[str, list[asyncio.Future[HostState | None]]] = {}
-        self._due: set[str] = set()
+        self._urgent: set[str] = set()  # told to have changed
+        self._due: set[str] = set()  # looked at by the clock
         self._told: set[int] | None = set()  # changed while a statement ran; None: all
         self._reader: asyncio.Task[None] | None = None
         self._is_stuck = False
@@ -118,9 +120,14 @@ class Known:
         entry = self._entries.get(uid)
         return None if entry is None else entry.state
 
-    def look_again(self, uids: Iterable[str]) -> None:
-        """Read these, and tell `on_read`."""
-        self._due.update(uids)
+    @property
+    def is_behind(self) -> bool:
+        """True while some of those that `look_again` was told are still to be read."""
+        return bool(self._due)
+
+    def look_again(self, uids: Iterable[str], *, is_urgent: bool = False) -> None:
+        """Read these, and tell `on_read`; urgent ones before the others, and polls that arrive before both."""
+        (self._urgent if is_urgent else self._due).update(uids)
         self._start()
 
     def changed(self, host_ids: Collection[int] | None, waiting: Container[str]) -> None:
@@ -135,30 +142,35 @@ class Known:
         uids = list(self._entries) if host_ids is None else [self._uids[pk] for pk in host_ids if pk in self._uids]
         for uid in uids:
             self._entries[uid].read_at = NEVER
-        self.look_again(uid for uid in uids if uid in waiting)
+        self.look_again((uid for uid in uids if uid in waiting), is_urgent=host_ids is not None)
 
     def confirm(self, uid: str) -> None:
         """Tell `on_read` the row that is known; one that a message took away meanwhile is read anew."""
         entry = self._entries.get(uid)
         if entry is None or entry.read_at == NEVER:
-            self.look_again([uid])
+            self.look_again([uid], is_urgent=True)
         else:
             self._on_read(uid, entry.state)
 
     def _start(self) -> None:
-        if self._reader is None and (self._asked or self._due):
+        if self._reader is None and self._has_work:
             self._reader = self._loop.create_task(self._read_all())
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._asked or self._urgent or self._due)
 
     async def _read_all(self) -> None:
         try:
-            while self._asked or self._due:
+            while self._has_work:
                 await self._read_some()
         finally:
             self._reader = None
 
     async def _read_some(self) -> None:
-        batch = [*self._asked, *(self._due - self._asked.keys())][:MOST_PER_STATEMENT]
+        batch = list(dict.fromkeys(islice(chain(self._asked, self._urgent, self._due), MOST_PER_STATEMENT)))
         asked = {uid: self._asked.pop(uid) for uid in batch if uid in self._asked}
+        self._urgent.difference_update(batch)
         self._due.difference_update(batch)
         self._told = set()
         began = self._loop.time()
@@ -184,6 +196,7 @@ class Known:
         if self.is_away:
             self.is_away = False
             logger.warning("polls.database_back")
+            self._due.update(self._entries)  # whatever was looked at meanwhile was not read
         for uid in batch:
             self._take(uid, states.get(uid), began)
             for future in asked.get(uid, ()):
@@ -195,7 +208,7 @@ class Known:
         if state is not None:
             if self._told is None or state.host_id in self._told:
                 began = NEVER  # somebody changed it while we read: old or new, nobody knows
-                self._due.add(uid)
+                self._urgent.add(uid)
             self._entries[uid] = _Entry(state, began)
             self._uids[state.host_id] = uid
             if len(self._entries) > MOST_KNOWN:

@@ -6,21 +6,19 @@ import base64
 import http.client
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from lab.nginx import free_port
 from lab.service import REPOSITORY, CoordinationService
 from scionlab.platform import beat
 from tests.faults.service.mailbox import Mailbox
@@ -74,15 +72,6 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
-
-
-def free_port() -> int:
-    """Below those that Linux gives to connections (net.ipv4.ip_local_port_range): none of them takes it meanwhile."""
-    while True:
-        port = random.randrange(20_000, 32_768)  # noqa: S311  no secret
-        with socket.socket() as found, suppress(OSError):
-            found.bind(("127.0.0.1", port))
-            return port
 
 
 class Site:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_client
 
+from lab.nginx import free_port
 from tests.faults.service.servers import Redis, wait_for
-from tests.faults.service.site import Site, free_port
+from tests.faults.service.site import Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.nginx import free_port
 from tests.faults.service.servers import DEADLINE_S, wait_for
-from tests.faults.service.site import Site, free_port
+from tests.faults.service.site import Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 

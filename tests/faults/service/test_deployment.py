@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.nginx import free_port
 from tests.faults.service.nginx import Nginx
 from tests.faults.service.servers import DEADLINE_S, wait_for
-from tests.faults.service.site import Answer, InBackground, Site, free_port
+from tests.faults.service.site import Answer, InBackground, Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from lab.nginx import free_port
 from lab.service import REPOSITORY, CoordinationService, on_this_host
 from tests.faults.service.servers import SmallDisk, wait_for
-from tests.faults.service.site import PREPARE, Answer, Site, free_port
+from tests.faults.service.site import PREPARE, Answer, Site
 
 pytestmark = pytest.mark.xdist_group("faults of the embedded service")  # one process breaks it, others do not wait
 

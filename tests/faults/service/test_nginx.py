@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.nginx import free_port
 from tests.faults.service.nginx import Nginx
 from tests.faults.service.servers import wait_for
-from tests.faults.service.site import free_port
 
 pytestmark = pytest.mark.xdist_group("faults of the service")
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from lab.nginx import free_port
 from lab.service import CoordinationService
 from tests.faults.service.servers import wait_for
-from tests.faults.service.site import Answer, Site, free_port
+from tests.faults.service.site import Answer, Site
 from tests.faults.service.test_restore import in_order
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait

@@ -1,0 +1,77 @@
+"""`manage.py migrate` while the version before serves: it gives way to people who save, and tries again.
+
+A migration takes locks on whole tables, one after the other, while saves hold and want locks of rows there: PostgreSQL
+may find a circle, and everybody who comes meanwhile waits behind the migration. So it waits for a lock for less than
+PostgreSQL's `deadlock_timeout` (1 s): of both it is the one that ends. A migration that ended has changed nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.management.commands import migrate
+from django.db import OperationalError, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from scionlab.platform.retry import is_conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+LOCK_WAIT_MS: Final = 500
+TRIES: Final = 60
+PAUSE_S: Final = (0.2, 2.0)
+_NO_LOCK = "55P03"
+
+
+class Command(migrate.Command):
+    help = "Updates the database schema, beside a service that is in use."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        connection = connections[options["database"]]
+        for attempt in range(1, TRIES + 1):
+            try:
+                with _waiting_briefly(connection, is_named=bool(options["app_label"])):
+                    super().handle(*args, **options)
+                return
+            except OperationalError as exc:
+                if connection.vendor == "postgresql":
+                    _begin_anew(connection)
+                if attempt == TRIES or not _gave_way(exc):
+                    raise
+                self.stderr.write("Somebody uses what is to be changed. Trying again.")
+                time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
+
+
+def _begin_anew(connection: BaseDatabaseWrapper) -> None:
+    """Django leaves the transaction open where what it put off to the end of a migration fails."""
+    connection.close()
+    connection.connect()
+
+
+def _gave_way(exc: OperationalError) -> bool:
+    return is_conflict(exc) or getattr(exc.__cause__, "sqlstate", None) == _NO_LOCK
+
+
+@contextmanager
+def _waiting_briefly(connection: BaseDatabaseWrapper, *, is_named: bool) -> Iterator[None]:
+    """Not where a migration that is no transaction is due, or may be: an index that was begun would stay, half made."""
+    if connection.vendor != "postgresql" or is_named or _has_unbounded(connection):
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = {LOCK_WAIT_MS}")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("RESET lock_timeout")
+
+
+def _has_unbounded(connection: BaseDatabaseWrapper) -> bool:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return any(not migration.atomic for migration, _ in plan)

@@ -1,0 +1,68 @@
+"""`manage.py migrate` gives way to people who save: real deployments under load are in `./dev bench scale`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.core.management.commands import migrate
+from django.db import OperationalError, connection, transaction
+
+from scionlab.management.commands import migrate as ours
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, cause: Exception, *, times: int) -> list[str]:
+    """Django's command fails so often; returns what it found set."""
+    found: list[str] = []
+
+    def handle(*_: Any, **__: Any) -> None:
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW lock_timeout")
+                found.append(cursor.fetchone()[0])
+        else:
+            found.append("")
+        if len(found) <= times:
+            if connection.vendor == "postgresql":
+                transaction.atomic().__enter__()  # as Django leaves it where what was put off fails
+            raise OperationalError from cause
+
+    monkeypatch.setattr(migrate.Command, "handle", handle)
+    monkeypatch.setattr(ours, "PAUSE_S", (0.0, 0.0))
+    return found
+
+
+@pytest.mark.parametrize("cause", [psycopg.errors.DeadlockDetected(), psycopg.errors.LockNotAvailable()])
+def test_a_migration_that_gave_way_is_tried_again(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
+    found = failing(monkeypatch, cause, times=2)
+    call_command("migrate", verbosity=0)
+    assert found == ["500ms"] * 3 if connection.vendor == "postgresql" else [""] * 3
+
+
+def test_it_waits_for_a_lock_for_less_than_whoever_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or PostgreSQL would end the save; afterwards the session is as it was."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer")
+    failing(monkeypatch, ValueError(), times=0)
+    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setting::int FROM pg_settings WHERE name IN ('lock_timeout', 'deadlock_timeout')")
+        deadlock_ms, lock_ms = sorted((row[0] for row in cursor.fetchall()), reverse=True)
+    assert deadlock_ms > ours.LOCK_WAIT_MS
+    assert lock_ms == 0
+
+
+def test_another_error_ends_it_at_once_and_so_does_the_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = failing(monkeypatch, psycopg.errors.UndefinedTable(), times=9)
+    with pytest.raises(OperationalError):
+        call_command("migrate", verbosity=0)
+    assert len(found) == 1
+    monkeypatch.setattr(ours, "TRIES", 3)
+    found = failing(monkeypatch, psycopg.errors.LockNotAvailable(), times=9)
+    with pytest.raises(OperationalError):
+        call_command("migrate", verbosity=0)
+    assert len(found) == 3
