@@ -29,8 +29,9 @@ from scionlab.models.host import secret_fits
 from scionlab.platform.metrics.names import POLLS, WAITING, WAKES
 from scionlab.polls import wakeup
 from scionlab.polls.answers import disconnected, not_modified, nothing_more, unavailable
+from scionlab.polls.connections import RECEIPT_THREADS
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
-from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
+from scionlab.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
 
@@ -40,7 +41,6 @@ MAX_WAIT_S: Final = 60
 OTHER_FILES: Final = 200  # of this process, that are not connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
-RECEIPT_THREADS: Final = 2
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
@@ -262,6 +262,7 @@ class Application:
         await self._pages.close()
         await self._tarballs.close()
         await self._receipts.close()
+        await asyncio.to_thread(close_pool)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -13,6 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+# So long a request waits for a connection of the pool, and the pool for a server that is away: then it begins anew,
+# instead of trying ever more rarely.
+POOL_TIMEOUT_S = 5.0
+
 
 def given(name: str) -> str | None:
     """The variable, or the content of the file that `<name>_FILE` names, without the line break at its end."""
@@ -134,10 +138,15 @@ def host_names(name: str) -> list[str]:
     return found
 
 
-def database(name: str, embedded_file: str) -> dict[str, object]:
+def _pool(size: int) -> dict[str, object]:
+    return {"min_size": 1, "max_size": size, "timeout": POOL_TIMEOUT_S, "reconnect_timeout": POOL_TIMEOUT_S}
+
+
+def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, object]:
     """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
 
-    POSTGRES_PASSWORD is the password of an address that has none.
+    POSTGRES_PASSWORD is the password of an address that has none. `pool`: as many connections as the threads of a
+    process share; 0: each thread keeps its own.
     """
     url = text(name, "")
     if not url:
@@ -173,9 +182,11 @@ def database(name: str, embedded_file: str) -> dict[str, object]:
         "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
         "PORT": str(port or ""),
-        "CONN_MAX_AGE": 60,
+        # From a pool each request takes one that is there, and gives it back.
+        "CONN_MAX_AGE": 0 if pool else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
+            **({"pool": _pool(pool)} if pool else {}),
             # A server that is cut off is found out about in seconds and not, as TCP would have it, in a quarter of an
             # hour.
             "connect_timeout": 5,  # seconds
