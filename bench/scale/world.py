@@ -86,7 +86,7 @@ def fill(size: Size) -> None:
         "delivered_at": now, "last_seen_at": now,
     }  # fmt: skip
     with transaction.atomic():
-        isd = ISD.objects.create(isd_id=17)
+        isd, _ = ISD.objects.get_or_create(isd_id=17)
         owner = User.objects.create_user(email="scale@example.org", password=None)
         ap_as = AS.objects.create(isd=isd, as_id=FIRST_AP_AS - 1)
         ap_host = Host.objects.create(AS=ap_as, public_ipv4="192.0.2.1", **has)
