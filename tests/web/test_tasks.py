@@ -25,7 +25,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scionlab import tasks
 from scionlab.configuration import render
-from scionlab.enforcement.receipt import Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Receipt
 from scionlab.links import defaults
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS, selectors
