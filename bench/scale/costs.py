@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 from bench import service_world as world
 from bench.core import Label, Outcome, Scale, Step
@@ -18,7 +19,7 @@ KINDS = {
 }
 CHANGED, MANY = 10, 5000
 RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
-SAMPLE = 30
+SAMPLE = 10
 
 
 def steps(scale: Scale) -> list[Step]:
@@ -54,7 +55,7 @@ def _sweep(hosts: int, many: int, outcome: Outcome) -> None:
             outcome.add(one[name], unit, figure=name, **labels)
 
 
-def _run(*arguments: str | int) -> list[dict[str, float]]:
+def _run(*arguments: str | int) -> list[dict[str, Any]]:
     with world.site("postgresql", hosts=0, links=0) as site:
         said = site.run(["-m", "bench.scale.program", *map(str, arguments)]).splitlines()
     return [json.loads(line) for line in said if line.startswith("{")]

@@ -46,19 +46,6 @@ def _now() -> tuple[float, float, float]:
 # --- receipts -----------------------------------------------------------------------------------------------------
 
 
-def entry(counted: int) -> dict[str, Any]:
-    """Of one link, as an agent of today writes it."""
-    both = {
-        name: {
-            "dev": dev, "rate_kbit": 1000, "bytes": 1200 * counted, "packets": counted, "drops": 0, "refused": 0,
-            "dropped": 0, "backlog_bytes": 0,
-        }
-        for name, dev in (("to_user", "eth0"), ("from_user", "slbw0"))
-    }  # fmt: skip
-    limits = {"kbit": 1000, "to_user_kbit": 1000, "from_user_kbit": 1000}
-    return {**limits, "state": "enforced", "problem": None, **both}
-
-
 def receipt(links: dict[str, Any], number: int) -> bytes:
     from django.utils import timezone
 
@@ -74,10 +61,12 @@ def receipts(points: int, links: int, sample: int) -> None:
     """A minute of an unchanged testbed: a receipt of each attachment point. Of the dearer kinds a `sample` of them."""
     from django.test import Client
 
-    from bench.scale.world import FIRST_KEY, Size, fill
+    from bench.scale.world import FIRST_KEY, Size, entry, fill
+    from scionlab.host_api.receipt_format import parse_receipt
     from scionlab.models import Host
 
-    fill(Size(points=points, links=links))
+    said = {str(n): entry(1) for n in range(1, links + 1)}
+    fill(Size(points=points, links=links), links_digest=parse_receipt(receipt(said, 1)).links_digest)
     hosts = list(Host.objects.filter(attachment_point__isnull=False, pk__gte=FIRST_KEY).order_by("pk"))
     client, number = Client(), 0
 
@@ -89,15 +78,9 @@ def receipts(points: int, links: int, sample: int) -> None:
             for host in hosts:
                 _post(client, host, body)
 
-    said = {str(n): entry(1) for n in range(1, links + 1)}
-    some = hosts[:sample]
-    send("first", said, some)
-    send("all counters", said := {name: entry(2) for name in said}, some)
-    said |= {name: entry(3) for name in list(said)[:: max(1, min(100, links))]}
-    send("one link in 100", said, some)
-    for host in hosts[sample:]:  # before they can repeat themselves
-        _post(client, host, receipt(said, number))
     send("nothing", said, hosts)
+    send("one link in 100", said | {name: entry(2) for name in list(said)[::100]}, hosts[:sample])
+    send("all counters", {name: entry(3) for name in said}, hosts[:sample])
 
 
 def _post(client: Any, host: Host, body: bytes) -> None:

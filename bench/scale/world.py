@@ -35,12 +35,26 @@ class Size:
         return -(-self.all_links // LINKS_OF_AN_AS)
 
 
+def entry(counted: int) -> dict[str, Any]:
+    """What a receipt says of one link, as an agent of today writes it; so many packets were `counted`."""
+    both = {
+        name: {
+            "dev": dev, "rate_kbit": 1000, "bytes": 1200 * counted, "packets": counted, "drops": 0, "refused": 0,
+            "dropped": 0, "backlog_bytes": 0,
+        }
+        for name, dev in (("to_user", "eth0"), ("from_user", "slbw0"))
+    }  # fmt: skip
+    limits = {"kbit": 1000, "to_user_kbit": 1000, "from_user_kbit": 1000}
+    return {**limits, "state": "enforced", "problem": None, **both}
+
+
 def multiply(model: type[Model], template: int, count: int, **columns: str) -> None:
     """`count` copies of the row with the key `template`; `columns` by SQL of `n`, which counts from 0."""
     from django.db import connection
 
     names = [one.column for one in model._meta.local_concrete_fields]
-    given = {model._meta.pk.column: f"{FIRST_KEY} + n", **columns}  # type: ignore[union-attr]  # it has one
+    key = next(one.column for one in model._meta.local_concrete_fields if one.primary_key)
+    given = {key: f"{FIRST_KEY} + n", **columns}
     unknown = given.keys() - set(names)
     if unknown:
         raise LookupError(f"{model.__name__} has no columns {', '.join(sorted(unknown))}")
@@ -50,17 +64,18 @@ def multiply(model: type[Model], template: int, count: int, **columns: str) -> N
     with connection.cursor() as cursor:
         cursor.execute(
             f'INSERT INTO "{table}" ({listed}) SELECT {chosen} FROM "{table}" t, generate_series(0, %s - 1) n '  # noqa: S608  our own names
-            f'WHERE t."{model._meta.pk.column}" = %s',  # type: ignore[union-attr]  # as above
+            f'WHERE t."{key}" = %s',
             [count, template],
         )
 
 
-def fill(size: Size) -> None:
-    """An empty, migrated PostgreSQL gets the testbed. All agents fetched and reported, all is enforced, and all hosts
-    polled just now."""
+def fill(size: Size, *, links_digest: str = "") -> None:
+    """An empty, migrated PostgreSQL gets the testbed. All agents fetched and reported `entry(1)` of each Link, of which
+    that is the digest; all is enforced, and all hosts polled just now."""
     from django.db import connection, transaction
     from django.utils import timezone
 
+    from scionlab.enforcement.said import mark_of
     from scionlab.models import (
         AS,
         ISD,
@@ -96,35 +111,38 @@ def fill(size: Size) -> None:
         routers = [BorderRouter.objects.create(host=one, number=1) for one in (ap_host, host)]
         near, far = (
             Interface.objects.create(
-                AS=router.host.AS, host=router.host, border_router=router, interface_id=1,
+                AS=as_, host=router.host, border_router=router, interface_id=1,
                 public_ip=address, public_port=50_000,
             )
-            for router, address in zip(routers, ("192.0.2.1", "192.0.2.2"), strict=True)
+            for as_, router, address in zip((ap_as, user_as), routers, ("192.0.2.1", "192.0.2.2"), strict=True)
         )  # fmt: skip
         link = Link.objects.create(interface_a=near, interface_b=far, bandwidth_kbit=1000, is_told=True)
         seen: Mapping[str, Any] = {"generation": 1, "config_version": 1, "limits_version": 1, "received_at": now}
-        receipt = HostReceipt.objects.create(host=ap_host, agent_version="bench", observed_at=now, **seen)
+        receipt = HostReceipt.objects.create(
+            host=ap_host, agent_version="bench", observed_at=now, content=HostReceipt.Content.PROVEN,
+            limits_digest="0" * 64, links_digest=mark_of(links_digest, now), **seen,
+        )  # fmt: skip
+        said = {name: value for name, value in entry(1)["to_user"].items() if name not in {"dev", "backlog_bytes"}}
         row = LinkEnforcement.objects.create(
             link=link, kbit=1000, state="enforced", since=now, to_user_dev="eth0", from_user_dev="slbw0", **seen,
-            **{f"{end}_{name}": 0 for end in ("to_user", "from_user") for name in ("bytes", "packets", "drops")},
-            to_user_rate_kbit=1000, from_user_rate_kbit=1000,
+            **{f"{end}_{name}": value for end in ("to_user", "from_user") for name, value in said.items()},
+            to_user_kbit=1000, from_user_kbit=1000,
         )  # fmt: skip
         issued = IssuedLimits.objects.create(
             host=ap_host, generation=1, config_version=1, limits_version=1, digest="0" * 64
         )
 
         points, links, ases = size.points, size.all_links, size.user_ases
-        as_at, host_at = f"{FIRST_KEY + points} + n", f"{FIRST_KEY + points} + n"
+        at, as_at = f"{FIRST_KEY} + n", f"{FIRST_KEY + points} + n"
         uid = {"uid": "md5('uid' || {0})", "secret": "md5('secret' || {0})"}
         multiply(AS, ap_as.pk, points, as_id=f"{FIRST_AP_AS} + n")
         multiply(AS, user_as.pk, ases, id=as_at, as_id=f"{FIRST_USER_AS} + n")
         multiply(UserAS, user_as.pk, ases, as_ptr_id=as_at)
-        at = f"{FIRST_KEY} + n"
         multiply(Host, ap_host.pk, points, AS_id=at, **{k: v.format(at) for k, v in uid.items()})
-        multiply(Host, host.pk, ases, id=host_at, AS_id=as_at, **{k: v.format(host_at) for k, v in uid.items()})
+        multiply(Host, host.pk, ases, id=as_at, AS_id=as_at, **{k: v.format(as_at) for k, v in uid.items()})
         multiply(AttachmentPoint, ap.pk, points, AS_id=at, host_id=at)
         multiply(BorderRouter, routers[0].pk, points, host_id=at)
-        multiply(BorderRouter, routers[1].pk, ases, id=host_at, host_id=host_at)
+        multiply(BorderRouter, routers[1].pk, ases, id=as_at, host_id=as_at)
         here, number = f"{FIRST_KEY} + n / {size.links}", f"mod(n, {size.links}) + 1"
         multiply(
             Interface, near.pk, links, AS_id=here, host_id=here, border_router_id=here, interface_id=number,

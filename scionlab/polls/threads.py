@@ -108,7 +108,7 @@ def _giving_back(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
 
 def close_pool() -> None:
     """Of this process, if it has one."""
-    connection = connections[DEFAULT_DB_ALIAS]
+    connection: Any = connections[DEFAULT_DB_ALIAS]
     if getattr(connection, "pool", None):
         connection.close_pool()
 
