@@ -1,11 +1,13 @@
 """Django's registration of the one app of this project."""
 
 from django.apps import AppConfig
+from django.core.checks import Tags, register
 from django.db.models.signals import post_migrate
 
 from scionlab.platform.append_only import guard_audit
 from scionlab.platform.metrics import work
 from scionlab.platform.reservations import guard_reservations
+from scionlab.polls.connections import check_connections
 
 
 class ScionlabConfig(AppConfig):
@@ -17,3 +19,4 @@ class ScionlabConfig(AppConfig):
         post_migrate.connect(guard_audit, sender=self)
         post_migrate.connect(guard_reservations, sender=self)
         work.connect()
+        register(check_connections, Tags.database)

@@ -6,7 +6,7 @@ from scionlab.settings import env
 
 wsgi_app = "scionlab.asgi:application"
 worker_class = "scionlab.polls.worker.Worker"
-workers = env.integer("WEB_WORKERS", 2, low=1, high=64)
+workers = env.integer("WEB_WORKERS", 2, low=1, high=64)  # as in scionlab.settings.base
 backlog = 4096  # after a restart all agents come back within seconds
 keepalive = 75  # seconds; longer than the 60 of a proxy, which must be the one that closes
 timeout = 60

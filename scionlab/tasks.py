@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
 USAGE_TIME_LIMIT_S = 3000  # once an hour; of a month of thousands of links there are millions of rows
 MAILS_PER_SWEEP = 500
+RENDERS_PER_SWEEP = 500  # workers do no more until the next one, which would queue the same again
 PIECES_EXPIRE_S = 120  # what no worker has begun by then was queued again by later sweeps
 
 
@@ -189,5 +190,5 @@ def sweep() -> None:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)
     if unsettled_attachment_points():
         queue_now(FAN_OUT_DEFAULTS, expires_s=PIECES_EXPIRE_S)
-    for host_id in hosts_to_render(now=now):
+    for host_id in hosts_to_render(now=now, limit=RENDERS_PER_SWEEP):
         queue_now(RENDER_HOST, host_id, expires_s=PIECES_EXPIRE_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.expressions import Expression
@@ -49,7 +49,7 @@ class Facts(NamedTuple):
 def newest_of(link: Link, receipt: HostReceipt | None) -> LinkEnforcement | None:
     """What the newest receipt says of the Link, None where it does not speak of it."""
     row: LinkEnforcement | None = getattr(link, "enforcement", None)
-    return row if row is not None and receipt is not None and row.received_at >= receipt.received_at else None
+    return row if receipt is not None else None
 
 
 def facts_of(
@@ -57,15 +57,17 @@ def facts_of(
     host: Host,
     row: LinkEnforcement | None,
     *,
+    read_at: datetime,
     asked: Limits,
     wanted: Limits,
     generation: int,
     now: datetime,
 ) -> Facts:
-    """`row` is what the newest receipt says; `asked` and `wanted` are the limits of now, before and after the clamp."""
+    """`row` is what the newest receipt says, which came at `read_at`; `asked` and `wanted` are the limits of now,
+    before and after the clamp."""
     is_config_delivered = host.delivered_config_version >= link.wanted_config_version
     is_covered = row is not None and covers(row, link, host, generation)
-    found = kernel_found(row, link, now=now) if row is not None and is_covered else "other"
+    found = kernel_found(row, link, at=read_at, now=now) if row is not None and is_covered else "other"
     return Facts(
         is_active=link.active,
         is_delivered=is_config_delivered and host.delivered_limits_version >= link.wanted_limits_version,
@@ -81,7 +83,27 @@ def facts_of(
     )
 
 
-def covers(row: LinkEnforcement, link: Link, host: Host, generation: int) -> bool:
+class Wants(Protocol):
+    """Of a Link: the first versions of its host that have what it wants."""
+
+    @property
+    def wanted_config_version(self) -> int: ...
+
+    @property
+    def wanted_limits_version(self) -> int: ...
+
+
+class Versions(Protocol):
+    """H and L of a host."""
+
+    @property
+    def config_version(self) -> int: ...
+
+    @property
+    def limits_version(self) -> int: ...
+
+
+def covers(row: LinkEnforcement, link: Wants, host: Versions, generation: int) -> bool:
     """The receipt is about a configuration that has what the Link wants. One of another generation, or from the future
     (after a restored backup), is about something that we do not know."""
     return (
@@ -96,14 +118,14 @@ def is_about(link: Link, row: LinkEnforcement) -> bool:
     return covers(row, link, link.interface_a.host, selectors.generation_beside(link))
 
 
-def shows_wanted(link: Link, row: LinkEnforcement) -> bool:
-    """When this receipt came, the kernel had exactly what the Link wants, in both directions and at its versions; of
-    a Link that is to be observed only: nothing of it was limited."""
+def shows_wanted(link: Link, row: LinkEnforcement, *, at: datetime) -> bool:
+    """When a receipt that says so came, the kernel had exactly what the Link wants, in both directions and at its
+    versions; of a Link that is to be observed only: nothing of it was limited."""
     if not link.active or not is_about(link, row):
         return False
     if link.is_to_observe:
         return row.state == LinkEnforcement.State.OBSERVED
-    return kernel_found(row, link, now=row.received_at) == "wanted"
+    return kernel_found(row, link, at=at, now=at) == "wanted"
 
 
 def is_in_kernel(row: LinkEnforcement) -> bool:
@@ -111,15 +133,14 @@ def is_in_kernel(row: LinkEnforcement) -> bool:
     return row.state == LinkEnforcement.State.ENFORCED and row.in_kernel == row.wanted
 
 
-def kernel_found(row: LinkEnforcement, link: Link, *, now: datetime) -> Kernel:
-    """What the kernel had when the receipt came, compared with what the Link wants; all by this service's clock."""
+def kernel_found(row: LinkEnforcement, link: Link, *, at: datetime, now: datetime) -> Kernel:
+    """What the kernel had when the receipt came (`at`), compared with what the Link wants; by this service's clock."""
     found = row.in_kernel
     if found is None or not is_in_kernel(row):
         return "other"
     timed = link.timed_in_configuration
     if not timed:
         return "wanted" if found == link.enforced else "other"
-    at = row.received_at
     if found not in _limits_between(link, timed, at - STEP_GRACE, at + STEP_GRACE):
         return "other"
     is_open = found not in _limits_between(link, timed, now - STEP_REPORTED_WITHIN, now + STEP_GRACE)
@@ -180,7 +201,6 @@ def _boolean(which: Q) -> Expression:
 
 def _is_covered(generation: int) -> Q:
     return Q(
-        enforcement__received_at__gte=F(f"{_HOST}receipt__received_at"),
         enforcement__generation=generation,
         enforcement__config_version__gte=F("wanted_config_version"),
         enforcement__config_version__lte=F(f"{_HOST}config_version"),

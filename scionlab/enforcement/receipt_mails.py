@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.remarks import remark_on
+from scionlab.enforcement.said import Said
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, selectors
 from scionlab.people.mail import mails_create
 
@@ -24,20 +25,15 @@ _OBSERVED: Final = (
 )
 
 
-def enforced_mails(
-    receipt: HostReceipt,
-    links: Iterable[Link],
-    rows: Mapping[int, LinkEnforcement],
-    old: Mapping[int, LinkEnforcement],
-) -> list[Mail]:
+def enforced_mails(receipt: HostReceipt, said: Said, *, former_at: datetime) -> list[Mail]:
     """For each Link of which `receipt` is the first to show what is wanted, enforced or observed, but for those that a
-    bulk change told of."""
+    bulk change told of. The receipt before it came at `former_at`."""
     mails = []
-    for link in links:
-        row, former = rows.get(link.pk), old.get(link.pk)
-        if row is None or link.is_told or not shows_wanted(link, row):
+    for link in said.links:
+        row, former = said.rows.get(link.pk), said.old.get(link.pk)
+        if row is None or link.is_told or not shows_wanted(link, row, at=receipt.received_at):
             continue
-        if former is None or not shows_wanted(link, former):
+        if former is None or not shows_wanted(link, former, at=former_at):
             mails.append(_enforced_mail(link, row, receipt))
     return mails
 

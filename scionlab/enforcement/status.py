@@ -162,7 +162,8 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
     asked = asked_at(link, timed, now)
     wanted = asked.clamped(link.maximum_kbit)
     generation = selectors.generation_beside(link)
-    facts = facts_of(link, host, row, asked=asked, wanted=wanted, generation=generation, now=now)
+    read_at = agent.reported_at or now
+    facts = facts_of(link, host, row, read_at=read_at, asked=asked, wanted=wanted, generation=generation, now=now)
     verdict = judge(agent, facts)
     return LinkStatus(
         link=link,
@@ -210,9 +211,9 @@ def _since(
         return agent.removed_at or (link.changed_at if row is None else row.since)
     if stage == "observed" and row is not None:
         return row.since
-    if stage == "enforced" and row is not None:
+    if stage == "enforced" and row is not None and agent.reported_at is not None:
         # Receipts go on saying that all is as wanted while a timed limit makes its steps; the last one counts.
-        steps = [one.limits.last_change(row.received_at) for one in timed]
+        steps = [one.limits.last_change(agent.reported_at) for one in timed]
         return max([row.since, *(step for step in steps if step is not None)])
     return agent.host.delivered_at if stage in {"delivered", "not_verified"} else link.changed_at
 

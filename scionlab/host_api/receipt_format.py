@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits
 from scionlab.configuration.evidence import Evidence
-from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, Total
+from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt, Total
 from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema, time_of
 from scionlab.models import HostReceipt, LinkEnforcement
 
@@ -31,29 +35,63 @@ _HEX_64 = re.compile(r"[0-9a-f]{64}", flags=re.ASCII)
 _DIGITS_32, _DIGITS_64 = (f"{n} hexadecimal digits in lower case" for n in (32, 64))
 
 
-def parse_receipt(content: bytes) -> Receipt:
-    """Raises only `DocumentError`, whatever the bytes."""
+def parse_receipt(content: bytes, is_known: Callable[[str], bool] = lambda _digest: False) -> Receipt:
+    """`is_known` is asked about `Receipt.links_digest`: links that were accepted before are not read anew, unless
+    somebody looks at them. Raises only `DocumentError`, whatever the bytes."""
     document = load(content)
     reader = DocumentReader()
     reader.expect(isinstance(document, dict), "", "an object")
     if isinstance(document, dict):
         require_schema(document)
-    receipt = _receipt(reader, document if isinstance(document, dict) else {})
+    receipt = _receipt(reader, document if isinstance(document, dict) else {}, is_known)
     reader.refuse("receipt_invalid", "The receipt")
     return receipt
 
 
-def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
+class _Later(Mapping[int, LinkReceipt]):
+    """Links that were accepted before, read when somebody looks."""
+
+    def __init__(self, links: object) -> None:
+        self._links = links
+
+    @cached_property
+    def _read(self) -> dict[int, LinkReceipt]:
+        return _links(DocumentReader(), self._links)
+
+    def __getitem__(self, interface_id: int) -> LinkReceipt:
+        return self._read[interface_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+def _links(reader: DocumentReader, links: object) -> dict[int, LinkReceipt]:
+    return {number: _link(reader, one, place) for number, one, place in reader.links(links)}
+
+
+def _digest_of(links: object) -> str:
+    """Of what they say, however it was written; empty for what nests too deep."""
+    try:
+        return hashlib.sha256(json.dumps(links, separators=(",", ":")).encode()).hexdigest()
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _receipt(reader: DocumentReader, document: dict[str, Any], is_known: Callable[[str], bool]) -> Receipt:
     version, limits_version = _versions(reader, document)
     run, number = _count(reader, document)
     reader.integer(document.get("writes"), "writes", MAX_COUNTER)
-    links = {number: _link(reader, one, place) for number, one, place in reader.links(document.get("links"))}
+    links = document.get("links")
+    links_digest = _digest_of(links)
     return Receipt(
         agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
         version=version,
         limits_version=limits_version,
         observed_at=_moment(reader, document.get("observed_at")),
-        links=links,
+        links=_Later(links) if is_known(links_digest) else _links(reader, links),
         problems=_problems(reader, document.get("problems")),
         limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
         run=run,
@@ -67,6 +105,7 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         tests=_tests(reader, document.get("tests")),
         sending_tests=_sending_tests(reader, document.get("sending_tests")),
         test_kinds=_test_kinds(reader, document.get("test_kinds", [])),
+        links_digest=links_digest,
     )
 
 

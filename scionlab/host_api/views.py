@@ -17,6 +17,7 @@ from scionlab.configuration.render import config_for
 from scionlab.enforcement.last_contact import HEARD
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_mails import deployment_note
+from scionlab.enforcement.said import known_links
 from scionlab.host_api.auth import host_endpoint, is_agent
 from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
@@ -148,7 +149,7 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
         text = f"A receipt of a host that is not an attachment point has at most {MAX_BYTES_WITHOUT_LINKS} bytes."
         return error_response("too_large", text, 413)
     try:
-        receipt = parse_receipt(content)
+        receipt = parse_receipt(content, known_links(host.pk).has)
     except DocumentError as exc:
         logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         return error_response(exc.code, exc.message, 400, exc.fields)

@@ -36,6 +36,13 @@ class HostReceipt(models.Model):
         db_default="",
         help_text="SHA-256 of the link_info.json in force; empty from agents too old to report it.",
     )
+    links_digest = models.CharField(
+        max_length=64,
+        blank=True,
+        db_default="",
+        editable=False,
+        help_text="Identifies what this receipt said of Links (enforcement.said). Empty: to be read again.",
+    )
     content = models.CharField(max_length=16, choices=Content, default=Content.COUNTED, db_default=Content.COUNTED)
     run = models.CharField(max_length=32, blank=True, db_default="", help_text="Identifies one run of the agent.")
     number = models.PositiveBigIntegerField(
@@ -117,7 +124,10 @@ class IssuedLimits(models.Model):
 
 
 class LinkEnforcement(models.Model):
-    """The newest receipt about one Link: the limit that the AP's kernel was seen to have.
+    """What the newest receipt says of one Link: the limit that the AP's kernel was seen to have.
+
+    A Link of which it does not speak has no row. A receipt that repeats what is known writes nothing here:
+    `received_at`, `observed_at` and the versions are those of the receipt that changed the row last.
 
     Counters begin again when the AP's host does. `drops` are all packets that did not pass: those `refused` in front of
     the queue and those `dropped` from it, where the agent tells them apart.

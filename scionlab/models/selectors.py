@@ -85,10 +85,10 @@ def with_relations(links: QuerySet[Link]) -> QuerySet[Link]:
     return rows.annotate(**GENERATION)
 
 
-def limited_links(host_id: int) -> dict[int, Link]:
-    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys. Two
-    statements."""
-    links = Link.objects.filter(USER_LINKS, interface_a__host_id=host_id)
+def limited_links(host_id: int, of: Q | None = None) -> dict[int, Link]:
+    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys; `of`: of these
+    alone. Two statements, one where there are none."""
+    links = Link.objects.filter(USER_LINKS, of or Q(), interface_a__host_id=host_id)
     related = ("interface_a__AS__attachment_point", "interface_a__AS__isd", "interface_a__host")
     owner = ("interface_b__AS__isd", "interface_b__AS__useras__owner")
     rows = links.select_related(*related, *owner).prefetch_related(TIMED_LIMITS).annotate(**GENERATION).order_by("pk")

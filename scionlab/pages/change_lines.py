@@ -64,7 +64,7 @@ def confirmed_at(link: Link, newest: BandwidthChange) -> datetime | None:
     row: LinkEnforcement | None = getattr(link, "enforcement", None)
     if row is None or link.timed_in_configuration or link.is_to_observe:
         return None
-    return row.since if row.since >= newest.at and shows_wanted(link, row) else None
+    return row.since if row.since >= newest.at and shows_wanted(link, row, at=row.since) else None
 
 
 def _line_of(change: BandwidthChange, points: Sequence[UsagePoint], confirmed: datetime | None) -> ChangeLine:

@@ -30,8 +30,9 @@ from scionlab.models.host import secret_fits
 from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
 from scionlab.polls import wakeup
 from scionlab.polls.answers import disconnected, not_modified, nothing_more, unavailable
+from scionlab.polls.connections import RECEIPT_THREADS
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
-from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
+from scionlab.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
 from scionlab.usage import live
@@ -43,7 +44,6 @@ OTHER_FILES: Final = 200  # of this process, that are not connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
 RETURNS_PER_S: Final = 500  # of those who are sent away when a process ends; to arrive takes 0.3 ms of a processor
-RECEIPT_THREADS: Final = 2
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
@@ -272,6 +272,7 @@ class Application:
         await self._pages.close()
         await self._tarballs.close()
         await self._receipts.close()
+        await asyncio.to_thread(close_pool)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

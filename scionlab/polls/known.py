@@ -18,6 +18,7 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, connection
 
 from scionlab.host_api.auth import hosts_with_newest
+from scionlab.polls.connections import READING_THREADS
 from scionlab.polls.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Known:
         self._on_read = on_read
         self._read = read
         # One thread, so one connection; what is asked for meanwhile is the next statement.
-        self._executor = Threads(1, "polls-read")
+        self._executor = Threads(READING_THREADS, "polls-read")
         self._entries: dict[str, _Entry] = {}
         self._uids: dict[int, str] = {}
         self._asked: dict[str, list[asyncio.Future[HostState | None]]] = {}

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import IO, Any, Final, cast
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import IO, Any, Final, TypeVar, cast
 
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
@@ -29,6 +29,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
 BODY_DEADLINE_S: Final = 60.0
@@ -73,11 +74,15 @@ class LargeBodies:
 
 
 class Threads(ThreadPoolExecutor):
-    """A fixed number of threads, each with its connection to the database."""
+    """A fixed number of threads. Each has its connection to the database, or where there is a pool one of that while
+    it works."""
 
     def __init__(self, count: int, name: str) -> None:
         self._connections: list[BaseDatabaseWrapper] = []
         super().__init__(count, thread_name_prefix=name, initializer=self._begin)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(_giving_back, fn, *args, **kwargs)
 
     def _begin(self) -> None:
         self._connections.append(connections[DEFAULT_DB_ALIAS])  # this thread's own
@@ -91,6 +96,21 @@ class Threads(ThreadPoolExecutor):
         for connection in self._connections:
             connection.inc_thread_sharing()  # or Django refuses to have it closed by another thread
             connection.close()
+
+
+def _giving_back(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Not all work is a request, after which Django does it."""
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        close_old_connections()
+
+
+def close_pool() -> None:
+    """Of this process, if it has one."""
+    connection: Any = connections[DEFAULT_DB_ALIAS]
+    if getattr(connection, "pool", None):
+        connection.close_pool()
 
 
 class Django(ASGIHandler):

@@ -77,7 +77,8 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sqlite3"))}
+DATABASE_POOL = env.integer("DATABASE_POOL", 0, high=64)  # connections that the threads of a process share; 0: no pool
+DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sqlite3"), pool=DATABASE_POOL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.redis_address("REDIS_URL", "")
@@ -116,6 +117,10 @@ else:
 # Each process of the web tier (scionlab.polls; their number is WEB_WORKERS, scionlab.gunicorn)
 WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
 POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
+# What the site has of everything, for its connections to be counted (polls.connections)
+WEB_WORKERS = env.integer("WEB_WORKERS", 2, low=1, high=64)
+WEB_REPLICAS = env.integer("WEB_REPLICAS", 1, low=1, high=100)  # web tiers
+TASK_PROCESSES = env.integer("TASK_PROCESSES", 2, low=1, high=1000)  # of all workers together
 POLL_PLACES = env.integer("POLL_PLACES", 10_000)  # polls that may wait at the same time
 
 CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task

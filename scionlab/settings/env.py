@@ -13,6 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+# So long a request waits for a connection of the pool, and the pool for a server that is away: then it begins anew,
+# instead of trying ever more rarely.
+POOL_TIMEOUT_S = 5.0
+
 
 def given(name: str) -> str | None:
     """The variable, or the content of the file that `<name>_FILE` names, without the line break at its end."""
@@ -134,11 +138,16 @@ def host_names(name: str) -> list[str]:
     return found
 
 
-def database(name: str, embedded_file: str) -> dict[str, object]:
+def _pool(size: int) -> dict[str, object]:
+    return {"min_size": 1, "max_size": size, "timeout": POOL_TIMEOUT_S, "reconnect_timeout": POOL_TIMEOUT_S}
+
+
+def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, object]:
     """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
 
     With several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a standby is found
-    when it was promoted, and never read before. POSTGRES_PASSWORD is the password of an address that has none.
+    when it was promoted, and never read before. POSTGRES_PASSWORD is the password of an address that has none. `pool`:
+    as many connections as the threads of a process share; 0: each thread keeps its own.
     """
     url = text(name, "")
     if not url:
@@ -175,9 +184,11 @@ def database(name: str, embedded_file: str) -> dict[str, object]:
         "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
         "PORT": ",".join(str(port or 5432) for port in ports) if any(ports) else "",
-        "CONN_MAX_AGE": 60,
+        # From a pool each request takes one that is there, and gives it back.
+        "CONN_MAX_AGE": 0 if pool else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
+            **({"pool": _pool(pool)} if pool else {}),
             # A server that is cut off is found out about in seconds and not, as TCP would have it, in a quarter of an
             # hour.
             "connect_timeout": 5,  # seconds, for each host

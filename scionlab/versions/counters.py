@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Random
 from django.utils import timezone
 
 from scion_files import COMPLETE
@@ -68,11 +68,12 @@ def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]
     return {elsewhere[as_id] for as_id in publishing}
 
 
-def hosts_to_render(*, now: datetime) -> list[int]:
-    """Hosts that polled lately, lack their newest configuration, and for which nobody has rendered it yet.
+def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
+    """Hosts that polled lately, lack their newest configuration, and for which nobody has rendered it yet; at most
+    `limit`, those of attachment points first. Of the others any: one that cannot be rendered keeps no other waiting.
 
     Two statements, however many hosts there are. What was rendered once and has fallen out of the cache since is
-    rendered by the poll that wants it.
+    rendered by the poll that wants it, and so is what is beyond the limit.
     """
     lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
     rendered = IssuedLimits.objects.filter(
@@ -82,7 +83,8 @@ def hosts_to_render(*, now: datetime) -> list[int]:
         limits_version=OuterRef("limits_version"),
     )
     waiting = Host.objects.filter(lacks, ~Exists(rendered), AS__isnull=False, last_seen_at__gte=now - POLLING_WITHIN)
-    return list(waiting.order_by("pk").values_list("pk", flat=True))
+    first = F("attachment_point").asc(nulls_last=True)
+    return list(waiting.order_by(first, Random()).values_list("pk", flat=True)[:limit])
 
 
 def host_note_delivered(*, host_id: int, config_version: int, limits_version: int) -> None:

@@ -13,7 +13,8 @@ import pytest
 from django.db import connection
 
 from bandwidth_config import Limits
-from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, User
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec

@@ -14,7 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from scionlab import tasks
-from scionlab.enforcement.receipt import Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Receipt
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, Mail, User
 from scionlab.models.selectors import links_of
 from scionlab.platform import outage, retry

@@ -63,7 +63,6 @@ def get(door: Client, url: str, **query: str) -> Page:
 # --- what is judged -------------------------------------------------------------------------------------------
 
 
-EARLIER = timedelta(seconds=-1)
 # Each makes of a link that is plainly enforced one that is not, or is so in another way.
 ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
     (Link, {}),
@@ -97,7 +96,6 @@ ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
     (LinkEnforcement, {"config_version": 99}),
     (LinkEnforcement, {"limits_version": None}),
     (LinkEnforcement, {"limits_version": 99}),
-    (LinkEnforcement, {"received_at": F("received_at") + EARLIER}),
     (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=178)}),
     (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=182)}),
     (Host, {"config_version": 99}),

@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
-from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_mails import deployment_note
+from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, bulk_refresh, lines_of
 from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Operation
 from scionlab.links.defaults import ap_default_set, fan_out, site_default_set

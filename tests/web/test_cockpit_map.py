@@ -14,7 +14,8 @@ from django.utils import timezone
 from scionlab.cockpit import map as cockpit_map
 from scionlab.cockpit.reports import SLOTS, Reports, load_reports
 from scionlab.cockpit.testbed import read_testbed
-from scionlab.enforcement.receipt import Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Receipt
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, ReportGap, TimedLimit, User
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page

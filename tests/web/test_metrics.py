@@ -24,7 +24,8 @@ from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bandwidth_config import Limits
-from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.enforcement.status import link_status
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import Host, HostReceipt, Link, Mail, User, selectors

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
-from scionlab.enforcement.receipt import Direction, Total, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Direction, Total
 from scionlab.enforcement.status import link_status
 from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.receipt_format import MAX_BYTES, parse_receipt
@@ -252,10 +253,12 @@ def test_storing_costs_the_same_for_one_link_and_for_many(
     entries = {str(n): link_entry(1000) for n in range(1, 7)}
     store(host, entries, now=T0 + timedelta(seconds=1))
     later = T0 + timedelta(seconds=2)
+    entries = {number: link_entry(500) for number in entries}
     body = document(host, entries, observed_at=later.isoformat())
     receipt = parse_receipt(json.dumps(body).encode())
-    # savepoint, receipt locked, Links, their rows, generation, rows and receipt written, savepoint released
-    with django_assert_num_queries(9):
+    # savepoint, receipt locked, generation, Links, their rows, Links with relations, timed limits, rows and receipt
+    # written, savepoint released
+    with django_assert_num_queries(10):
         receipt_store(host_id=host.pk, receipt=receipt, now=later)
     assert LinkEnforcement.objects.count() == 6
 

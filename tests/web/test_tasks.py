@@ -25,7 +25,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scionlab import tasks
 from scionlab.configuration import render
-from scionlab.enforcement.receipt import Receipt, receipt_store
+from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_values import Receipt
 from scionlab.links import defaults
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS, selectors
@@ -205,8 +206,18 @@ def test_the_sweep_takes_as_many_statements_for_a_thousand_hosts_as_for_ten(coun
     with CaptureQueriesContext(connection) as statements:
         tasks.sweep()
     assert len(statements) == 7, [one["sql"] for one in statements]
-    assert [args for name, args in sent if name == RENDER_HOST] == [(host.pk,) for host in hosts]
+    queued = [args for name, args in sent if name == RENDER_HOST]
+    assert len(queued) == min(count, tasks.RENDERS_PER_SWEEP) == len(set(queued))
+    assert set(queued) <= {(host.pk,) for host in hosts}
     assert [name for name, _args in sent[:2]] == [SEND_MAIL, FAN_OUT_DEFAULTS], "people wait for mails"
+
+
+def test_attachment_points_are_rendered_first(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "RENDERS_PER_SWEEP", 2)
+    polling(20)
+    hosts = [one.host for one in AttachmentPointFactory.create_batch(2, host__last_seen_at=timezone.now())]
+    tasks.sweep()
+    assert {args for name, args in sent if name == RENDER_HOST} == {(host.pk,) for host in hosts}
 
 
 def test_what_was_rendered_or_delivered_or_nobody_waits_for_is_not_rendered_again(sent: Sent) -> None:

@@ -1,0 +1,96 @@
+"""A receipt as a value: what an attachment point reports that its kernel enforces (docs/api.md).
+
+The document itself is read by `scionlab.host_api.receipt_format`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from bandwidth_config import Limits
+from scionlab.configuration.evidence import Evidence
+from scionlab.enforcement.problems import LIMITER_SILENT
+from scionlab.models import LinkEnforcement
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a link as the kernel has it, on device `dev`, with its counters; named as the columns of
+    `LinkEnforcement`. `drops` are the packets that did not pass: `refused` and `dropped`, None from agents that do not
+    tell them apart."""
+
+    dev: str
+    rate_kbit: int
+    bytes: int
+    packets: int
+    drops: int
+    refused: int | None = None
+    dropped: int | None = None
+
+
+@dataclass(frozen=True)
+class LinkReceipt:
+    """`limits` is what the configuration wanted at `observed_at` of the receipt; a direction that the kernel does not
+    have is None."""
+
+    limits: Limits
+    state: LinkEnforcement.State
+    problem: str
+    to_user: Direction | None
+    from_user: Direction | None
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all links may carry together [kbit/s]: as the configuration wants it, and as it is in force; None: not."""
+
+    wanted_kbit: int
+    to_user_kbit: int | None
+    from_user_kbit: int | None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id.
+
+    `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
+    agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
+    receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
+    None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say,
+    `sending_tests` is empty; `test_kinds` (as in signed documents) is empty from agents too old to say. Equal
+    `links_digest` of two receipts: they say the same of all links; empty: not known.
+    """
+
+    agent_version: str
+    version: tuple[int, int] | None
+    limits_version: int | None
+    observed_at: datetime
+    links: Mapping[int, LinkReceipt]
+    problems: list[dict[str, str]] = field(default_factory=list)
+    limits_digest: str | None = None
+    run: str = ""
+    number: int | None = None
+    clock_skew_ms: int | None = None
+    evidence: Evidence | None = None
+    says_total: bool = False
+    total: Total | None = None
+    observe_only: bool | None = None
+    devices: list[str] | None = None
+    tests: frozenset[str] | None = None
+    sending_tests: str = ""
+    test_kinds: frozenset[str] = frozenset()
+    links_digest: str = ""
+
+    @property
+    def is_limiter_silent(self) -> bool:
+        """It tells what was read before the limiter fell silent."""
+        return any(one["code"] == LIMITER_SILENT for one in self.problems)
+
+    @property
+    def versions(self) -> tuple[int, int, int] | None:
+        """(G, H, L)."""
+        if self.version is None or self.limits_version is None:
+            return None
+        return *self.version, self.limits_version

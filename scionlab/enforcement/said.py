@@ -1,0 +1,212 @@
+"""What a receipt says of Links, compared with what the one before it said: only what differs costs anything.
+
+Many receipts repeat the one before. Their digest says so, and then no Link is read and no row is written
+(docs/scale.md). Of the others the rows are compared, and Links are read with their relations only where more than a
+counter differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from django.db.models import Q
+
+from scionlab.enforcement.facts import IS_TIMED, covers, is_about, shows_wanted
+from scionlab.enforcement.receipt_values import LinkReceipt, Receipt
+from scionlab.models import HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
+
+FORMAT: Final = "1"  # raise it when anything else of a receipt's links is stored: those that are known are read anew
+_SIDES: Final = ("to_user", "from_user")
+# What the kernel was found to have, and what it counted, by the columns of the rows.
+_DEVICES: Final = (f"{side}_{name}" for side in _SIDES for name in ("dev", "rate_kbit"))
+_STATED: Final = ("kbit", "to_user_kbit", "from_user_kbit", "state", "problem", *_DEVICES)
+_COUNTED: Final = tuple(
+    f"{side}_{name}" for side in _SIDES for name in ("bytes", "packets", "drops", "refused", "dropped")
+)
+_stated_of, _counted_of = attrgetter(*_STATED), attrgetter(*_COUNTED)
+_WRITTEN: Final = [one.name for one in LinkEnforcement._meta.concrete_fields if one.name not in {"id", "link"}]
+
+
+def mark_of(links_digest: str, received_at: datetime) -> str:
+    """What is kept of `Receipt.links_digest` with a receipt that came at this moment. A former version of this service
+    that stores a receipt leaves it as it is, and it fits no more."""
+    text = "|".join((FORMAT, received_at.astimezone(UTC).isoformat(), links_digest))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def known_links(host_id: int) -> Known:
+    """Of the host's newest receipt; one statement."""
+    row = HostReceipt.objects.filter(host_id=host_id).values_list("links_digest", "received_at").first()
+    return Known(*row) if row else Known("", datetime.min.replace(tzinfo=UTC))
+
+
+class Known(NamedTuple):
+    mark: str
+    received_at: datetime
+
+    def has(self, links_digest: str) -> bool:
+        """The newest receipt said the same of all links."""
+        return bool(links_digest) and self.mark == mark_of(links_digest, self.received_at)
+
+
+@dataclass
+class Said:
+    """`links` are those of which more than a counter may have changed, with the rows of now and of before; `written`
+    are all rows to store, `silent` the Links that have a row and shall have none. `is_plain`: the receipt speaks of our
+    Links alone, and of each as its configuration has it."""
+
+    links: list[Link] = field(default_factory=list)
+    rows: dict[int, LinkEnforcement] = field(default_factory=dict)
+    old: Mapping[int, LinkEnforcement] = field(default_factory=dict)
+    written: list[LinkEnforcement] = field(default_factory=list)
+    silent: set[int] = field(default_factory=set)
+    unknown: list[int] = field(default_factory=list)
+    is_plain: bool = False
+
+    def keep_only(self, link_ids: set[int]) -> None:
+        self.rows = {pk: row for pk, row in self.rows.items() if pk in link_ids}
+        self.written = [row for row in self.written if row.link_id in link_ids]
+
+    def store(self) -> None:
+        if self.silent:
+            LinkEnforcement.objects.filter(link_id__in=self.silent).delete()
+        if self.written:
+            LinkEnforcement.objects.bulk_create(
+                self.written, update_conflicts=True, unique_fields=["link"], update_fields=_WRITTEN, batch_size=1000
+            )
+
+
+def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content) -> bool:
+    """The receipt says of Links what the one before it said, about the same configuration, which was and is the newest
+    of the host: so no Link has changed either. `former` comes with its host."""
+    known = (former.generation, former.config_version, former.limits_version)
+    return (
+        receipt.versions == known == (former.generation, former.host.config_version, former.host.limits_version)
+        and content == former.content
+        and not receipt.is_limiter_silent
+        and Known(former.links_digest, former.received_at).has(receipt.links_digest)
+    )
+
+
+def same_again(host_id: int) -> Said:
+    """Of a receipt that `repeats`: time passed, and with it the steps of timed limits, for which mails may be due."""
+    timed = TimedLimit.objects.filter(link__interface_a__host=host_id, cancelled_at=None, retired_at=None)
+    keys = set(timed.values_list("link", flat=True))
+    if not keys:
+        return Said(is_plain=True)
+    rows = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=keys)}
+    links = list(selectors.limited_links(host_id, Q(pk__in=rows)).values())
+    return Said(links=links, rows=rows, old=rows, is_plain=True)
+
+
+def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime) -> Said:
+    """`is_ours`: it is about a document of this service and of now; else nothing of it counts."""
+    ours = {one.interface_id: one for one in _ours(host_id)}
+    old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__interface_a__host=host_id)}
+    unknown = sorted(receipt.links.keys() - ours.keys())
+    spoken_of = {
+        interface_id: one
+        for interface_id, one in ours.items()
+        if is_ours and interface_id in receipt.links and one.is_known_by(receipt)
+    }
+    is_plain = len(spoken_of) == len(receipt.links) and not receipt.is_limiter_silent
+    found = Said(old=old, unknown=unknown, is_plain=is_plain)
+    changed = set()
+    for interface_id, one in spoken_of.items():
+        row, before = _row(one.pk, receipt, receipt.links[interface_id], received_at), old.get(one.pk)
+        found.rows[one.pk] = row
+        if before is None or _stated_of(row) != _stated_of(before) or one.covered_by(row) != one.covered_by(before):
+            found.written.append(row)
+            changed.add(one.pk)
+        else:
+            row.since = before.since
+            if _counted_of(row) != _counted_of(before):
+                found.written.append(row)
+            if one.is_timed:
+                changed.add(one.pk)
+    if changed:
+        found.links = list(selectors.limited_links(host_id, Q(pk__in=changed)).values())
+    for link in found.links:
+        row, before = found.rows[link.pk], old.get(link.pk)
+        if before is not None and _is_as_before(link, row, before, received_at=received_at, former_at=former_at):
+            row.since = before.since
+    if receipt.is_limiter_silent:  # what was not known before is not known now: nothing counts as in force from here
+        found.keep_only({pk for pk, row in found.rows.items() if pk in old and row.since == old[pk].since})
+    found.silent = old.keys() - found.rows.keys()
+    return found
+
+
+class _Ours(NamedTuple):
+    """A Link of the host's, as little as a receipt is compared with: what it wants, and the versions of its host."""
+
+    interface_id: int
+    pk: int
+    wanted_config_version: int
+    wanted_limits_version: int
+    config_version: int
+    limits_version: int
+    is_timed: bool
+
+    def is_known_by(self, receipt: Receipt) -> bool:
+        """The receipt's configuration has the Link as it is now, whatever its bandwidth there.
+
+        In an older one the interface id may be that of a Link that is gone, with another person's counters; one from
+        the future (after a restored backup) is not ours.
+        """
+        return receipt.version is not None and self.wanted_config_version <= receipt.version[1] <= self.config_version
+
+    def covered_by(self, row: LinkEnforcement) -> bool:
+        """Of a row of the generation that is now."""
+        return covers(row, self, self, row.generation or 0)
+
+
+def _ours(host_id: int) -> list[_Ours]:
+    """One statement; tens of microseconds each."""
+    links = Link.objects.filter(selectors.USER_LINKS, interface_a__host_id=host_id)
+    near = "interface_a__"
+    columns = (f"{near}interface_id", "pk", "wanted_config_version", "wanted_limits_version")
+    host = (f"{near}host__config_version", f"{near}host__limits_version")
+    return [_Ours(*row) for row in links.values_list(*columns, *host, IS_TIMED)]
+
+
+def _row(link_id: int, receipt: Receipt, said: LinkReceipt, received_at: datetime) -> LinkEnforcement:
+    row = LinkEnforcement(
+        link_id=link_id,
+        kbit=said.limits.lowest_kbit,
+        to_user_kbit=said.limits.to_user_kbit,
+        from_user_kbit=said.limits.from_user_kbit,
+        observed_at=receipt.observed_at,
+        state=said.state,
+        problem=said.problem,
+        since=received_at,
+        received_at=received_at,
+        generation=receipt.version[0] if receipt.version else None,
+        config_version=receipt.version[1] if receipt.version else None,
+        limits_version=receipt.limits_version,
+    )
+    for name, direction in (("to_user", said.to_user), ("from_user", said.from_user)):
+        if direction is not None:
+            for column, value in vars(direction).items():
+                setattr(row, f"{name}_{column}", value)
+    return row
+
+
+def _is_as_before(
+    link: Link, row: LinkEnforcement, old: LinkEnforcement, *, received_at: datetime, former_at: datetime
+) -> bool:
+    """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
+    if (row.state, is_about(link, row)) != (old.state, is_about(link, old)):
+        return False
+    if row.state == LinkEnforcement.State.OBSERVED:
+        return True
+    if row.state != LinkEnforcement.State.ENFORCED:
+        return row.wanted == old.wanted
+    if (row.wanted, row.in_kernel) == (old.wanted, old.in_kernel):
+        return True
+    # Other numbers, because a timed limit began, made a step or ended between the two: as was wanted all the time.
+    return shows_wanted(link, row, at=received_at) and shows_wanted(link, old, at=former_at)

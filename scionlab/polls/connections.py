@@ -1,0 +1,69 @@
+"""How many connections to PostgreSQL the site may open, compared with what the server allows, before it serves.
+
+Beyond that the server refuses everybody, also the administrator's psql that would find out why (docs/adr/0035).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.db import DatabaseError, connections
+
+RECEIPT_THREADS: Final = 2
+READING_THREADS: Final = 1  # of the rows of hosts that poll
+DEPLOYMENT: Final = 2  # the web tiers and workers of two versions run beside each other for a while
+RESERVE: Final = 5  # psql, a backup, the migrations, an exporter
+
+
+def of_a_web_process() -> int:
+    """As many as it has threads that ask, or as its pool has."""
+    threads = settings.WEB_THREADS + settings.POLL_THREADS + RECEIPT_THREADS + READING_THREADS
+    return min(threads, settings.DATABASE_POOL or threads)
+
+
+def of_the_site() -> int:
+    web = settings.WEB_REPLICAS * settings.WEB_WORKERS * of_a_web_process()
+    return DEPLOYMENT * (web + settings.TASK_PROCESSES) + RESERVE
+
+
+def check_connections(
+    app_configs: Sequence[Any] | None = None,  # noqa: ARG001  Django's signature
+    databases: Sequence[str] | None = None,
+    **_: Any,
+) -> list[CheckMessage]:
+    """A check of Django's for the tag `database`: `migrate` runs it before anything else, and `check --database`."""
+    return [problem for alias in databases or () for problem in _problems(alias)]
+
+
+def _problems(alias: str) -> list[CheckMessage]:
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        return []
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT name, setting::int FROM pg_settings WHERE name LIKE '%%reserved_connections'")
+            reserved = sum(count for _, count in cursor.fetchall())
+            cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'max_connections'")
+            most = cursor.fetchone()[0]
+    except DatabaseError:
+        return []  # whoever runs the check is about to say so
+    needed, allowed = of_the_site(), most - reserved
+    if needed <= allowed:
+        return []
+    parts = (
+        f"{settings.WEB_REPLICAS} web tiers (WEB_REPLICAS) of {settings.WEB_WORKERS} processes (WEB_WORKERS) with "
+        f"{of_a_web_process()} each, and {settings.TASK_PROCESSES} of workers (TASK_PROCESSES), twice during a "
+        f"deployment, and {RESERVE} for administrators"
+    )
+    return [
+        Error(
+            f"The site may open {needed} connections to PostgreSQL: {parts}. The server allows {allowed}: "
+            f"max_connections is {most}, of which {reserved} are reserved.",
+            hint=f"Raise max_connections of the server to {needed + reserved}, or lower DATABASE_POOL, which is "
+            f"{settings.DATABASE_POOL or 'off'}, or WEB_WORKERS.",
+            id="scionlab.E001",
+        )
+    ]
