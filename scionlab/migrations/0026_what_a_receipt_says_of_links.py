@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
     short_lock = "a storage parameter: no row is read or written, and readers and writers go on"
 
     dependencies = [
-        ('scionlab', '0023_exceptions'),
+        ('scionlab', '0025_webhook_and_saved_filters'),
     ]
 
     operations = [
