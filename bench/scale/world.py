@@ -54,7 +54,7 @@ def multiply(model: type[Model], template: int, count: int, **columns: str) -> N
 
     names = [one.column for one in model._meta.local_concrete_fields]
     key = next(one.column for one in model._meta.local_concrete_fields if one.primary_key)
-    given = {key: f"{FIRST_KEY} + n", **columns}
+    given: dict[str, str] = {key: f"{FIRST_KEY} + n", **columns}
     unknown = given.keys() - set(names)
     if unknown:
         raise LookupError(f"{model.__name__} has no columns {', '.join(sorted(unknown))}")
