@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bench.core import Label, Outcome, Scale, Series, Step, interleave, percentile
+from bench.core import Label, Outcome, Scale, Series, Step, interleave, median, percentile
 from bench.fleet.fleet import Fleet, fleet
 from bench.fleet.load import DELIVERED, DEPLOYED, KILLED, filled, refused, under_load
 from bench.fleet.savers import Save, save
@@ -122,6 +122,11 @@ def growth(outcome: Outcome, replicas: int, share: float) -> tuple[float, int] |
     return percentile(found[many], share) / percentile(found[few], share), many
 
 
+def _after(delivered: Series, answered: Series) -> list[float]:
+    """From the answer to a save until its document is at the agent, ms; at least 0: it may be there before."""
+    return [max(0.0, one - other) for one, other in zip(delivered.samples, answered.samples, strict=True)]
+
+
 def tables(outcome: Outcome) -> list[Table]:
     own = Outcome(outcome.suite, outcome.find(part=PART))
     return [_verdicts(own), _delivery_table(own), _phases_table(own), _reading_table(own)]
@@ -140,16 +145,28 @@ def _delivery_table(outcome: Outcome) -> Table:
                 f"{len(one.samples)}",
                 *(figure(percentile(one.samples, share)) for share in (0.5, 0.9, 0.99)),
                 figure(answered.median),
+                figure(median(_after(one, answered))),
                 _cell(outcome, "web tier and nginx", **where),
                 _cell(outcome, "fullest replica to the mean", **where),
                 _cell(outcome, "memory of a replica", **where),
             ]
         )
-    header = ["replicas", "agents wait", "saves", "median, ms", "90 %", "99 %", "the answer alone", "processor, %"]
+    header = [
+        "replicas",
+        "agents wait",
+        "saves",
+        "median, ms",
+        "90 %",
+        "99 %",
+        "the answer alone",
+        "after it",
+        "processor, %",
+    ]
     header += ["fullest replica to the mean", "MiB of a replica"]
     remark = (
         "From the PATCH, sent through nginx, until an agent has the last byte of the document, whose signature it then "
-        "verifies. *Processor*: of all replicas and nginx, meanwhile. One replica is one process."
+        "verifies. *After it*: median from the answer to the PATCH until then. *Processor*: of all replicas and nginx, "
+        "meanwhile. One replica is one process."
     )
     return Table("From Save to the agent, while few and many wait", header, rows, remark)
 
