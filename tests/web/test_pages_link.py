@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -39,6 +38,7 @@ from scionlab.models import (
 )
 from tests.cases import case, table
 from tests.factories import attach, spec
+from tests.usage_world import add_slot
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm
 
@@ -361,10 +361,10 @@ def busy(owner: User, ap: AttachmentPoint) -> Link:
         last_config_version=9,
     )
     start = now.replace(minute=0, second=0, microsecond=0)
-    UsageSlot.objects.bulk_create(
-        UsageSlot(
-            series=series,
-            begins_at=start - timedelta(minutes=5 * number),
+    for number in range(260):
+        add_slot(
+            series,
+            start - timedelta(minutes=5 * number),
             **{
                 f"{direction}_{name}": value
                 for direction in ("to_user", "from_user")
@@ -378,8 +378,6 @@ def busy(owner: User, ap: AttachmentPoint) -> Link:
                 }.items()
             },
         )
-        for number in range(260)
-    )
     return link
 
 
@@ -470,7 +468,8 @@ def test_the_shortest_period_with_figures_is_shown_first(
         UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
         assert shown() == "Last hour"
     with case(subtests, "sums of another day"):
-        UsageSlot.objects.update(begins_at=F("begins_at") - timedelta(days=3))
+        UsageSlot.objects.all().delete()
+        add_slot(UsageSeries.objects.get(), timezone.now() - timedelta(days=3))
         assert shown() == "Last week"
     with case(subtests, "days alone"):
         UsageSlot.objects.all().delete()
