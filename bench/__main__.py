@@ -24,10 +24,11 @@ from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",
-    "service", "pages", "passwords",
+    "service", "pages", "passwords", "usage",
 )  # fmt: skip
 # Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
 RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}
+SCALE = {"usage"}  # in docs/scale.md
 
 
 class Suite(Protocol):
@@ -103,8 +104,9 @@ def main(argv: Sequence[str]) -> int:
     if given.publish:
         plots.draw(drawn, REPOSITORY / "docs" / "img")
         for page, on_it in (
-            ("performance.md", [one for one in pages if one.name not in RELIABILITY]),
+            ("performance.md", [one for one in pages if one.name not in RELIABILITY | SCALE]),
             ("reliability.md", [one for one in pages if one.name in RELIABILITY]),
+            ("scale.md", [one for one in pages if one.name in SCALE]),
         ):
             publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
     return 1 if any(outcome.failures for outcome in outcomes) else 0

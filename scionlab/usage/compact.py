@@ -52,11 +52,11 @@ def totals_pack(both: Both) -> bytes:
                 one.bytes,
                 one.packets,
                 one.drops,
-                _unsigned(one.bytes - one.rated_bytes),
                 _unsigned(SLOT_MS - one.covered_ms),
                 one.at_limit_ms,
                 0 if one.limit_kbit is None else one.limit_kbit + 1,
                 one.backlog_bytes,
+                _unsigned(one.bytes - one.rated_bytes),  # last: its bit alone makes the byte of bits two
             )
             numbers.append(sum(1 << place for place, value in enumerate(values) if value))
             numbers += [value for value in values if value]
@@ -75,11 +75,11 @@ def totals_unpack(packed: bytes | memoryview) -> Both:
                 bytes=values[0],
                 packets=values[1],
                 drops=values[2],
-                rated_bytes=values[0] - _signed(values[3]),
-                covered_ms=SLOT_MS - _signed(values[4]),
-                at_limit_ms=values[5],
-                limit_kbit=values[6] - 1 if values[6] else None,
-                backlog_bytes=values[7],
+                rated_bytes=values[0] - _signed(values[7]),
+                covered_ms=SLOT_MS - _signed(values[3]),
+                at_limit_ms=values[4],
+                limit_kbit=values[5] - 1 if values[5] else None,
+                backlog_bytes=values[6],
             )
     return both
 

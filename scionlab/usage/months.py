@@ -123,19 +123,21 @@ class _Ranking:
     def run(self, series: Mapping[Who, list[int]]) -> tuple[int, bool]:
         rows = UsageMonth.objects.filter(ap_isd_as=self.ap_isd_as, begins_on=self.month.date()).exclude(isd_as="")
         stored = {(row.isd_as, row.owner_email): row for row in rows}
-        # What an owner was called before.
+        # Owners were called otherwise before: rows go, and values with them to rows that may be none yet.
         gone = [row.pk for who, row in stored.items() if who not in series]
+        moved = {who[0] for who, row in stored.items() if not _is_of(row, series.get(who, []))}
         new = self._values(self._slots(self.begins_at, self.ends_at))
         passing = self._values([] if self.newest is None else self._slots(self.newest, self.newest + _SLOT))
         anew = []
-        for who in series.keys() & (stored.keys() | new.keys() | passing.keys()):
+        for who in series.keys() & (stored.keys() | new.keys() | passing.keys() | _all_of(moved, series)):
             row = stored.get(who) or blank(self.ap_isd_as, self.month, who)
             mark = _mark(series[who])
-            if row.window is None or bytes(row.window[:4]) != mark:
+            window = row.window
+            if window is None or bytes(window[:4]) != mark:
                 anew.append(row)
             elif who in new or who in passing:
                 try:
-                    self._rank(row, mark, _unpack(row.window), new.get(who), passing.get(who))
+                    self._rank(row, mark, _unpack(window), new.get(who), passing.get(who))
                 except OutsideError:
                     anew.append(row)
         now, later = anew[:READ_AT_ONCE], anew[READ_AT_ONCE:]
@@ -240,6 +242,14 @@ class _Ranking:
 def _mark(series_ids: Iterable[int]) -> bytes:
     """Of which series a window is: an owner's new address moves them to another row."""
     return crc32(numbers_pack(series_ids)).to_bytes(4, "big")
+
+
+def _is_of(row: UsageMonth, series_ids: Iterable[int]) -> bool:
+    return row.window is not None and bytes(row.window[:4]) == _mark(series_ids)
+
+
+def _all_of(isd_ases: Collection[str], series: Mapping[Who, list[int]]) -> set[Who]:
+    return {who for who in series if who[0] in isd_ases}
 
 
 def _unpack(window: bytes | memoryview) -> _Windows:

@@ -39,7 +39,7 @@ class Window:
     @classmethod
     def of(cls, values: Iterable[int]) -> Window:
         found = cls(values=sorted(values))
-        found.trim(0)
+        found.trim(most=0)
         return found
 
     @property
@@ -70,9 +70,9 @@ class Window:
             more.add(value)
         return more
 
-    def trim(self, most: int = MOST) -> None:
-        """Forget what is far from the percentile, when there are more than `most`. Raises `OutsideError`."""
-        if len(self.values) > most:
+    def trim(self, *, most: int | None = None) -> None:
+        """Forget what is far from the percentile, where there are more than `most`. Raises `OutsideError`."""
+        if len(self.values) > (MOST if most is None else most):
             self.percentile()
             place = place_of(self.count) - self.below
             first, last = max(0, place - HALF), place + HALF + 1

@@ -14,10 +14,9 @@ from scionlab.usage import partitions
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_pack, totals_unpack
 from scionlab.usage.progress import Who, hold_progress, read_anew
-from scionlab.usage.rows import MAX_STORED, Both, nothing
+from scionlab.usage.rows import MAX_STORED, Both, nothing, rates
 from scionlab.usage.totals import month_of, of_ms
 
-LARGEST_KBIT: Final = 2**31 - 1  # 2 Tbit/s: no limit is above 100 Gbit/s
 Key = tuple[int, int]  # a series, and when the sum begins [ms]
 _Place = tuple[str, datetime]  # five minutes of an attachment point
 _RATES: Final = [f"{name}_kbit" for name in DIRECTIONS]
@@ -63,14 +62,6 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
     )
     _add_uplinks(uplinks)
     _tell_late(late, progress)
-
-
-def rates(both: Both) -> dict[str, int | None]:
-    """Mean rates, rounded down [kbit/s]: bits per millisecond. None where nothing is covered."""
-    return {
-        f"{name}_kbit": min(one.rated_bytes * 8 // one.covered_ms, LARGEST_KBIT) if one.covered_ms > 0 else None
-        for name, one in both.items()
-    }
 
 
 def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:

@@ -20,8 +20,8 @@ from scionlab.usage import months
 from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
 from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
 from scionlab.usage.rollup import roll_up
+from scionlab.usage.rows import LARGEST_KBIT
 from scionlab.usage.series import usage_of_link
-from scionlab.usage.slots import LARGEST_KBIT
 from scionlab.usage.totals import next_month
 from tests.cases import table
 from tests.factories import attach, spec
@@ -191,7 +191,7 @@ def test_an_agent_that_tells_tales_keeps_nothing_else_from_being_counted(host: H
     assert upload(host, body).status_code == 200
     roll_up()
     months.compute_due(now=now)
-    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == LARGEST_KBIT
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 2 * LARGEST_KBIT
 
 
 # --- now ------------------------------------------------------------------------------------------------------
