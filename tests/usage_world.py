@@ -22,7 +22,7 @@ from scionlab.usage.ingest import Stored, usage_store
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, nothing, totals_of
 from scionlab.usage.slots import add_slots
-from scionlab.usage.totals import SLOT_MS, to_ms, total
+from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms, total
 from tests.web.polling import credentials
 
 Counters = tuple[int, int, int]  # bytes, packets, drops
@@ -157,8 +157,9 @@ def stored_sums(model: type[UsageSlot] | type[UsageFormerSlot] | type[UsageDay])
 
 
 def add_slot(series: UsageSeries, begins_at: datetime, **columns: Any) -> None:
-    """Five minutes of a series: `to_user_bytes` and the others by their names, as an older roll-up would have."""
+    """Five minutes of a series: `to_user_bytes` and the others by their names. The sums of its day stay empty."""
     with transaction.atomic():
         at_ms = to_ms(begins_at) // SLOT_MS * SLOT_MS
         nothing_known = {name: None if name.endswith("limit_kbit") else 0 for name in NAMES}
         add_slots({(series.pk, at_ms): totals_of(nothing_known | columns)})
+        UsageDay.objects.get_or_create(series=series, begins_at=of_ms(at_ms - at_ms % DAY_MS))

@@ -85,6 +85,7 @@ def _step(ap_isd_as: str, now: datetime) -> tuple[int, bool]:
         is_left |= is_more
     progress.ranked_until = ends_at
     if not is_left:
+        _forget_empty(progress)
         _settle(progress, until, now)
     progress.save()
     return changed, is_left
@@ -96,6 +97,12 @@ def _series(ap_isd_as: str) -> dict[Who, list[int]]:
     for pk, isd_as, owner_email in rows.values_list("pk", "isd_as", "owner_email"):
         found.setdefault((isd_as, owner_email), []).append(pk)
     return found
+
+
+def _forget_empty(progress: UsageProgress) -> None:
+    """Rows that were looked at because values had moved from or to their AS's, and have none."""
+    rows = UsageMonth.objects.filter(ap_isd_as=progress.ap_isd_as, begins_on__gte=progress.settled_before)
+    rows.filter(to_user_slots=0, from_user_slots=0).delete()
 
 
 def _settle(progress: UsageProgress, until: datetime, now: datetime) -> None:
@@ -141,7 +148,7 @@ class _Ranking:
                 except OutsideError:
                     anew.append(row)
         now, later = anew[:READ_AT_ONCE], anew[READ_AT_ONCE:]
-        gone += self._read(now, series, passing)
+        self._read(now, series, passing)
         for row in later:
             row.window = None
             self.changed.append(row)
@@ -175,20 +182,15 @@ class _Ranking:
 
     def _read(
         self, rows: Collection[UsageMonth], series: Mapping[Who, list[int]], passing: Mapping[Who, _Values]
-    ) -> list[int]:
-        """Make their windows of all that is stored; returns the rows that nothing is known of."""
+    ) -> None:
+        """Make their windows of all that is stored, which may be nothing."""
         ids = [pk for row in rows for pk in series[row.isd_as, row.owner_email]]
         found = self._values(self._rates(self.month, self.ends_at, {"series__in": ids})) if rows else {}
-        unknown = []
         for row in rows:
             who = (row.isd_as, row.owner_email)
             values = found.get(who, {name: [] for name in DIRECTIONS})
             windows: _Windows = {name: Window.of(values[name]) for name in DIRECTIONS}
-            if who in found or who in passing:
-                self._rank(row, _mark(series[who]), windows, None, passing.get(who))
-            elif row.pk is not None:
-                unknown.append(row.pk)
-        return unknown
+            self._rank(row, _mark(series[who]), windows, None, passing.get(who))
 
     def _rank(
         self, row: UsageMonth, mark: bytes, windows: _Windows, new: _Values | None, passing: _Values | None

@@ -473,10 +473,12 @@ def test_the_shortest_period_with_figures_is_shown_first(
         assert shown() == "Last week"
     with case(subtests, "days alone"):
         UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
         UsageDay.objects.create(series=UsageSeries.objects.get(), begins_at=timezone.now() - timedelta(days=20))
         assert shown() == "90 days"
         UsageDay.objects.update(begins_at=timezone.now() - timedelta(days=200))
         assert shown() == "All"
     with case(subtests, "none"):
         UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
         assert shown() == "Last day"
