@@ -1,6 +1,6 @@
 """What usage costs the service, and what it takes on disk (docs/adr/0015, 0036): in a process of its own.
 
-    python -m bench.service_usage take LINKS MINUTES ROWS   batches of one attachment point, into a day of so many rows
+    python -m bench.service_usage take LINKS ROUND ROWS     batches of one attachment point, into a day of so many rows
     python -m bench.service_usage keep STORE LINKS SLOTS    5-minute sums alone; STORE: postgresql or victoria
     python -m bench.service_usage exact                     which numbers VictoriaMetrics gives back
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scionlab.usage.rows import Both
 
 READS = 21
+MINUTES = 5
 
 
 def say(what: str, value: float, unit: str) -> None:
@@ -37,7 +38,7 @@ def say(what: str, value: float, unit: str) -> None:
 
 def batch(links: int, minute: int, begins_at: datetime, version: str) -> dict[str, Any]:
     """Six samples of every link; counters that differ between links and rise all the time."""
-    times = [begins_at + timedelta(minutes=minute, seconds=10 * index) for index in range(6)]
+    times = [begins_at + timedelta(minutes=minute % 60, seconds=10 * index) for index in range(6)]
 
     def column(link: int, share: int) -> dict[str, Any]:
         at = [minute * 6 + index for index in range(6)]
@@ -70,7 +71,8 @@ def spending(what: str, per: int, store: UsageStore) -> Iterator[None]:
     say(f"{what}, store", (store.cpu_s() - theirs) / per * 1e6, "us")
 
 
-def take(links: int, minutes: int, rows: int) -> None:
+def take(links: int, number: int, rows: int) -> None:
+    """Five minutes of an hour of their own; `rows` are added to what former rounds left."""
     from scionlab.host_api.usage_format import parse_usage, read_body
     from scionlab.models import AttachmentPoint, UsageSeries
     from scionlab.usage import months
@@ -81,10 +83,10 @@ def take(links: int, minutes: int, rows: int) -> None:
     host = AttachmentPoint.objects.get().host
     now = datetime.now(UTC)
     # A time of yesterday, whose day has a partition of its own and does not end meanwhile.
-    begins_at = now.replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    begins_at = now.replace(hour=12 + number, minute=0, second=0, microsecond=0) - timedelta(days=1)
     store = Tables()
-    _fill(rows, begins_at)
-    for minute in range(minutes):
+    _fill(number, rows, begins_at)
+    for minute in range(number * 60, number * 60 + MINUTES):
         document = json.dumps(batch(links, minute, begins_at, f"1.{host.config_version}")).encode()
         body = gzip.compress(document, 6)
         with spending("read and check", links, store):
@@ -92,9 +94,8 @@ def take(links: int, minutes: int, rows: int) -> None:
         with spending("store samples", links, store):
             if not usage_store(host_id=host.pk, batch=parsed, now=begins_at + timedelta(hours=2)).stored:
                 raise ValueError("a batch was not stored: the figures would be of nothing")
-        if minute % 5 == 4:
-            with spending("roll up", links, store):
-                roll_up()
+    with spending("roll up", links, store):
+        roll_up()
     with spending("percentiles", links, store):
         months.compute_due(now=now)
     link_ids = UsageSeries.objects.order_by("pk").values_list("link_id", flat=True)[:READS]
@@ -115,24 +116,24 @@ def take(links: int, minutes: int, rows: int) -> None:
         )
 
 
-def _fill(rows: int, begins_at: datetime) -> None:
+def _fill(number: int, rows: int, begins_at: datetime) -> None:
     """Rows of other links in the same day, and in the six before, so that the index is as deep as it would be."""
     from django.db import connection, transaction
 
     from scionlab.models.slot_field import slot_number
     from scionlab.usage.partitions import TABLE, ensure
 
-    days = [begins_at.date() - timedelta(days=number) for number in range(7)]
+    days = [begins_at.date() - timedelta(days=ago) for ago in range(7)]
     with transaction.atomic(), connection.cursor() as cursor:
         ensure(days)
         for day in days:
             first = slot_number(datetime(day.year, day.month, day.day, tzinfo=UTC))
             cursor.execute(
                 f"INSERT INTO {TABLE} (series_id, begins_at, to_user_kbit, from_user_kbit, packed) "  # noqa: S608  a name of ours
-                "SELECT 1000000 + series, %s + slot, series %% 900, slot, "
+                "SELECT %s + series, %s + slot, series %% 900, slot, "
                 r"'\x037fe0e8f011b0ea010c14a09c01e90798757fe0e8f011b0ea010c14a09c01e9079875'::bytea "
                 "FROM generate_series(0, 287) AS slot, generate_series(1, %s) AS series",
-                [first, rows // 288],
+                [number * 1_000_000 + 1_000_000, first, rows // 288],
             )
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -152,7 +153,7 @@ def keep(name: str, links: int, slots: int) -> None:
     from scionlab.usage.totals import SLOT_MS, to_ms
 
     series_ids = [one.pk for one in UsageSeries.objects.bulk_create(map(_series, range(links)))]
-    first_ms = to_ms(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1))
+    first_ms = to_ms(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=10))
     end_ms = first_ms + slots * SLOT_MS
     opened: AbstractContextManager[UsageStore] = victoria() if name == "victoria" else nullcontext(Tables())
     with opened as store:
@@ -172,7 +173,7 @@ def keep(name: str, links: int, slots: int) -> None:
 def _series(number: int) -> UsageSeries:
     from scionlab.models import UsageSeries
 
-    names = {"ap_isd_as": "17-ffaa:0:1107", "isd_as": f"17-ffaa:2:{number:x}", "owner_email": "bench@example.org"}
+    names = {"ap_isd_as": "17-ffaa:0:1108", "isd_as": f"17-ffaa:2:{number:x}", "owner_email": "bench@example.org"}
     return UsageSeries(interface_id=number % 4094 + 1, first_config_version=1, last_config_version=1, **names)
 
 
@@ -208,8 +209,8 @@ def exact() -> None:
 def main(argv: list[str]) -> None:
     django.setup()
     match argv:
-        case ["take", links, minutes, rows]:
-            take(int(links), int(minutes), int(rows))
+        case ["take", links, number, rows]:
+            take(int(links), int(number), int(rows))
         case ["keep", name, links, slots]:
             keep(name, int(links), int(slots))
         case ["exact"]:

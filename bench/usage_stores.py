@@ -54,6 +54,7 @@ class Tables:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             self._pid: int = cursor.fetchone()[0]
+        self._empty = self._size()
 
     def add(self, sums: Sums) -> None:
         from django.db import transaction
@@ -74,7 +75,10 @@ class Tables:
         return sum(totals_unpack(packed)["to_user"].bytes for packed in rows)
 
     def size(self) -> int:
-        """After a VACUUM as PostgreSQL does by itself: what it freed is still there, to be used again."""
+        """What came since, after a VACUUM as PostgreSQL does by itself: what that freed is there, to be used again."""
+        return self._size() - self._empty
+
+    def _size(self) -> int:
         from django.db import connection
 
         from scionlab.usage.partitions import TABLE
@@ -82,7 +86,9 @@ class Tables:
         with connection.cursor() as cursor:
             cursor.execute(f"VACUUM {TABLE}")
             cursor.execute(
-                "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = %s::regclass", [TABLE]
+                "SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits "
+                "WHERE inhparent = %s::regclass",
+                [TABLE],
             )
             return int(cursor.fetchone()[0])
 

@@ -133,12 +133,12 @@ def upload(host: Host, body: dict[str, Any] | bytes, *, packed: bool = True, **h
 
 def stored_samples() -> dict[str, Counters]:
     """At 10 s: the sums of all that is stored, by direction."""
-    found = dict.fromkeys(DIRECTIONS, (0, 0, 0))
+    found: dict[str, Counters] = {"to_user": (0, 0, 0), "from_user": (0, 0, 0)}
     for row in UsageSamples.objects.all():
         for name, intervals in zip(DIRECTIONS, unpack(to_ms(row.begins_at), row.packed), strict=True):
             one, before = total(intervals), found[name]
             found[name] = (before[0] + one.bytes, before[1] + one.packets, before[2] + one.drops)
-    return dict(found)
+    return found
 
 
 def stored_sums(model: type[UsageSlot] | type[UsageFormerSlot] | type[UsageDay]) -> dict[str, Counters]:

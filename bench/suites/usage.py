@@ -20,7 +20,6 @@ from bench.usage_stores import PROGRAM
 NAME = "usage"
 TITLE = "Usage of 300 000 links"
 LARGEST = 300_000
-MINUTES = 5
 SLOT_S, MINUTE_S, HOUR_S = 300, 60, 3600
 STORES = {"postgresql": "the service's tables", "victoria": "VictoriaMetrics"}
 # What is done to each link how often [s].
@@ -28,28 +27,25 @@ WORK = {"read and check": MINUTE_S, "store samples": MINUTE_S, "roll up": SLOT_S
 
 
 def steps(scale: Scale) -> list[Step]:
-    sizes = scale.pick([(400, 0), (4000, 150_000)], [(50, 2000)])
-    found = [
-        Step(f"{links} links, {rows} other rows a day", 120.0, partial(_take, links, rows)) for links, rows in sizes
-    ]
-    links, slots = scale.pick((500, 36), (50, 4))
-    return [*found, Step(f"{links * slots} rows in two stores", 120.0, partial(_keep, links, slots))]
+    return [Step("a day of usage", 300.0, partial(_measure, scale))]
 
 
-def _take(links: int, rows: int, outcome: Outcome) -> None:
-    with world.site("postgresql", hosts=0, links=links) as site:
-        said = site.run(["-m", "bench.service_usage", "take", str(links), str(MINUTES), str(rows)])
-    _add(outcome, said, links, rows)
+def _measure(scale: Scale, outcome: Outcome) -> None:
+    """On one server: what is there already is the other rows of who comes later."""
+    sizes = scale.pick([(200, 0), (2000, 150_000), (2000, 1_500_000)], [(20, 0), (200, 30_000)])
+    links, slots = scale.pick((500, 72), (100, 12))
+    with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
 
+        def measured(*command: str | int) -> str:
+            return site.run(["-m", "bench.service_usage", *map(str, command)])
 
-def _keep(links: int, slots: int, outcome: Outcome) -> None:
-    with world.site("postgresql", hosts=0, links=1) as site:
+        for number, (count, rows) in enumerate(sizes):
+            _add(outcome, measured("take", count, number, rows), count, rows)
         for name in STORES:
             if name == "postgresql" or _is_there(outcome):
-                said = site.run(["-m", "bench.service_usage", "keep", name, str(links), str(slots)])
-                _add(outcome, said, links, links * slots, store=name)
+                _add(outcome, measured("keep", name, links, slots), links, links * slots, store=name)
         if _is_there(outcome):
-            for what, value, unit in _lines(site.run(["-m", "bench.service_usage", "exact"])):
+            for what, value, unit in _lines(measured("exact")):
                 outcome.note(f"VictoriaMetrics, {what}: {value:g} {unit}.")
 
 
