@@ -32,8 +32,8 @@ def steps(scale: Scale) -> list[Step]:
 
 def _measure(scale: Scale, outcome: Outcome) -> None:
     """On one server: what is there already is the other rows of who comes later."""
-    sizes = scale.pick([(200, 0), (2000, 150_000), (2000, 1_500_000)], [(20, 0), (200, 30_000)])
-    links, slots = scale.pick((500, 72), (100, 12))
+    sizes = scale.pick([(100, 0), (1000, 60_000)], [(20, 0), (200, 30_000)])
+    links, slots = scale.pick((300, 36), (100, 4))
     with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
 
         def measured(*command: str | int) -> str:
