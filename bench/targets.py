@@ -24,6 +24,7 @@ from bench.suites import (
     save,
     service,
     total,
+    usage,
 )
 from bench.wires import DIRECTIONS, FIRST, FROM_USER, TO_USER
 
@@ -43,6 +44,7 @@ DELAY_MS = 500.0
 SHARE_TOLERANCE, LARGE_UNDER_CAP = 0.03, 0.97
 REPAIR_S = 1.0
 POLLS_FACTOR = 5.0
+INGEST_PROCESSORS, PAGE_MS, ROW_BYTES = 0.5, 50.0, 110.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
         faults.NAME: _faults,
         save.NAME: _save,
         service.NAME: _service,
+        usage.NAME: _usage,
     }
     return [verdict for name, judge in judges.items() if name in by_name for verdict in judge(by_name[name])]
 
@@ -297,3 +300,18 @@ def _service(outcome: Outcome) -> Iterator[Verdict]:
     if ratio is not None and writes is not None:
         target = f"polls answered with 304: 0 rows written, >= {POLLS_FACTOR:g}x the stock way per processor"
         yield Verdict(target, f"{writes:g} rows written, {ratio:.1f}x", ratio >= POLLS_FACTOR and writes == 0)
+
+
+def _usage(outcome: Outcome) -> Iterator[Verdict]:
+    if measured := usage.sizes(outcome):
+        largest = max(measured)
+        busy = usage.processors(outcome, largest)
+        target = f"usage of {usage.LARGEST:,} links into 5-minute rows: < {INGEST_PROCESSORS:g} of one processor"
+        whole = f"; from the batches on {sum(busy.values()):.2f}"
+        yield Verdict(target, f"{busy['roll up']:.2f}{whole}, extrapolated", busy["roll up"] < INGEST_PROCESSORS)
+        if (page := usage.page_ms(outcome, largest, 7)) is not None:
+            target = f"a link's page of a week in 5-minute rows: < {PAGE_MS:g} ms"
+            yield Verdict(target, f"{figure(page)} ms", page < PAGE_MS)
+    if (size := usage.row_bytes(outcome)) is not None:
+        target = f"a 5-minute row with its index: <= {ROW_BYTES:g} bytes"
+        yield Verdict(target, f"{figure(size)} bytes", size <= ROW_BYTES)

@@ -49,7 +49,7 @@ from scionlab.versions.counters import hosts_to_render
 logger = logging.getLogger(__name__)
 
 USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
-USAGE_TIME_LIMIT_S = 3000  # once an hour; of a month of thousands of links there are millions of rows
+USAGE_TIME_LIMIT_S = 3000  # once an hour
 MAILS_PER_SWEEP = 500
 RENDERS_PER_SWEEP = 500  # workers do no more until the next one, which would queue the same again
 PIECES_EXPIRE_S = 120  # what no worker has begun by then was queued again by later sweeps
@@ -159,7 +159,7 @@ def prune_usage() -> None:
     """Delete samples and sums that were kept long enough."""
     gone = usage_prune(now=timezone.now())
     if any(gone.values()):
-        logger.info("usage.pruned batches=%(batches)s slots=%(slots)s counters=%(counters)s", gone)
+        logger.info("usage.pruned batches=%(batches)s days=%(days)s counters=%(counters)s", gone)
 
 
 @shared_task(time_limit=USAGE_TIME_LIMIT_S)

@@ -9,16 +9,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpResponse
 from django.test import Client
 
 from scionlab.host_api.usage_format import parse_usage
-from scionlab.models import Host, UsageDay, UsageSamples, UsageSlot
+from scionlab.models import Host, UsageDay, UsageFormerSlot, UsageSamples, UsageSeries, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored, usage_store
 from scionlab.usage.packing import unpack
-from scionlab.usage.totals import to_ms, total
+from scionlab.usage.rows import NAMES, nothing, totals_of
+from scionlab.usage.slots import add_slots
+from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms, total
 from tests.web.polling import credentials
 
 Counters = tuple[int, int, int]  # bytes, packets, drops
@@ -129,18 +133,33 @@ def upload(host: Host, body: dict[str, Any] | bytes, *, packed: bool = True, **h
 
 def stored_samples() -> dict[str, Counters]:
     """At 10 s: the sums of all that is stored, by direction."""
-    found = dict.fromkeys(DIRECTIONS, (0, 0, 0))
+    found: dict[str, Counters] = {"to_user": (0, 0, 0), "from_user": (0, 0, 0)}
     for row in UsageSamples.objects.all():
         for name, intervals in zip(DIRECTIONS, unpack(to_ms(row.begins_at), row.packed), strict=True):
             one, before = total(intervals), found[name]
             found[name] = (before[0] + one.bytes, before[1] + one.packets, before[2] + one.drops)
-    return dict(found)
+    return found
 
 
-def stored_sums(model: type[UsageSlot] | type[UsageDay]) -> dict[str, Counters]:
+def stored_sums(model: type[UsageSlot] | type[UsageFormerSlot] | type[UsageDay]) -> dict[str, Counters]:
     """At 5 minutes, or days."""
+    if model is UsageSlot:
+        both = nothing()
+        for packed in UsageSlot.objects.values_list("packed", flat=True):
+            for name, one in totals_unpack(packed).items():
+                both[name].merge(one)
+        return {str(name): (one.bytes, one.packets, one.drops) for name, one in both.items()}
     found = {}
     for name in DIRECTIONS:
         sums = model.objects.aggregate(*(Sum(f"{name}_{column}") for column in ("bytes", "packets", "drops")))
         found[name] = tuple(int(value or 0) for value in sums.values())
     return found  # type: ignore[return-value]
+
+
+def add_slot(series: UsageSeries, begins_at: datetime, **columns: Any) -> None:
+    """Five minutes of a series: `to_user_bytes` and the others by their names. The sums of its day stay empty."""
+    with transaction.atomic():
+        at_ms = to_ms(begins_at) // SLOT_MS * SLOT_MS
+        nothing_known = {name: None if name.endswith("limit_kbit") else 0 for name in NAMES}
+        add_slots({(series.pk, at_ms): totals_of(nothing_known | columns)})
+        UsageDay.objects.get_or_create(series=series, begins_at=of_ms(at_ms - at_ms % DAY_MS))

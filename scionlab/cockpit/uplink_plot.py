@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from django.db.models import F, Q, Sum
-
-from scionlab.models import AttachmentPoint, UsageSlot
+from scionlab.models import AttachmentPoint, UsageUplink
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 from scionlab.usage.totals import SLOT_MS
 
@@ -46,7 +44,8 @@ def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
     """Of the 5-minute sums of its links, in both directions on one scale; one SQL statement."""
     ends_at = slot_of(now)
     begins_at = ends_at - SPAN
-    rows = {row["begins_at"]: row for row in _sums(ap, begins_at, ends_at)}
+    stored = UsageUplink.objects.filter(ap_isd_as=ap.AS.isd_as, begins_at__gte=begins_at, begins_at__lt=ends_at)
+    rows = {row.begins_at: row for row in stored}
     times = [begins_at + number * SLOT for number in range(SPAN // SLOT)]
     slots = {key: [_slot(at, rows.get(at), key, ap.uplink_kbit) for at in times] for key in _DIRECTIONS}
     top = scale_of(list(slots.values()))
@@ -62,19 +61,9 @@ def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
     return UplinkPlot(directions, ticks(begins_at, ends_at, 7))
 
 
-def _sums(ap: AttachmentPoint, begins_at: datetime, ends_at: datetime) -> Any:
-    slots = UsageSlot.objects.filter(series__attachment_point=ap, begins_at__gte=begins_at, begins_at__lt=ends_at)
-    # Bits per millisecond are kbit/s. Each link's mean counts, whatever part of the slot it is of.
-    sums = {
-        name: Sum(F(f"{key}_rated_bytes") * 8 / F(f"{key}_covered_ms"), filter=Q(**{f"{key}_covered_ms__gt": 0}))
-        for key, name in (("to_user", "to_user_kbit"), ("from_user", "from_user_kbit"))
-    }
-    drops = {f"{key}_dropped": Sum(f"{key}_drops") for key in _DIRECTIONS}
-    return slots.values("begins_at").annotate(**sums, **drops).order_by("begins_at")
-
-
-def _slot(begins_at: datetime, row: dict[str, Any] | None, key: str, uplink_kbit: int | None) -> Slot:
-    kbit = None if row is None or row[f"{key}_kbit"] is None else float(row[f"{key}_kbit"])
+def _slot(begins_at: datetime, row: UsageUplink | None, key: str, uplink_kbit: int | None) -> Slot:
+    rate = None if row is None else getattr(row, f"{key}_kbit")
+    kbit = None if rate is None else float(rate)
     is_full = kbit is not None and uplink_kbit is not None and kbit >= 0.95 * uplink_kbit
     seconds = SLOT.total_seconds()
     return Slot(
@@ -82,7 +71,7 @@ def _slot(begins_at: datetime, row: dict[str, Any] | None, key: str, uplink_kbit
         kbit=kbit,
         limit_kbit=uplink_kbit,
         bytes=0,
-        drops=0 if row is None else row[f"{key}_dropped"],
+        drops=0 if row is None else getattr(row, f"{key}_drops"),
         at_limit_s=seconds if is_full else 0,
         covered_s=seconds,
     )

@@ -19,7 +19,18 @@ from scionlab.models.saved_filter import SavedFilter
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.trust import TRC, ASKeys, Certificate
-from scionlab.models.usage import UsageBatch, UsageCounter, UsageDay, UsageMonth, UsageSamples, UsageSeries, UsageSlot
+from scionlab.models.usage import (
+    UsageBatch,
+    UsageCounter,
+    UsageDay,
+    UsageFormerSlot,
+    UsageMonth,
+    UsageProgress,
+    UsageSamples,
+    UsageSeries,
+    UsageSlot,
+    UsageUplink,
+)
 from scionlab.models.user import MailKind, User
 from scionlab.models.vpn import VPN, VPNClient, VPNClientKeys, VPNServerKeys
 from scionlab.models.webhook import Webhook, WebhookDelivery
@@ -65,10 +76,13 @@ __all__ = [
     "UsageBatch",
     "UsageCounter",
     "UsageDay",
+    "UsageFormerSlot",
     "UsageMonth",
+    "UsageProgress",
     "UsageSamples",
     "UsageSeries",
     "UsageSlot",
+    "UsageUplink",
     "User",
     "UserAS",
     "VPNClient",

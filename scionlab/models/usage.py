@@ -1,4 +1,4 @@
-"""What went through each Link, as the agents counted it (docs/adr/0015): 10 s, 5 minutes, days, months.
+"""What went through each Link, as the agents counted it (docs/adr/0015, 0036): 10 s, 5 minutes, days, months.
 
 Everything but a month's percentiles is a sum, so a row only ever has something added to it.
 """
@@ -12,6 +12,7 @@ from django.db import models
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import Host
 from scionlab.models.link import Link
+from scionlab.models.slot_field import SlotField
 
 KEY_LENGTH = 32
 SEGMENT_LENGTH = 64
@@ -149,14 +150,73 @@ class UsageTotals(models.Model):
         return f"{self.series} from {self.begins_at:%Y-%m-%d %H:%M}"
 
 
-class UsageSlot(UsageTotals):
-    """Five minutes of a series."""
+class UsageSlot(models.Model):
+    """Five minutes of a series: both mean rates, and all sums packed (`scionlab.usage.compact`).
 
-    series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="slots", db_index=False)
+    PostgreSQL has a partition for each day (`scionlab.usage.partitions`), and the series in four bytes; SQLite has a
+    plain table.
+    """
+
+    series_id: int
+    pk = models.CompositePrimaryKey("series_id", "begins_at")
+    series = models.ForeignKey(
+        UsageSeries, on_delete=models.CASCADE, related_name="slots", db_index=False, db_constraint=False
+    )
+    begins_at = SlotField()
+    # Empty where no rate is known.
+    to_user_kbit = models.PositiveIntegerField(null=True)
+    from_user_kbit = models.PositiveIntegerField(null=True)
+    packed = models.BinaryField()
 
     class Meta:
+        db_table = "scionlab_usage5min"
+
+    def __str__(self) -> str:
+        return f"{self.series} from {self.begins_at:%Y-%m-%d %H:%M}"
+
+
+class UsageFormerSlot(UsageTotals):
+    """Five minutes of a series, as the version before 0036 kept them: read once more by `scionlab.usage.former`."""
+
+    series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="former_slots", db_index=False)
+
+    class Meta:
+        db_table = "scionlab_usageslot"
         constraints = [models.UniqueConstraint(fields=["series", "begins_at"], name="usage_slot_once")]
         indexes = [models.Index(fields=["begins_at"], name="usage_slot_begins")]
+
+
+class UsageUplink(models.Model):
+    """Five minutes of all links of an attachment point: the sums of their mean rates, and of what was dropped."""
+
+    ap_isd_as = models.CharField("attachment point", max_length=24)
+    begins_at = SlotField()
+    # Empty where no rate is known.
+    to_user_kbit = models.PositiveBigIntegerField(null=True)
+    from_user_kbit = models.PositiveBigIntegerField(null=True)
+    to_user_drops = models.PositiveBigIntegerField(default=0)
+    from_user_drops = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["ap_isd_as", "begins_at"], name="usage_uplink_once")]
+        indexes = [models.Index(fields=["begins_at"], name="usage_uplink_begins")]
+
+    def __str__(self) -> str:
+        return f"{self.ap_isd_as} from {self.begins_at:%Y-%m-%d %H:%M}"
+
+
+class UsageProgress(models.Model):
+    """How far an attachment point's percentiles are. Its row is held by whoever adds 5 minutes there or ranks them."""
+
+    ap_isd_as = models.CharField("attachment point", max_length=24, unique=True)
+    ranked_until = SlotField(help_text="Five minutes before are in the windows of their month.")
+    settled_before = models.DateField(help_text="Percentiles of months before are for good.")
+
+    class Meta:
+        verbose_name_plural = "usage progress"
+
+    def __str__(self) -> str:
+        return f"{self.ap_isd_as} until {self.ranked_until:%Y-%m-%d %H:%M}"
 
 
 class UsageDay(UsageTotals):
@@ -184,6 +244,9 @@ class UsageMonth(models.Model):
     to_user_slots = models.PositiveIntegerField(help_text="Number of five-minute values of the percentile.")
     from_user_slots = models.PositiveIntegerField()
     computed_at = models.DateTimeField()
+    window = models.BinaryField(
+        null=True, help_text="What later values of the month need (`usage.rank`); empty: it must be read anew."
+    )
 
     class Meta:
         constraints = [

@@ -12,6 +12,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from scionlab.models import Link, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, slots_of, ticks, usage_plot
 from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.compact import totals_unpack
 from scionlab.usage.series import STEPS_MS, DirectionUsage, Step, UsagePoint, usage_of_link
 
 SpanName = Literal["hour", "day", "week", "quarter", "all"]
@@ -174,10 +175,10 @@ def sparks_of(links: Iterable[Link], *, now: datetime) -> dict[int, UsagePlot]:
     begins_at = now - SPARK
     rows = UsageSlot.objects.filter(series__link__in=[link.pk for link in links], begins_at__gte=begins_at)
     by_link: dict[int, list[tuple[datetime, DirectionUsage]]] = {}
-    names = ("series__link_id", "begins_at", "to_user_rated_bytes", "to_user_covered_ms", "to_user_limit_kbit")
-    for link_id, at, rated_bytes, covered_ms, limit_kbit in rows.values_list(*names):
-        if covered_ms:
-            usage = DirectionUsage(rated_bytes, 0, 0, covered_ms / 1000, limit_kbit or 0, 0, 0)
+    for link_id, at, packed in rows.values_list("series__link_id", "begins_at", "packed"):
+        sums = totals_unpack(packed)["to_user"]
+        if sums.covered_ms:
+            usage = DirectionUsage(sums.rated_bytes, 0, 0, sums.covered_ms / 1000, sums.limit_kbit or 0, 0, 0)
             by_link.setdefault(link_id, []).append((at, usage))
     return {
         link_id: usage_plot(slots_of(points, begins_at=begins_at, ends_at=now, count=SPARK_SLOTS))

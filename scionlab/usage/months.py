@@ -2,115 +2,258 @@
 
 Of all 5-minute means of the month that are known (a missing one is missing, and not zero) the smallest that 95 % of
 them do not exceed: "nearest rank", as carriers bill. An attachment point's mean is the sum of its links' in that slot.
+
+Each hour the new values go into the windows of the month's rows (`usage.rank`), an attachment point at a time; the
+newest five minutes, which may still grow, count for what is said now alone. Rows without a window, because something
+late was added or the window was left, are read anew, some at a time (docs/adr/0038).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 from typing import Any, Final
+from zlib import crc32
 
-from django.db import connection, transaction
+from django.db import transaction
+from django.db.models import Min, Sum
 from django.utils import timezone
 
-from scionlab.models import UsageMonth, UsageSeries
+from scionlab.models import UsageBatch, UsageMonth, UsageProgress, UsageSeries, UsageSlot, UsageUplink
+from scionlab.platform.retry import retried
 from scionlab.usage.batch import DIRECTIONS, DirectionName
-from scionlab.usage.rows import MAX_STORED
+from scionlab.usage.compact import numbers_pack, numbers_unpack
+from scionlab.usage.progress import ALL, Who, blank, hold_progress, open_months, skip
+from scionlab.usage.rank import OutsideError, Window, place_of, window_unpack
+from scionlab.usage.totals import LATE, SLOT_MS, month_of, next_month
 
-logger = logging.getLogger(__name__)
+READ_AT_ONCE: Final = 50  # rows read anew in one transaction, each of at most 8928 five minutes
+RANKED_AT_ONCE: Final = timedelta(hours=2)
+FAR: Final = timedelta(days=1)  # behind: then reading all anew is less work
+_SLOT: Final = timedelta(milliseconds=SLOT_MS)
 
-LATE: Final = timedelta(days=4)  # batches of a month that is over may come for 3 days (ingest.BEHIND)
-
-# Window functions alone, which PostgreSQL and SQLite both have. kbit/s are bits per millisecond. What comes from here
-# into the text are names of columns, never a value.
-_SQL: Final = """
-    WITH mean AS (
-        SELECT {who}, slot.begins_at,
-               SUM(slot.{direction}_rated_bytes * 8 / slot.{direction}_covered_ms) AS kbit
-        FROM scionlab_usageslot AS slot JOIN scionlab_usageseries AS series ON series.id = slot.series_id
-        WHERE series.ap_isd_as = %s AND slot.begins_at >= %s AND slot.begins_at < %s
-          AND slot.{direction}_covered_ms > 0
-        GROUP BY 1, 2, slot.begins_at
-    ), ranked AS (
-        SELECT isd_as, owner_email, kbit,
-               ROW_NUMBER() OVER (PARTITION BY isd_as, owner_email ORDER BY kbit) AS rank,
-               COUNT(*) OVER (PARTITION BY isd_as, owner_email) AS n
-        FROM mean
-    )
-    SELECT isd_as, owner_email, kbit, n FROM ranked WHERE rank = (n * 95 + 99) / 100
-"""
-_OF_ALL: Final = "'' AS isd_as, '' AS owner_email"
-_OF_EACH: Final = "series.isd_as AS isd_as, series.owner_email AS owner_email"
-
-_Who = tuple[str, str]
-
-
-def month_begin(year: int, month: int) -> datetime:
-    return datetime(year, month, 1, tzinfo=UTC)
-
-
-def next_month(begins_at: datetime) -> datetime:
-    return month_begin(begins_at.year + begins_at.month // 12, begins_at.month % 12 + 1)
+_Windows = dict[DirectionName, Window]
+_Values = dict[DirectionName, list[int]]
 
 
 def compute_due(*, now: datetime) -> int:
-    """This month's percentiles as they stand, and the last one's while late batches may come; returns how many rows."""
-    this = month_begin(now.year, now.month)
-    rows = _compute(this)
-    if now < this + LATE:
-        rows += _compute(month_begin((this - timedelta(days=1)).year, (this - timedelta(days=1)).month))
+    """Bring the percentiles of all attachment points up to date; returns how many rows changed.
+
+    Those of a month are for good 4 days after its end, when every batch of it was added.
+    """
+    known = UsageSeries.objects.order_by("ap_isd_as").values_list("ap_isd_as", flat=True).distinct()
+    rows = 0
+    for ap_isd_as in list(known):
+        more = True
+        while more:
+            changed, more = _step(ap_isd_as, now)
+            rows += changed
     return rows
 
 
-def compute_missing(first: datetime, until: datetime) -> None:
-    """Have the percentiles of every month from `first` on that begins before `until` for good: they were computed when
-    nothing could come any more, or are now."""
-    month = month_begin(first.year, first.month)
-    while month < until:
-        final_at = next_month(month) + LATE
-        if not UsageMonth.objects.filter(begins_on=month.date(), computed_at__gte=final_at).exists():
-            _compute(month)
-        month = next_month(month)
+def settled_before() -> date | None:
+    """Five minutes before that day are needed for no percentile any more; None where that is not known of all."""
+    known = UsageProgress.objects.values("ap_isd_as")
+    others = UsageSeries.objects.exclude(ap_isd_as__in=known).values("ap_isd_as")
+    if UsageUplink.objects.filter(ap_isd_as__in=others).exists():
+        return None
+    found: date | None = UsageProgress.objects.aggregate(first=Min("settled_before"))["first"]
+    return found
 
 
+@retried
 @transaction.atomic
-def _compute(month: datetime) -> int:
-    computed_at = timezone.now()
-    names = UsageSeries.objects.order_by("ap_isd_as").values_list("ap_isd_as", flat=True).distinct()
-    rows = [row for ap_isd_as in names for row in _rows(ap_isd_as, month, computed_at)]
-    UsageMonth.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=["begins_on", "ap_isd_as", "isd_as", "owner_email"],
-        update_fields=["to_user_p95_kbit", "from_user_p95_kbit", "to_user_slots", "from_user_slots", "computed_at"],
-    )
-    # What an owner was called before.
-    UsageMonth.objects.filter(begins_on=month.date(), computed_at__lt=computed_at).delete()
-    return len(rows)
+def _step(ap_isd_as: str, now: datetime) -> tuple[int, bool]:
+    """Some of what an attachment point needs: how many rows changed, and whether more is left."""
+    newest = UsageUplink.objects.filter(ap_isd_as=ap_isd_as).order_by("-begins_at").first()
+    if newest is None:
+        return 0, False
+    progress = hold_progress({ap_isd_as: newest.begins_at})[ap_isd_as]
+    until = newest.begins_at
+    if until - progress.ranked_until > FAR:
+        skip(progress, until)
+    begins_at = progress.ranked_until
+    ends_at = max(begins_at, min(until, begins_at + RANKED_AT_ONCE, next_month(month_of(begins_at))))
+    is_left = ends_at < until
+    changed = 0
+    series = _series(ap_isd_as)
+    for month in open_months(progress, until):
+        ranking = _Ranking(ap_isd_as, month, begins_at, ends_at, newest=None if is_left else until)
+        rows, is_more = ranking.run(series)
+        changed += rows
+        is_left |= is_more
+    progress.ranked_until = ends_at
+    if not is_left:
+        _forget_empty(progress)
+        _settle(progress, until, now)
+    progress.save()
+    return changed, is_left
 
 
-def _rows(ap_isd_as: str, month: datetime, computed_at: datetime) -> Iterator[UsageMonth]:
-    found: dict[_Who, dict[str, Any]] = {}
-    for name in DIRECTIONS:
-        for who in (_OF_ALL, _OF_EACH):
-            for key, kbit, slots in _percentiles(ap_isd_as, month, name, who):
-                found.setdefault(key, {}).update({f"{name}_p95_kbit": kbit, f"{name}_slots": slots})
-    for (isd_as, owner_email), values in found.items():
-        yield UsageMonth(
-            begins_on=month.date(),
-            ap_isd_as=ap_isd_as,
-            isd_as=isd_as,
-            owner_email=owner_email,
-            computed_at=computed_at,
-            **{"to_user_slots": 0, "from_user_slots": 0} | values,
+def _series(ap_isd_as: str) -> dict[Who, list[int]]:
+    found: dict[Who, list[int]] = {}
+    rows = UsageSeries.objects.filter(ap_isd_as=ap_isd_as).order_by("pk")
+    for pk, isd_as, owner_email in rows.values_list("pk", "isd_as", "owner_email"):
+        found.setdefault((isd_as, owner_email), []).append(pk)
+    return found
+
+
+def _forget_empty(progress: UsageProgress) -> None:
+    """Rows that were looked at because values had moved from or to their AS's, and have none."""
+    rows = UsageMonth.objects.filter(ap_isd_as=progress.ap_isd_as, begins_on__gte=progress.settled_before)
+    rows.filter(to_user_slots=0, from_user_slots=0).delete()
+
+
+def _settle(progress: UsageProgress, until: datetime, now: datetime) -> None:
+    """Months that nothing can come of any more."""
+    for month in list(open_months(progress, max(until, now - LATE))):
+        final_at = next_month(month) + LATE
+        if now < final_at or UsageBatch.objects.filter(rolled_up=False, received_at__lt=final_at).exists():
+            return
+        UsageMonth.objects.filter(ap_isd_as=progress.ap_isd_as, begins_on=month.date()).update(window=None)
+        progress.settled_before = next_month(month).date()
+
+
+@dataclass
+class _Ranking:
+    """A month of an attachment point, with what is new from `begins_at` to `ends_at`, and of `newest` for now."""
+
+    ap_isd_as: str
+    month: datetime
+    begins_at: datetime
+    ends_at: datetime
+    newest: datetime | None
+    changed: list[UsageMonth] = field(default_factory=list)
+    computed_at: datetime = field(default_factory=timezone.now)
+
+    def run(self, series: Mapping[Who, list[int]]) -> tuple[int, bool]:
+        rows = UsageMonth.objects.filter(ap_isd_as=self.ap_isd_as, begins_on=self.month.date()).exclude(isd_as="")
+        stored = {(row.isd_as, row.owner_email): row for row in rows}
+        # Owners were called otherwise before: rows go, and values with them to rows that may be none yet.
+        gone = [row.pk for who, row in stored.items() if who not in series]
+        moved = {who[0] for who, row in stored.items() if not _is_of(row, series.get(who, []))}
+        new = self._values(self._slots(self.begins_at, self.ends_at))
+        passing = self._values([] if self.newest is None else self._slots(self.newest, self.newest + _SLOT))
+        anew = []
+        for who in series.keys() & (stored.keys() | new.keys() | passing.keys() | _all_of(moved, series)):
+            row = stored.get(who) or blank(self.ap_isd_as, self.month, who)
+            mark = _mark(series[who])
+            window = row.window
+            if window is None or bytes(window[:4]) != mark:
+                anew.append(row)
+            elif who in new or who in passing:
+                try:
+                    self._rank(row, mark, _unpack(window), new.get(who), passing.get(who))
+                except OutsideError:
+                    anew.append(row)
+        now, later = anew[:READ_AT_ONCE], anew[READ_AT_ONCE:]
+        self._read(now, series, passing)
+        for row in later:
+            row.window = None
+            self.changed.append(row)
+        self._rank_all()
+        self._store(gone)
+        return len(self.changed), bool(later)
+
+    def _slots(self, begins_at: datetime, ends_at: datetime) -> Iterable[tuple[Who, dict[str, Any]]]:
+        """Each link's rates in these five minutes, as far as they are of this month."""
+        return self._rates(begins_at, ends_at, {"series__ap_isd_as": self.ap_isd_as})
+
+    def _rates(
+        self, begins_at: datetime, ends_at: datetime, which: Mapping[str, Any]
+    ) -> Iterable[tuple[Who, dict[str, Any]]]:
+        first, end = max(begins_at, self.month), min(ends_at, next_month(self.month))
+        if first >= end:
+            return
+        rows = UsageSlot.objects.filter(begins_at__gte=first, begins_at__lt=end, **which)
+        sums = {f"{name}_sum": Sum(f"{name}_kbit") for name in DIRECTIONS}
+        for row in rows.values("series__isd_as", "series__owner_email", "begins_at").annotate(**sums).iterator():
+            yield (row["series__isd_as"], row["series__owner_email"]), dict(row)
+
+    def _values(self, rates: Iterable[tuple[Who, dict[str, Any]]]) -> dict[Who, _Values]:
+        found: dict[Who, _Values] = {}
+        for who, row in rates:
+            for name in DIRECTIONS:
+                kbit = row[f"{name}_sum"]
+                if kbit is not None:
+                    found.setdefault(who, {one: [] for one in DIRECTIONS})[name].append(int(kbit))
+        return found
+
+    def _read(
+        self, rows: Collection[UsageMonth], series: Mapping[Who, list[int]], passing: Mapping[Who, _Values]
+    ) -> None:
+        """Make their windows of all that is stored, which may be nothing."""
+        ids = [pk for row in rows for pk in series[row.isd_as, row.owner_email]]
+        found = self._values(self._rates(self.month, self.ends_at, {"series__in": ids})) if rows else {}
+        for row in rows:
+            who = (row.isd_as, row.owner_email)
+            values = found.get(who, {name: [] for name in DIRECTIONS})
+            windows: _Windows = {name: Window.of(values[name]) for name in DIRECTIONS}
+            self._rank(row, _mark(series[who]), windows, None, passing.get(who))
+
+    def _rank(
+        self, row: UsageMonth, mark: bytes, windows: _Windows, new: _Values | None, passing: _Values | None
+    ) -> None:
+        """Raises `OutsideError`, with the row as it was."""
+        said: dict[str, int | None] = {}
+        for name, window in windows.items():
+            for kbit in [] if new is None else new[name]:
+                window.add(kbit)
+            window.trim()
+            now = window.with_more([] if passing is None else passing[name])
+            said |= {f"{name}_p95_kbit": now.percentile(), f"{name}_slots": now.count}
+        row.window = mark + b"".join(windows[name].pack() for name in DIRECTIONS)
+        self._say(row, said)
+
+    def _rank_all(self) -> None:
+        rows = UsageUplink.objects.filter(
+            ap_isd_as=self.ap_isd_as, begins_at__gte=self.month, begins_at__lt=next_month(self.month)
         )
+        said: dict[str, int | None] = {}
+        for name in DIRECTIONS:
+            known = rows.filter(**{f"{name}_kbit__isnull": False}).order_by(f"{name}_kbit")
+            kbits = list(known.values_list(f"{name}_kbit", flat=True))
+            said |= {
+                f"{name}_p95_kbit": kbits[place_of(len(kbits))] if kbits else None,
+                f"{name}_slots": len(kbits),
+            }
+        if any(said.values()):
+            self._say(blank(self.ap_isd_as, self.month, ALL), said)
+
+    def _say(self, row: UsageMonth, said: Mapping[str, int | None]) -> None:
+        for name, value in said.items():
+            setattr(row, name, value)
+        row.computed_at = self.computed_at
+        self.changed.append(row)
+
+    def _store(self, gone: Collection[int]) -> None:
+        for row in self.changed:
+            row.pk = None  # found by its names, whether it is there or not
+        said = [f"{name}_{what}" for name in DIRECTIONS for what in ("p95_kbit", "slots")]
+        UsageMonth.objects.bulk_create(
+            self.changed,
+            update_conflicts=True,
+            unique_fields=["begins_on", "ap_isd_as", "isd_as", "owner_email"],
+            update_fields=[*said, "computed_at", "window"],
+        )
+        if gone:
+            UsageMonth.objects.filter(pk__in=gone).delete()
 
 
-def _percentiles(ap_isd_as: str, month: datetime, name: DirectionName, who: str) -> Iterator[tuple[_Who, int, int]]:
-    adapt = connection.ops.adapt_datetimefield_value
-    times = [str(adapt(month)), str(adapt(next_month(month)))]
-    with connection.cursor() as cursor:
-        cursor.execute(_SQL.format(who=who, direction=name), [ap_isd_as, *times])
-        for isd_as, owner_email, kbit, slots in cursor.fetchall():
-            yield (isd_as, owner_email), min(int(kbit), MAX_STORED), int(slots)
+def _mark(series_ids: Iterable[int]) -> bytes:
+    """Of which series a window is: an owner's new address moves them to another row."""
+    return crc32(numbers_pack(series_ids)).to_bytes(4, "big")
+
+
+def _is_of(row: UsageMonth, series_ids: Iterable[int]) -> bool:
+    return row.window is not None and bytes(row.window[:4]) == _mark(series_ids)
+
+
+def _all_of(isd_ases: Collection[str], series: Mapping[Who, list[int]]) -> set[Who]:
+    return {who for who in series if who[0] in isd_ases}
+
+
+def _unpack(window: bytes | memoryview) -> _Windows:
+    numbers = numbers_unpack(window[4:])
+    return {name: window_unpack(numbers) for name in DIRECTIONS}

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from scionlab.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.batch import DIRECTIONS
-from scionlab.usage.months import month_begin, next_month
+from scionlab.usage.totals import month_begin, next_month
 
 NOW: Final = timedelta(seconds=180)  # a sample older than that says nothing of now; agents upload once a minute
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageSlot
+from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
 from scionlab.models.usage import UsageTotals
 from scionlab.platform.retry import retried
-from scionlab.usage import months
+from scionlab.usage import former, partitions
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.months import settled_before
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, Both, columns_of, nothing, totals_of
+from scionlab.usage.slots import Key, add_slots
 from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms
 
 logger = logging.getLogger(__name__)
@@ -30,7 +32,6 @@ BATCHES_AT_ONCE: Final = 10  # of one host: with 4000 links 40 000 rows of sampl
 SEGMENTS_KEPT: Final = timedelta(days=30)  # after its last sample; a batch that comes later counts from 0
 ROWS_AT_ONCE: Final = 5000
 
-_Key = tuple[int, int]  # a series, and when the sum begins [ms]
 _Row = TypeVar("_Row", bound=UsageTotals)
 
 
@@ -39,6 +40,8 @@ def roll_up(*, until: datetime | None = None) -> int:
 
     Begins nothing new after `until`.
     """
+    partitions.ensure_ahead(now=timezone.now())
+    former.take_over(until=until)
     done = 0
     while found := _waiting_hosts():
         for host_id in found:
@@ -61,8 +64,8 @@ def _roll_up_some(host_id: int | None) -> int:
     # A host that is gone left its batches: those are nobody's, and count anyway.
     waiting = waiting.filter(host__isnull=True) if host_id is None else waiting.filter(host=host_id)
     batches = [row.pk for row in waiting[:BATCHES_AT_ONCE]]
-    slots: dict[_Key, Both] = {}
-    days: dict[_Key, Both] = {}
+    slots: dict[Key, Both] = {}
+    days: dict[Key, Both] = {}
     rows = UsageSamples.objects.filter(batch__in=batches).values_list("series_id", "begins_at", "packed")
     for series_id, begins_at, packed in rows.iterator():
         for name, intervals in zip(DIRECTIONS, unpack(to_ms(begins_at), packed), strict=True):
@@ -75,13 +78,13 @@ def _roll_up_some(host_id: int | None) -> int:
         day = days.setdefault((series_id, at_ms - at_ms % DAY_MS), nothing())
         for name in DIRECTIONS:
             day[name].merge(both[name])
-    _add(UsageSlot, slots)
+    add_slots(slots)
     _add(UsageDay, days)
     UsageBatch.objects.filter(pk__in=batches).update(rolled_up=True)
     return len(batches)
 
 
-def _add(model: type[_Row], sums: Mapping[_Key, Both]) -> None:
+def _add(model: type[_Row], sums: Mapping[Key, Both]) -> None:
     """To the rows that are there. Whoever else has batches of this host waits for ours, so nobody adds meanwhile."""
     manager = model._default_manager
     stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={of_ms(key[1]) for key in sums})
@@ -102,10 +105,11 @@ def _add(model: type[_Row], sums: Mapping[_Key, Both]) -> None:
 
 
 def prune(*, now: datetime) -> dict[str, int]:
-    """Delete what was kept long enough; returns how many rows of each level. What is not summed up yet stays."""
+    """Delete what was kept long enough; returns how many batches, whole days of 5 minutes, and counters. What is not
+    summed up yet stays."""
     return {
         "batches": _prune_batches(now - timedelta(days=settings.USAGE_KEEP_10S_DAYS)),
-        "slots": _prune_slots(now - timedelta(days=settings.USAGE_KEEP_5MIN_DAYS)),
+        "days": _prune_days(now - timedelta(days=settings.USAGE_KEEP_5MIN_DAYS)),
         "counters": _prune_counters(now - SEGMENTS_KEPT),
     }
 
@@ -121,17 +125,16 @@ def _prune_batches(until: datetime) -> int:
     return gone
 
 
-def _prune_slots(until: datetime) -> int:
-    """Only of months whose percentiles are kept for good: they cannot be made again."""
-    gone = 0
-    oldest = UsageSlot.objects.filter(begins_at__lt=until).order_by("begins_at").values_list("begins_at", flat=True)
-    if (first := oldest.first()) is not None:
-        months.compute_missing(first, until)
-    while slots := list(
-        UsageSlot.objects.filter(begins_at__lt=until).order_by("begins_at").values_list("pk", flat=True)[:ROWS_AT_ONCE]
-    ):
-        UsageSlot.objects.filter(pk__in=slots).delete()
-        gone += len(slots)
+def _prune_days(until: datetime) -> int:
+    """Only of months whose percentiles are for good, and never computed here: that may take long."""
+    settled = settled_before()
+    if settled is None:
+        return 0
+    day = min(until.date(), settled)
+    gone = partitions.drop_before(day)
+    old = UsageUplink.objects.filter(begins_at__lt=datetime(day.year, day.month, day.day, tzinfo=UTC))
+    while rows := list(old.order_by("begins_at").values_list("pk", flat=True)[:ROWS_AT_ONCE]):
+        UsageUplink.objects.filter(pk__in=rows).delete()
     return gone
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scionlab.models.usage import UsageTotals
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.totals import Totals
+
+if TYPE_CHECKING:
+    from scionlab.models.usage import UsageTotals
 
 COLUMNS: Final = (
     "bytes",
@@ -21,6 +23,7 @@ COLUMNS: Final = (
 NAMES: Final = [f"{direction}_{column}" for direction in DIRECTIONS for column in COLUMNS]
 _LARGEST: Final = {"covered_ms": 2**31 - 1, "at_limit_ms": 2**31 - 1, "limit_kbit": 2**31 - 1, "rated_bytes": 2**59}
 MAX_STORED: Final = 2**63 - 1
+LARGEST_KBIT: Final = 2**31 - 1  # 2 Tbit/s: no limit is above 100 Gbit/s
 
 Both = dict[DirectionName, Totals]
 
@@ -42,3 +45,11 @@ def columns_of(both: Both) -> dict[str, int | None]:
             value: int | None = getattr(totals, column)
             found[f"{name}_{column}"] = None if value is None else min(value, _LARGEST.get(column, MAX_STORED))
     return found
+
+
+def rates(both: Both) -> dict[str, int | None]:
+    """Mean rates, rounded down [kbit/s]: bits per millisecond. None where nothing is covered."""
+    return {
+        f"{name}_kbit": min(one.rated_bytes * 8 // one.covered_ms, LARGEST_KBIT) if one.covered_ms > 0 else None
+        for name, one in both.items()
+    }

@@ -16,6 +16,7 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scionlab.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.compact import totals_unpack
 from scionlab.usage.packing import LONGEST_ROW_MS, unpack
 from scionlab.usage.rows import NAMES, Both, nothing, totals_of
 from scionlab.usage.totals import DAY_MS, SLOT_MS, TEN_SECONDS_MS, Interval, Totals, of_ms, to_ms
@@ -113,10 +114,8 @@ def usage_of_links(link_ids: Collection[int], *, begins_at: datetime) -> dict[in
     last minutes. One statement."""
     sums: dict[int, Both] = {}
     rows = UsageSlot.objects.filter(series__link__in=link_ids, begins_at__gte=begins_at)
-    for row in rows.values("series__link_id", *NAMES):
-        both = sums.setdefault(row["series__link_id"], nothing())
-        for name, totals in totals_of(row).items():
-            both[name].merge(totals)
+    for link_id, packed in rows.values_list("series__link_id", "packed"):
+        _merge(sums.setdefault(link_id, nothing()), totals_unpack(packed))
     return {link_id: _point(begins_at, both) for link_id, both in sums.items()}
 
 
@@ -199,12 +198,22 @@ def _share(whole: int, index: int, n: int) -> int:
 
 
 def _add_sums(buckets: dict[int, Both], step: Step, link_id: int, begins_at: datetime, ends_at: datetime) -> None:
-    manager = UsageSlot.objects if step == "5min" else UsageDay.objects
-    rows = manager.filter(series__link=link_id, begins_at__gte=begins_at, begins_at__lt=ends_at)
-    for row in rows.values("begins_at", *NAMES):
-        both = buckets.setdefault(to_ms(row["begins_at"]), nothing())
-        for name, totals in totals_of(row).items():
-            both[name].merge(totals)
+    which = Q(series__link=link_id, begins_at__gte=begins_at, begins_at__lt=ends_at)
+    found: Iterable[tuple[datetime, Both]]
+    if step == "5min":
+        slots = UsageSlot.objects.filter(which).values_list("begins_at", "packed")
+        found = ((at, totals_unpack(packed)) for at, packed in slots)
+    else:
+        found = (
+            (row["begins_at"], totals_of(row)) for row in UsageDay.objects.filter(which).values("begins_at", *NAMES)
+        )
+    for at, both in found:
+        _merge(buckets.setdefault(to_ms(at), nothing()), both)
+
+
+def _merge(both: Both, more: Both) -> None:
+    for name, totals in more.items():
+        both[name].merge(totals)
 
 
 def _point(begins_at: datetime, both: Both | None) -> UsagePoint:

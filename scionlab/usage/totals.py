@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 TEN_SECONDS_MS: Final = 10_000
 SLOT_MS: Final = 300_000
 DAY_MS: Final = 86_400_000
+LATE: Final = timedelta(days=4)  # batches of a month that is over may come for 3 days (ingest.BEHIND)
 AT_LIMIT_PERCENT: Final = 95  # a link is at its limit from this share of it on
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
@@ -25,6 +26,18 @@ def to_ms(moment: datetime) -> int:
 
 def of_ms(moment_ms: int) -> datetime:
     return _EPOCH + moment_ms * _MS
+
+
+def month_begin(year: int, month: int) -> datetime:
+    return datetime(year, month, 1, tzinfo=UTC)
+
+
+def month_of(at: datetime) -> datetime:
+    return month_begin(at.year, at.month)
+
+
+def next_month(begins_at: datetime) -> datetime:
+    return month_begin(begins_at.year + begins_at.month // 12, begins_at.month % 12 + 1)
 
 
 class Interval(NamedTuple):

@@ -644,7 +644,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
 ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
 ELSEWHERE = {"ap_defaults_set", "change_told", "isd_create", "infrastructure_as_create"}
-ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
+ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
     "account_request_create",
     "account_create",

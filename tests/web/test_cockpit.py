@@ -31,12 +31,12 @@ from scionlab.models import (
     LinkEnforcement,
     TimedLimit,
     UsageSeries,
-    UsageSlot,
     User,
     UserAS,
 )
 from scionlab.models.selectors import with_relations
 from tests.factories import AttachmentPointFactory, attach, spec
+from tests.usage_world import add_slot
 from tests.web.html import Page
 from tests.web.test_pages_link import MAX_BYTES, weight
 
@@ -401,9 +401,7 @@ def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: Attachme
             last_config_version=1,
         )
         covered_ms = 100_000 * number  # a link that was known for a part of the slot counts with its mean
-        UsageSlot.objects.create(
-            series=series, begins_at=at, to_user_rated_bytes=kbit * covered_ms // 8, to_user_covered_ms=covered_ms
-        )
+        add_slot(series, at, to_user_rated_bytes=kbit * covered_ms // 8, to_user_covered_ms=covered_ms)
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     to_user, from_user = page.root.all("figure")

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -39,6 +38,7 @@ from scionlab.models import (
 )
 from tests.cases import case, table
 from tests.factories import attach, spec
+from tests.usage_world import add_slot
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm
 
@@ -362,10 +362,10 @@ def busy(owner: User, ap: AttachmentPoint) -> Link:
         last_config_version=9,
     )
     start = now.replace(minute=0, second=0, microsecond=0)
-    UsageSlot.objects.bulk_create(
-        UsageSlot(
-            series=series,
-            begins_at=start - timedelta(minutes=5 * number),
+    for number in range(260):
+        add_slot(
+            series,
+            start - timedelta(minutes=5 * number),
             **{
                 f"{direction}_{name}": value
                 for direction in ("to_user", "from_user")
@@ -379,8 +379,6 @@ def busy(owner: User, ap: AttachmentPoint) -> Link:
                 }.items()
             },
         )
-        for number in range(260)
-    )
     return link
 
 
@@ -471,14 +469,17 @@ def test_the_shortest_period_with_figures_is_shown_first(
         UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
         assert shown() == "Last hour"
     with case(subtests, "sums of another day"):
-        UsageSlot.objects.update(begins_at=F("begins_at") - timedelta(days=3))
+        UsageSlot.objects.all().delete()
+        add_slot(UsageSeries.objects.get(), timezone.now() - timedelta(days=3))
         assert shown() == "Last week"
     with case(subtests, "days alone"):
         UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
         UsageDay.objects.create(series=UsageSeries.objects.get(), begins_at=timezone.now() - timedelta(days=20))
         assert shown() == "90 days"
         UsageDay.objects.update(begins_at=timezone.now() - timedelta(days=200))
         assert shown() == "All"
     with case(subtests, "none"):
         UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
         assert shown() == "Last day"

@@ -34,12 +34,12 @@ from scionlab.models import (
     LinkEnforcement,
     LinkTest,
     UsageSeries,
-    UsageSlot,
     User,
 )
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
+from tests.usage_world import add_slot
 from tests.web.html import Element, Page
 from tests.web.polling import WebServer
 
@@ -102,9 +102,9 @@ def test_the_limit_and_the_use_are_those_of_the_direction_of_travel(
     enforce(link, Limits(1000, 200))
     series = UsageSeries.objects.create(link=link, interface_id=1, first_config_version=1, last_config_version=1)
     for minutes, kbytes in ((70, 9000), (20, 3000), (10, 1500)):
-        UsageSlot.objects.create(
-            series=series,
-            begins_at=timezone.now() - timedelta(minutes=minutes),
+        add_slot(
+            series,
+            timezone.now() - timedelta(minutes=minutes),
             **{f"{way}_{name}": value * times for way, times in (("to_user", 2), ("from_user", 1)) for name, value in (
                 ("bytes", kbytes * 1000), ("rated_bytes", kbytes * 1000), ("limit_kbit", 1000))},
             to_user_covered_ms=300_000, from_user_covered_ms=300_000, from_user_at_limit_ms=60_000,

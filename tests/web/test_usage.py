@@ -27,12 +27,15 @@ from scionlab.models import (
     UsageSamples,
     UsageSeries,
     UsageSlot,
+    UsageUplink,
     User,
     UserAS,
 )
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.usage import rollup
+from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored
+from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import DirectionUsage, usage_of_link
 from scionlab.versions.generation import generation_raise
@@ -213,8 +216,9 @@ def test_a_batch_with_a_wrong_clock_ends_when_it_came(host: Host, wrong: timedel
     assert UsageBatch.objects.get().ends_at == T0
     roll_up()
     slot = UsageSlot.objects.get()
-    assert (slot.begins_at, slot.to_user_bytes) == (T0 - timedelta(minutes=5), 2000)
-    assert (slot.to_user_covered_ms, slot.to_user_rated_bytes) == (20_000, 2000)
+    sums = totals_unpack(slot.packed)["to_user"]
+    assert (slot.begins_at, sums.bytes) == (T0 - timedelta(minutes=5), 2000)
+    assert (sums.covered_ms, sums.rated_bytes) == (20_000, 2000)
 
 
 @table("off", [timedelta(minutes=4), timedelta(days=-2, hours=-20)])
@@ -266,14 +270,19 @@ def test_each_level_is_kept_as_long_as_it_is_meant_to_be(host: Host, link: Link,
     store(host, simple(host, T0, [0, 1000]), T0 + MINUTE)
     store(host, simple(host, T0 + HOUR, [2000, 3000]), T0 + HOUR)
     later = T0 + 2 * DAY + timedelta(minutes=30)
-    assert prune(now=later) == {"batches": 0, "slots": 0, "counters": 0}, "nothing goes that is not added up"
+    assert prune(now=later) == {"batches": 0, "days": 0, "counters": 0}, "nothing goes that is not added up"
     roll_up()
-    assert prune(now=later) == {"batches": 1, "slots": 0, "counters": 0}
+    assert prune(now=later) == {"batches": 1, "days": 0, "counters": 0}
     assert UsageSamples.objects.get().begins_at == T0 + HOUR
-    assert prune(now=T0 + 90 * DAY - 6 * MINUTE)["slots"] == 0
-    assert prune(now=T0 + 91 * DAY) == {"batches": 0, "slots": 4, "counters": 0}
+    assert prune(now=T0 + 91 * DAY)["days"] == 0, "nor before the month's percentiles are for good"
+    assert levels() == [0, 3000, 3000]
+    compute_due(now=T0 + 91 * DAY)
+    assert prune(now=T0 + 90 * DAY)["days"] == 0, "the day is not over"
+    assert prune(now=T0 + 91 * DAY) == {"batches": 0, "days": 1, "counters": 0}
     assert levels() == [0, 0, 3000]
-    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 0, "the month's percentile was taken before"
+    compute_due(now=T0 + 91 * DAY)
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 0
+    assert not UsageUplink.objects.exists()
     assert UsageCounter.objects.count() == 1, "how far it is counted is known as long as the segment may go on"
 
 
@@ -325,6 +334,7 @@ def test_statements_do_not_depend_on_the_number_of_links(host: Host, ap: Attachm
             roll_up()
         return len(queries) + len(more)
 
+    statements(range(1, 2))  # the first of a day makes the partition
     one = statements(range(1, 2))
     for number in range(4):
         attach(teammate, spec(ap, public_ip=f"198.51.100.{20 + number}"))

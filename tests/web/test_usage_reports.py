@@ -20,10 +20,12 @@ from scionlab.usage import months
 from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
 from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
 from scionlab.usage.rollup import roll_up
+from scionlab.usage.rows import LARGEST_KBIT
 from scionlab.usage.series import usage_of_link
+from scionlab.usage.totals import next_month
 from tests.cases import table
 from tests.factories import attach, spec
-from tests.usage_world import Column, document, iso, simple, store, upload
+from tests.usage_world import Column, add_slot, document, iso, simple, store, upload
 
 pytestmark = pytest.mark.django_db
 
@@ -57,10 +59,10 @@ def slots(link: Link, host: Host, rates_kbit: list[int], *, begins_at: datetime 
             "last_config_version": 1,
         },
     )
-    UsageSlot.objects.bulk_create(
-        UsageSlot(
-            series=series,
-            begins_at=begins_at + 5 * MINUTE * index,
+    for index, kbit in enumerate(rates_kbit):
+        add_slot(
+            series,
+            begins_at + 5 * MINUTE * index,
             to_user_rated_bytes=kbit * 37_500,  # 300 s
             to_user_covered_ms=300_000,
             to_user_limit_kbit=1000,
@@ -68,8 +70,6 @@ def slots(link: Link, host: Host, rates_kbit: list[int], *, begins_at: datetime 
             from_user_covered_ms=300_000,
             from_user_limit_kbit=1000,
         )
-        for index, kbit in enumerate(rates_kbit)
-    )
 
 
 # --- 95th percentile ------------------------------------------------------------------------------------------
@@ -108,10 +108,8 @@ def test_an_attachment_points_percentile_is_of_its_sum_in_each_slot(host: Host, 
 
 def test_missing_slots_are_missing_and_not_zero(host: Host, link: Link) -> None:
     slots(link, host, [600])
-    UsageSlot.objects.bulk_create(
-        UsageSlot(series=UsageSeries.objects.get(), begins_at=T0 + n * 5 * MINUTE, to_user_bytes=9)
-        for n in range(1, 50)
-    )
+    for n in range(1, 50):
+        add_slot(UsageSeries.objects.get(), T0 + n * 5 * MINUTE, to_user_bytes=9)
     months.compute_due(now=T0)
     row = UsageMonth.objects.get(isd_as="")
     assert (row.to_user_p95_kbit, row.to_user_slots) == (600, 1)
@@ -127,8 +125,8 @@ def test_last_month_is_computed_while_something_may_come_and_then_stands(host: H
 
 
 def test_months_follow_each_other() -> None:
-    assert months.next_month(datetime(2026, 12, 1, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
-    assert months.next_month(datetime(2026, 11, 1, tzinfo=UTC)) == datetime(2026, 12, 1, tzinfo=UTC)
+    assert next_month(datetime(2026, 12, 1, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
+    assert next_month(datetime(2026, 11, 1, tzinfo=UTC)) == datetime(2026, 12, 1, tzinfo=UTC)
 
 
 # --- bills ----------------------------------------------------------------------------------------------------
@@ -193,7 +191,7 @@ def test_an_agent_that_tells_tales_keeps_nothing_else_from_being_counted(host: H
     assert upload(host, body).status_code == 200
     roll_up()
     months.compute_due(now=now)
-    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 2**63 - 1
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 2 * LARGEST_KBIT
 
 
 # --- now ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""Numbers in as few bytes as they need, and the sums of both directions in a row of them. Pure.
+
+A number is written seven bits to a byte, the lowest first; the highest bit says that more follow (LEB128). Of a
+direction there is one byte that says which numbers are not 0, and then those. Nothing is ever cut: Python's integers
+have no end, and neither have these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.rows import Both, nothing
+from scionlab.usage.totals import SLOT_MS, Totals
+
+_KNOWN: Final[dict[DirectionName, int]] = {
+    "to_user": 1,
+    "from_user": 2,
+}  # bits of the first byte: the directions that something is known of
+
+
+def numbers_pack(numbers: Iterable[int]) -> bytes:
+    """Of numbers from 0 on."""
+    packed = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            packed.append(number & 0x7F | 0x80)
+            number >>= 7  # noqa: PLW2901  what is left of it
+        packed.append(number)
+    return bytes(packed)
+
+
+def numbers_unpack(packed: bytes | memoryview) -> Iterator[int]:
+    number = shift = 0
+    for byte in packed:
+        number |= (byte & 0x7F) << shift
+        if byte & 0x80:
+            shift += 7
+        else:
+            yield number
+            number = shift = 0
+
+
+def totals_pack(both: Both) -> bytes:
+    numbers: list[int] = [sum(_KNOWN[name] for name in DIRECTIONS if both[name] != Totals())]
+    for name in DIRECTIONS:
+        one = both[name]
+        if one != Totals():
+            # What is usual is 0: all bytes have a rate, and all of the time is covered, but for some milliseconds.
+            values = (
+                one.bytes,
+                one.packets,
+                one.drops,
+                _unsigned(SLOT_MS - one.covered_ms),
+                one.at_limit_ms,
+                0 if one.limit_kbit is None else one.limit_kbit + 1,
+                one.backlog_bytes,
+                _unsigned(one.bytes - one.rated_bytes),  # last: its bit alone makes the byte of bits two
+            )
+            numbers.append(sum(1 << place for place, value in enumerate(values) if value))
+            numbers += [value for value in values if value]
+    return numbers_pack(numbers)
+
+
+def totals_unpack(packed: bytes | memoryview) -> Both:
+    numbers = numbers_unpack(packed)
+    both = nothing()
+    known = next(numbers)
+    for name in DIRECTIONS:
+        if known & _KNOWN[name]:
+            there = next(numbers)
+            values = [next(numbers) if there >> place & 1 else 0 for place in range(8)]
+            both[name] = Totals(
+                bytes=values[0],
+                packets=values[1],
+                drops=values[2],
+                rated_bytes=values[0] - _signed(values[7]),
+                covered_ms=SLOT_MS - _signed(values[3]),
+                at_limit_ms=values[4],
+                limit_kbit=values[5] - 1 if values[5] else None,
+                backlog_bytes=values[6],
+            )
+    return both
+
+
+def _unsigned(number: int) -> int:
+    """0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
+    return 2 * number if number >= 0 else -2 * number - 1
+
+
+def _signed(number: int) -> int:
+    return number // 2 if number % 2 == 0 else -(number + 1) // 2

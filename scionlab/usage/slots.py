@@ -1,0 +1,94 @@
+"""Five minutes of series: added to here alone, with what depends on them (docs/adr/0038).
+
+Whoever adds holds the `UsageProgress` of the attachment points, so their sums and percentiles miss nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from scionlab.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
+from scionlab.usage import partitions
+from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.compact import totals_pack, totals_unpack
+from scionlab.usage.progress import Who, hold_progress, read_anew
+from scionlab.usage.rows import MAX_STORED, Both, nothing, rates
+from scionlab.usage.totals import month_of, of_ms
+
+Key = tuple[int, int]  # a series, and when the sum begins [ms]
+_Place = tuple[str, datetime]  # five minutes of an attachment point
+_RATES: Final = [f"{name}_kbit" for name in DIRECTIONS]
+_DROPS: Final = [f"{name}_drops" for name in DIRECTIONS]
+
+
+def add_slots(sums: Mapping[Key, Both]) -> None:
+    """To what is there; `sums` is what is stored then. Within a transaction."""
+    times = {at_ms: of_ms(at_ms) for _, at_ms in sums}
+    partitions.ensure({at.date() for at in times.values()})
+    names = UsageSeries.objects.filter(pk__in={series_id for series_id, _ in sums})
+    series = {one.pk: one for one in names.only("ap_isd_as", "isd_as", "owner_email")}
+    earliest: dict[str, datetime] = {}
+    for series_id, at_ms in sums:
+        ap_isd_as = series[series_id].ap_isd_as
+        earliest[ap_isd_as] = min(times[at_ms], earliest.get(ap_isd_as, times[at_ms]))
+    progress = hold_progress(earliest)
+    before = UsageSlot.objects.filter(series__in=series, begins_at__in=times.values())
+    stored = {(row[0], row[1]): row[2] for row in before.values_list("series_id", "begins_at", "packed")}
+    rows = []
+    uplinks: dict[_Place, UsageUplink] = {}
+    late: dict[_Place, set[Who]] = {}
+    for (series_id, at_ms), both in sums.items():
+        one, at = series[series_id], times[at_ms]
+        packed = stored.get((series_id, at))
+        was = nothing() if packed is None else totals_unpack(packed)
+        uplink = uplinks.setdefault((one.ap_isd_as, at), UsageUplink(ap_isd_as=one.ap_isd_as, begins_at=at))
+        for name in DIRECTIONS:
+            _add(uplink, f"{name}_drops", both[name].drops)
+            both[name].merge(was[name])
+        row = UsageSlot(series_id=series_id, begins_at=at, packed=totals_pack(both), **rates(both))
+        for column, before_kbit in rates(was).items():
+            kbit: int | None = getattr(row, column)
+            _add(uplink, column, None if kbit is None else kbit - (before_kbit or 0))
+        rows.append(row)
+        if at < progress[one.ap_isd_as].ranked_until:
+            late.setdefault((one.ap_isd_as, month_of(at)), set()).add((one.isd_as, one.owner_email))
+    UsageSlot.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["series", "begins_at"],
+        update_fields=[*_RATES, "packed"],
+    )
+    _add_uplinks(uplinks)
+    _tell_late(late, progress)
+
+
+def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
+    """Nobody else adds to these attachment points meanwhile."""
+    names = {ap_isd_as for ap_isd_as, _ in uplinks}
+    stored = UsageUplink.objects.filter(ap_isd_as__in=names, begins_at__in={at for _, at in uplinks})
+    for row in stored:
+        more = uplinks.get((row.ap_isd_as, row.begins_at))
+        if more is not None:
+            for name in (*_RATES, *_DROPS):
+                _add(more, name, getattr(row, name))
+    UsageUplink.objects.bulk_create(
+        uplinks.values(),
+        update_conflicts=True,
+        unique_fields=["ap_isd_as", "begins_at"],
+        update_fields=[*_RATES, *_DROPS],
+    )
+
+
+def _add(uplink: UsageUplink, name: str, more: int | None) -> None:
+    if more is not None:
+        setattr(uplink, name, min((getattr(uplink, name) or 0) + more, MAX_STORED))
+
+
+def _tell_late(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
+    """Percentiles that have these five minutes already, with less. Those that are for good stay: batches are late by
+    3 days at most, and a month is settled after 4 and when nothing waits."""
+    for (ap_isd_as, month), whose in late.items():
+        if month.date() >= progress[ap_isd_as].settled_before:
+            read_anew(ap_isd_as, month, whose)

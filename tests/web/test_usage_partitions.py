@@ -1,0 +1,287 @@
+"""Five minutes in narrow rows and partitions of a day: sums stay exact, and percentiles are those of all values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+
+import pytest
+from django.apps import apps
+from django.db import IntegrityError, connection, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scionlab.models import (
+    Host,
+    Link,
+    UsageBatch,
+    UsageDay,
+    UsageFormerSlot,
+    UsageMonth,
+    UsageProgress,
+    UsageSeries,
+    UsageSlot,
+    UsageUplink,
+)
+from scionlab.usage import months, partitions, rank
+from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.rollup import prune, roll_up
+from scionlab.usage.rows import NAMES
+from scionlab.usage.series import usage_of_link
+from tests.usage_world import add_slot, simple, store, stored_samples, stored_sums
+
+pytestmark = pytest.mark.django_db
+
+MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)  # of a month, too
+SLOT, HOUR, DAY = timedelta(minutes=5), timedelta(hours=1), timedelta(days=1)
+AP = "17-ffaa:0:1107"
+postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
+
+
+@pytest.fixture
+def host(link: Link) -> Host:
+    return link.interface_a.host
+
+
+def series(number: int, owner: str = "owner@example.org") -> UsageSeries:
+    return UsageSeries.objects.create(
+        interface_id=number,
+        ap_isd_as=AP,
+        isd_as=f"17-ffaa:1:{number // 2}",  # two series each
+        owner_email=owner,
+        first_config_version=1,
+        last_config_version=1,
+    )
+
+
+def carry(one: UsageSeries, at: datetime, kbit: int, covered_ms: int = 300_000) -> None:
+    both = {f"{name}_{what}": kbit * covered_ms // 8 for name in DIRECTIONS for what in ("bytes", "rated_bytes")}
+    add_slot(one, at, **both, **{f"{name}_covered_ms": covered_ms for name in DIRECTIONS})
+
+
+def days_there() -> set[str]:
+    return {name.rpartition("_")[2] for name in partitions._there()}
+
+    # --- exact ----------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_exact_across_midnight_in_batches_sent_again_and_late(host: Host, link: Link) -> None:
+    """The bodies overlap, the first comes last, and each is sent again after it was added up."""
+    counters = [1000 * number for number in range(60)]
+    begins_at = MIDNIGHT - SLOT
+    bodies = [
+        simple(host, begins_at + timedelta(seconds=10 * first), counters[first : first + 25]) for first in (0, 20, 40)
+    ]
+    for body in (bodies[1], bodies[2], bodies[0], *bodies):
+        store(host, body, MIDNIGHT + HOUR)
+        roll_up()
+    whole = {"to_user": (59_000, 590, 0), "from_user": (0, 0, 0)}
+    assert [stored_samples(), stored_sums(UsageSlot), stored_sums(UsageDay)] == [whole] * 3
+    assert UsageDay.objects.count() == 2
+    points = usage_of_link(link.pk, begins_at=begins_at, ends_at=MIDNIGHT + SLOT, step="5min").points
+    assert sum(point.to_user.bytes for point in points if point.to_user) == 59_000
+    if connection.vendor == "postgresql":
+        assert {"20261031", "20261101"} <= days_there()
+
+
+@postgresql
+def test_days_are_made_ahead_and_where_one_is_missing(host: Host) -> None:
+    roll_up()
+    today = datetime.now(UTC).date()
+    assert {f"{today + number * DAY:%Y%m%d}" for number in range(4)} <= days_there()
+    assert "20261101" not in days_there()
+    store(host, simple(host, MIDNIGHT, [0, 1000]), MIDNIGHT + HOUR)
+    roll_up()
+    assert "20261101" in days_there()
+    assert stored_sums(UsageSlot)["to_user"][0] == 1000
+
+
+@postgresql
+def test_nothing_is_lost_where_a_day_cannot_be_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(host, simple(host, MIDNIGHT, [0, 1000]), MIDNIGHT + HOUR)
+    monkeypatch.setattr(partitions, "ensure", lambda _days: None)
+    with pytest.raises(IntegrityError, match="no partition"), transaction.atomic():
+        roll_up()
+    assert UsageBatch.objects.filter(rolled_up=False).count() == 1
+    assert not UsageDay.objects.exists()
+    monkeypatch.undo()
+    assert roll_up() == 1
+    assert stored_sums(UsageSlot) == stored_sums(UsageDay) == stored_samples()
+
+
+# --- percentiles ----------------------------------------------------------------------------------------------
+
+
+def nearest_rank(values: Iterable[int]) -> tuple[int | None, int]:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) * 95 + 99) // 100 - 1] if ordered else None), len(ordered)
+
+
+def recomputed() -> dict[tuple[str, ...], list[tuple[int | None, int]]]:
+    """By month, AS and owner, from all that is stored: both directions' percentile and number of values."""
+    values: dict[tuple[str, ...], list[dict[datetime, int]]] = {}
+    for row in UsageSlot.objects.select_related("series"):
+        month = f"{row.begins_at:%Y-%m-01}"
+        for who in (("", ""), (row.series.isd_as, row.series.owner_email)):
+            sums = values.setdefault((month, *who), [{}, {}])
+            for number, kbit in enumerate((row.to_user_kbit, row.from_user_kbit)):
+                if kbit is not None:
+                    sums[number][row.begins_at] = sums[number].get(row.begins_at, 0) + kbit
+    return {key: [nearest_rank(one.values()) for one in both] for key, both in values.items() if any(both)}
+
+
+def said() -> dict[tuple[str, ...], list[tuple[int | None, int]]]:
+    return {
+        (row.begins_on.isoformat(), row.isd_as, row.owner_email): [
+            (row.to_user_p95_kbit, row.to_user_slots),
+            (row.from_user_p95_kbit, row.from_user_slots),
+        ]
+        for row in UsageMonth.objects.all()
+    }
+
+
+acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("carry"), st.integers(0, 3), st.integers(0, 2000)),
+        st.tuples(st.just("carry"), st.integers(0, 3), st.integers(0, 2000)),
+        st.tuples(st.just("late"), st.integers(0, 3), st.integers(0, 60)),
+        st.tuples(st.just("rank"), st.just(0), st.just(0)),
+        st.tuples(st.just("pause"), st.just(0), st.sampled_from([1, 5, 30, 300])),
+        st.tuples(st.just("owner"), st.integers(0, 3), st.integers(0, 1)),
+    ),
+    min_size=10,
+    max_size=30,
+)
+
+
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(acts)
+def test_percentiles_are_those_of_a_full_recomputation(
+    monkeypatch: pytest.MonkeyPatch, history: list[tuple[str, int, int]]
+) -> None:
+    """Of any history over the end of a month: late five minutes, gaps, links of one AS, owners with a new address. The
+    windows are small, so that they are left; each is read anew in a transaction of its own."""
+    for module, name, value in ((rank, "HALF", 1), (rank, "MOST", 3), (months, "READ_AT_ONCE", 1)):
+        monkeypatch.setattr(module, name, value)
+    for model in (UsageSlot, UsageSeries, UsageMonth, UsageUplink, UsageProgress):
+        model.objects.all().delete()
+    links = [series(number) for number in range(4)]
+    clock, now = MIDNIGHT - HOUR, MIDNIGHT + 3 * DAY
+    for act, which, number in history:
+        match act:
+            case "carry":
+                clock += SLOT * (number % 2)
+                carry(links[which], clock, number, covered_ms=0 if number % 9 == 0 else 300_000 - number)
+            case "late":
+                carry(links[which], max(clock - number * SLOT, MIDNIGHT - DAY), number * 50, covered_ms=100_000)
+            case "rank":
+                months.compute_due(now=now)
+                assert said() == recomputed()
+            case "pause":
+                clock += number * SLOT
+            case "owner":
+                UsageSeries.objects.filter(pk=links[which].pk).update(owner_email=f"{number}@example.org")
+    months.compute_due(now=now)
+    assert said() == recomputed()
+
+
+def test_late_rows_of_yesterday_are_in_the_percentile(host: Host, link: Link) -> None:
+    for number in range(40):
+        store(host, simple(host, MIDNIGHT + number * HOUR, [number * 5000, number * 5000 + 1000]), MIDNIGHT + 40 * HOUR)
+    roll_up()
+    months.compute_due(now=MIDNIGHT + 40 * HOUR)
+    late = simple(host, MIDNIGHT + timedelta(minutes=30), [0, 1_250_000, 2_500_000], segment="boot-0")
+    store(host, late, MIDNIGHT + 40 * HOUR)
+    roll_up()
+    months.compute_due(now=MIDNIGHT + 40 * HOUR)
+    assert said() == recomputed()
+    assert UsageMonth.objects.get(isd_as="").to_user_slots == 41
+
+
+def test_an_hour_adds_to_windows_and_reads_no_month(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many statements in the month's last days as in its first, and none reads more than what is new."""
+    one = series(1)
+    read: list[timedelta] = []
+    real = months._Ranking._rates
+
+    def rates(self: months._Ranking, begins_at: datetime, ends_at: datetime, which: dict[str, object]) -> object:
+        read.append(ends_at - begins_at)
+        return real(self, begins_at, ends_at, which)
+
+    for number in range(300):
+        carry(one, MIDNIGHT + number * SLOT, number % 50)
+    months.compute_due(now=MIDNIGHT + 2 * DAY)
+    monkeypatch.setattr(months._Ranking, "_rates", rates)
+    for number in range(300, 312):
+        carry(one, MIDNIGHT + number * SLOT, number % 50)
+    months.compute_due(now=MIDNIGHT + 2 * DAY)
+    assert max(read) == HOUR
+    assert said() == recomputed()
+
+
+# --- what is old ----------------------------------------------------------------------------------------------
+
+
+def test_only_days_of_settled_months_go_and_as_a_whole(host: Host) -> None:
+    store(host, simple(host, MIDNIGHT - HOUR, [0, 1000]), MIDNIGHT)
+    store(host, simple(host, MIDNIGHT + HOUR, [2000, 3000]), MIDNIGHT + HOUR)
+    waiting = simple(host, MIDNIGHT - 2 * HOUR, [7], segment="boot-0")
+    store(host, waiting, MIDNIGHT + HOUR)
+    later = MIDNIGHT + 200 * DAY
+    batch = UsageBatch.objects.latest("pk")
+    UsageBatch.objects.filter(pk=batch.pk).update(rolled_up=True)  # as if a worker was not there yet
+    roll_up()
+    UsageBatch.objects.filter(pk=batch.pk).update(rolled_up=False)
+    months.compute_due(now=later)
+    assert prune(now=later)["days"] == 0, "a batch of October waits"
+    roll_up()
+    assert prune(now=later)["days"] == 0, "and its percentiles are not for good yet"
+    months.compute_due(now=MIDNIGHT + 5 * DAY)
+    assert prune(now=later)["days"] == 1, "October's"
+    assert {row.begins_at for row in UsageSlot.objects.all()} == {MIDNIGHT + HOUR - SLOT, MIDNIGHT + HOUR}
+    assert stored_sums(UsageDay)["to_user"][0] == 3007
+    assert UsageMonth.objects.get(begins_on="2026-10-01", isd_as="").to_user_slots == 1
+
+
+# --- from the former table, and back --------------------------------------------------------------------------
+
+
+def test_the_migration_moves_all_and_back_and_what_was_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    migration = import_module("scionlab.migrations.0028_usage_is_moved")
+    monkeypatch.setattr(migration, "ROWS_AT_ONCE", 3)
+    links = [series(1), series(2)]
+
+    def former(one: UsageSeries, number: int) -> UsageFormerSlot:
+        columns = {name: (number + 9) * 1000 + place for place, name in enumerate(NAMES)}
+        return UsageFormerSlot(series=one, begins_at=MIDNIGHT + number * SLOT, **columns)
+
+    rows = [former(one, number) for one in links for number in range(-5, 5)]
+    UsageFormerSlot.objects.bulk_create(rows)
+    UsageDay.objects.bulk_create(
+        UsageDay(series=one, begins_at=MIDNIGHT - day) for one in links for day in (0 * DAY, DAY)
+    )
+    names = ["series_id", "begins_at", *NAMES]
+    before = sorted(UsageFormerSlot.objects.values_list(*names))
+    sums = stored_sums(UsageFormerSlot)
+    migration.move(apps, None)
+    assert not UsageFormerSlot.objects.exists()
+    assert stored_sums(UsageSlot) == sums
+    months.compute_due(now=MIDNIGHT)
+    assert said() == recomputed() != {}
+    migration.move_back(apps, None)
+    assert (sorted(UsageFormerSlot.objects.values_list(*names)), UsageSlot.objects.count()) == (before, 0)
+    UsageUplink.objects.all().delete()  # with its table
+
+    migration.move(apps, None)
+    UsageFormerSlot.objects.bulk_create([former(links[0], 4), former(links[1], 9)])
+    migration.move(apps, None)
+    assert UsageFormerSlot.objects.count() == 1, "whose five minutes are there already"
+    roll_up()
+    assert not UsageFormerSlot.objects.exists()
+    added = stored_sums(UsageSlot)["to_user"][0] - sums["to_user"][0]
+    assert added == 13_000 + 18_000
+    months.compute_due(now=MIDNIGHT)
+    assert said() == recomputed()
