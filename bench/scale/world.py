@@ -52,9 +52,9 @@ def multiply(model: type[Model], template: int, count: int, **columns: str) -> N
     """`count` copies of the row with the key `template`; `columns` by SQL of `n`, which counts from 0."""
     from django.db import connection
 
-    names = [one.column for one in model._meta.local_concrete_fields]
-    key = next(one.column for one in model._meta.local_concrete_fields if one.primary_key)
-    given: dict[str, str] = {key: f"{FIRST_KEY} + n", **columns}
+    names = [str(one.column) for one in model._meta.local_concrete_fields]
+    key = next(str(one.column) for one in model._meta.local_concrete_fields if one.primary_key)
+    given = {key: f"{FIRST_KEY} + n", **columns}
     unknown = given.keys() - set(names)
     if unknown:
         raise LookupError(f"{model.__name__} has no columns {', '.join(sorted(unknown))}")
