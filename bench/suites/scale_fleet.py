@@ -23,7 +23,6 @@ from bench.report import NOTHING, Table, figure
 
 PART = "delivery"  # of the suite `scale`
 ANSWERED = "save answered"
-INSIDE = "statement, PostgreSQL alone"
 ROWS = (1, 250, 500, 5_000)
 TARGET_GROWTH, TARGET_BACK_S = 1.5, 10.0
 PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of what the clock does
@@ -55,9 +54,8 @@ def _apart(run: Callable[[Outcome], None], outcome: Outcome) -> None:
 def _read(hosts: int, rounds: int, outcome: Outcome) -> None:
     with filled(hosts) as (site, _):
         said = site.background.output_of("-m", "bench.fleet.reading", str(rounds), *(str(one) for one in ROWS))
-        for size, (whole_ms, inside_ms) in json.loads(said.splitlines()[-1]).items():
-            outcome.add(whole_ms, "ms", what="statement", rows=int(size))
-            outcome.add(inside_ms, "ms", what=INSIDE, rows=int(size))
+        for size, took_ms in json.loads(said.splitlines()[-1]).items():
+            outcome.add(took_ms, "ms", what="statement", rows=int(size))
 
 
 # --- few and many wait ------------------------------------------------------------------------------------------
@@ -197,19 +195,12 @@ def _phases_table(outcome: Outcome) -> Table:
 
 
 def _reading_table(outcome: Outcome) -> Table:
-    rows = [
-        [
-            f"{one.labels['rows']:,}",
-            figure(one.median),
-            _cell(outcome, INSIDE, rows=one.labels["rows"]),
-        ]
-        for one in outcome.find(what="statement")
-    ]
+    rows = [[f"{one.labels['rows']:,}", figure(one.median)] for one in outcome.find(what="statement")]
     remark = (
         "The fastest of twenty. A message waits for the statement that runs: the clock looks at 250 rows at a time, no "
         "statement has more than 500; before, each had up to 5,000."
     )
-    return Table("Looking at the rows of those who wait", ["rows", "ms", "PostgreSQL alone, ms"], rows, remark)
+    return Table("Looking at the rows of those who wait", ["rows", "ms"], rows, remark)
 
 
 def _verdicts(outcome: Outcome) -> Table:
