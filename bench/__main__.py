@@ -27,7 +27,9 @@ SUITES = (
     "save", "service", "pages", "passwords", "scale", "usage",
 )  # fmt: skip
 # Whose figures stand in which page of docs; those of the others in performance.md.
-PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(("scale", "usage"), "scale.md")
+PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
+    ("scale", "usage"), "scale.md"
+)
 
 
 class Suite(Protocol):
