@@ -84,14 +84,15 @@ def _receipt(reader: DocumentReader, document: dict[str, Any], is_known: Callabl
     version, limits_version = _versions(reader, document)
     run, number = _count(reader, document)
     reader.integer(document.get("writes"), "writes", MAX_COUNTER)
-    links = document.get("links")
-    links_digest = _digest_of(links)
+    said = document.get("links")
+    links_digest = _digest_of(said)
+    links = _Later(said) if is_known(links_digest) else _links(reader, said)
     return Receipt(
         agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
         version=version,
         limits_version=limits_version,
         observed_at=_moment(reader, document.get("observed_at")),
-        links=_Later(links) if is_known(links_digest) else _links(reader, links),
+        links=links,
         problems=_problems(reader, document.get("problems")),
         limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
         run=run,

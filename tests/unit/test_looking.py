@@ -43,7 +43,7 @@ def test_links_are_counted_each_second_while_they_are_asked_for_and_no_longer(wo
 
     assert len(found) in (15, 16)
     assert {frozenset(one) for one in found} == {frozenset({7})}, "the kernel has no link 99"
-    assert found[0][7].to_user[1:] == (500, 5000, 5, 3000, 3)
+    assert found[0][7].to_user[1:] == (500, 5000, 5, 3000, 3, 0)
     clocks = [one[7].clock_ms for one in found]
     assert {round((later - earlier) / 100) for earlier, later in pairwise(clocks)} == {10}
     ask(world, 8)
