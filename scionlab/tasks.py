@@ -20,16 +20,25 @@ from scionlab.configuration.complete import hosts_complete_share
 from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
+from scionlab.enforcement.webhook import webhook_send
 from scionlab.links.defaults import fan_out, unsettled_attachment_points
 from scionlab.links.exceptions import exceptions_tell
 from scionlab.links.link_test import link_tests_retire
 from scionlab.links.test_mails import link_tests_tell
 from scionlab.links.timed_limit import timed_limits_retire
-from scionlab.models import Host
+from scionlab.models import Host, Mail, WebhookDelivery
 from scionlab.operations.retention import old_rows_forget
 from scionlab.people.account import account_request_answer, account_requests_due
-from scionlab.people.mail import due_mail_ids, mail_send
-from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_now
+from scionlab.people.mail import mail_send
+from scionlab.people.outbox import due_ids
+from scionlab.platform.queue import (
+    ANSWER_ACCOUNT_REQUEST,
+    FAN_OUT_DEFAULTS,
+    RENDER_HOST,
+    SEND_MAIL,
+    SEND_WEBHOOK,
+    queue_now,
+)
 from scionlab.trust.renewal import keys_renew
 from scionlab.trust.signing import signing_key_rotate_if_due
 from scionlab.usage.months import compute_due as usage_months_compute
@@ -70,6 +79,12 @@ def fan_out_defaults() -> None:
 def send_mail(mail_id: int) -> None:
     """Send one mail of the outbox; nothing where it was sent, or another worker is at it."""
     mail_send(mail_id)
+
+
+@shared_task
+def send_webhook(delivery_id: int) -> None:
+    """Send one notice to the webhook; nothing where it was sent, or another worker is at it."""
+    webhook_send(delivery_id)
 
 
 @shared_task
@@ -167,7 +182,8 @@ def sweep() -> None:
     As many statements for thousands of hosts as for one, and what fails or hangs keeps nothing else from being done.
     """
     now = timezone.now()
-    found = [(SEND_MAIL, mail_id) for mail_id in due_mail_ids(now=now, limit=MAILS_PER_SWEEP)]
+    found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
+    found += [(SEND_WEBHOOK, one) for one in due_ids(WebhookDelivery, now=now, limit=MAILS_PER_SWEEP)]
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)

@@ -161,7 +161,7 @@ def set_all(service: Service, arguments: Namespace) -> int:
     body = {"bandwidth_kbit": parse_bandwidth(arguments.bandwidth)}
     changed = service.patch(f"ases/{found.content['id']}/", body, etag=found.etag)
     said = [f"{one['attachment_point']}: {one['status']['text']}" for one in changed["links"]]
-    return _said(arguments, changed, "\n".join(["Saved.", *said]))
+    return _said(arguments, changed, " ".join(["Saved.", *said]))
 
 
 def _now(document: dict[str, Any]) -> str:

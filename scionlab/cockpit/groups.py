@@ -63,15 +63,17 @@ class GroupForm(ExceptionForm):
     def __init__(self, data: Any = None, *, zone: ZoneInfo, of: MaximumException | None = None) -> None:
         super().__init__(data, zone=zone)
         if of is not None:
-            self.initial |= {
-                "name": of.group,
-                "members": "\n".join(sorted(one.email for one in of.members.all())),
-                "attachment_points": [ap.pk for ap in of.attachment_points.all()],
-                "maximum_kbit": of.maximum_kbit,
-                "ends_at": write_local_time(of.ends_at, zone),
-                "reason": of.reason,
-                "shown_at": "" if of.decided_at is None else of.decided_at.isoformat(),
-            }
+            self.initial.update(
+                {
+                    "name": of.group,
+                    "members": "\n".join(sorted(one.email for one in of.members.all())),
+                    "attachment_points": [ap.pk for ap in of.attachment_points.all()],
+                    "maximum_kbit": of.maximum_kbit,
+                    "ends_at": write_local_time(of.ends_at, zone),
+                    "reason": of.reason,
+                    "shown_at": "" if of.decided_at is None else of.decided_at.isoformat(),
+                }
+            )
         self.order_fields(("name", "members", "attachment_points"))
 
     def values(self) -> dict[str, Any]:

@@ -7,6 +7,9 @@
 One mail for each person, attachment point and state, with all the links concerned, however many: a large attachment
 point that goes away is one mail for each of its users. A `Notice` remembers who was told until the state has ended;
 looking again, or twice at once, tells nobody twice. Whoever does without a kind is not told that it is over either.
+
+The webhook is told of what is away and failed at an attachment point as one more person who has all links there, and
+that either is over.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
@@ -28,7 +31,8 @@ from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
+from scionlab.enforcement.webhook import webhook_tell
+from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User, Webhook
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.retry import retried
@@ -44,15 +48,16 @@ _LINKS_NAMED: Final = 50  # in one mail
 _ENDS = ("interface_a__AS__isd", "interface_a__AS__attachment_point", "interface_b__AS__isd")
 _OWNER = ("interface_b__AS__useras__owner",)
 
-Place = tuple[int, int]  # person, host of the attachment point
+Place = tuple[int | None, int]  # person (None: the webhook), host of the attachment point
 IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # with the last receipt there, and now
 
 
 @dataclass
 class State:
-    """How it is for one person at one attachment point. `value`: of which another one is news again."""
+    """How it is for one person (None: for the webhook) at one attachment point. `value`: of which another one is news
+    again."""
 
-    user: User
+    user: User | None
     host: Host
     began_at: datetime
     value: int | None = None
@@ -69,22 +74,24 @@ def notices_find(*, now: datetime | None = None) -> int:
     """Tell whoever has to be told; returns the number of new mails. Any number of times, and at once."""
     now = now or timezone.now()
     watch = _watch(now)
-    away = _away(now)
+    has_webhook = bool(getattr(watch, "has_webhook", False))
+    away = _away(now, has_webhook)
     if now - watch.since < AWAY_AFTER:  # who is known to be away stays so; nobody can be found to be
         known = set(_open(MailKind.AWAY))
         away = {place: state for place, state in away.items() if place in known}
     made = _tell(MailKind.AWAY, away, over=_is_back, now=now)
     made += _tell(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
-    made += _tell(MailKind.FAILED, _failed(now), over=None, now=now)
+    made += _tell(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
     if made:
         logger.info("notices.found mails=%s", made)
     return made
 
 
 def _watch(now: datetime) -> NoticeWatch:
-    """The row, locked: two workers look one after the other."""
+    """The row, locked: two workers look one after the other; `has_webhook` says whether there is one."""
     NoticeWatch.objects.get_or_create(pk=1, defaults={"since": now, "looked_at": now})
-    watch = NoticeWatch.objects.select_for_update(no_key=True).get(pk=1)
+    there_is: Any = Exists(Webhook.objects.all())
+    watch = NoticeWatch.objects.select_for_update(no_key=True).annotate(has_webhook=there_is).get(pk=1)
     if now - watch.looked_at > GAP:
         watch.since = now
         logger.warning("notices.gap nobody looked from %s to %s", watch.looked_at, now)
@@ -107,17 +114,24 @@ def _links() -> QuerySet[Link]:
     return links.select_related("interface_a__host", *_ENDS, *_OWNER).order_by("pk")
 
 
-def _group(kind: MailKind, links: Iterable[Link], make: Callable[[Link, User, Host], State]) -> dict[Place, State]:
+def _group(
+    kind: MailKind,
+    links: Iterable[Link],
+    make: Callable[[Link, User | None, Host], State],
+    *,
+    has_webhook: bool = False,
+) -> dict[Place, State]:
     """By person and host, of those who want such mails."""
     found: dict[Place, State] = {}
     for link in links:
         user, host = link.interface_b.AS.useras.owner, link.interface_a.host
-        if user.wants_mail(kind):
-            found.setdefault((user.pk, host.pk), make(link, user, host)).links.append(link)
+        told: list[User | None] = [user] if user.wants_mail(kind) else []
+        for one in [*told, None] if has_webhook else told:
+            found.setdefault((None if one is None else one.pk, host.pk), make(link, one, host)).links.append(link)
     return found
 
 
-def _away(now: datetime) -> dict[Place, State]:
+def _away(now: datetime, has_webhook: bool) -> dict[Place, State]:
     """Where an agent reported once and has stopped, or the limiter does not answer it. An attachment point that never
     had one is not away."""
     receipts = HostReceipt.objects.filter(host__attachment_point__isnull=False).select_related("host__AS__isd")
@@ -130,9 +144,12 @@ def _away(now: datetime) -> dict[Place, State]:
         if agent.is_silent and agent.read_at is not None and now - agent.read_at > AWAY_AFTER
     }
     links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
-    found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
+    found = _group(
+        MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]), has_webhook=has_webhook
+    )
     for state in found.values():
-        state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
+        if state.user is not None:  # the webhook has a number of links, not a sentence on each
+            state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
     return found
 
 
@@ -140,18 +157,18 @@ def _clamped(now: datetime) -> dict[Place, State]:
     """A person cannot ask for more than the maximum, so it was the administrators who set it below what was asked."""
     above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
 
-    def make(link: Link, user: User, host: Host) -> State:
+    def make(link: Link, user: User | None, host: Host) -> State:
         return State(user, host, now, value=link.maximum_kbit)
 
     return _group(MailKind.CLAMPED, _links().filter(above), make)
 
 
-def _failed(now: datetime) -> dict[Place, State]:
+def _failed(now: datetime, has_webhook: bool) -> dict[Place, State]:
     """What the pages call "failed", long enough."""
     links = take_census(now=now).only(_links(), state="failed")
     statuses = {link: link_status(link, now=now) for link in with_relations(links)}
     lasting = {link: one for link, one in statuses.items() if one.since is not None and now - one.since >= FAILED_AFTER}
-    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now))
+    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now), has_webhook=has_webhook)
     for state in found.values():
         state.statuses = {link.pk: lasting[link] for link in state.links}
         state.began_at = min(one.since for one in state.statuses.values() if one.since is not None)
@@ -166,14 +183,14 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | None, now: datetime) -> int:
+def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
     """Mails for what is new, and, where `over` says so of what has ended and the links that are left, for that."""
     known, mails, new, changed = _open(kind), [], [], []
     for place, state in states.items():
         notice = known.get(place)
         is_news = notice is None or notice.value != state.value
         if is_news:
-            mails.append(_mail(kind.value, state, now=now))
+            mails += _news(kind.value, state, now=now)
         if notice is None:
             new.append(
                 Notice(
@@ -189,7 +206,7 @@ def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | None,
             notice.value, notice.links = state.value, state.requested()
             changed.append(notice)
     ended = {place: notice for place, notice in known.items() if place not in states}
-    if ended and over is not None:
+    if ended:
         mails += _ended(kind, ended.values(), over, now)
     Notice.objects.bulk_create(new, batch_size=1000)
     Notice.objects.bulk_update(changed, ["value", "links"], batch_size=500)
@@ -207,16 +224,21 @@ def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime)
     mails = []
     for notice in notices:
         left = [links[link_id] for link_id, *_ in notice.links if link_id in links]
-        left = [link for link in left if link.interface_b.AS.useras.owner == notice.user]
+        left = [link for link in left if notice.user is None or link.interface_b.AS.useras.owner == notice.user]
         heard = receipts.get(notice.host_id)
-        if left and over(notice, left, heard, now):
+        if (left or notice.user is None) and over(notice, left, heard, now):
             state = State(notice.user, notice.host, notice.began_at, links=left)
-            mails.append(_mail(f"{kind.value}_over", state, now=now))
+            mails += _news(f"{kind.value}_over", state, now=now)
     return mails
 
 
 def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now: datetime) -> bool:
     return heard_at is not None and now - heard_at <= AWAY_AFTER
+
+
+def _is_of_webhook(notice: Notice, _left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
+    """Nobody is mailed that a failure is over: the mail that the limit is enforced says so."""
+    return notice.user is None
 
 
 def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
@@ -225,8 +247,33 @@ def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now:
     return any([*link.requested] == asked[link.pk] for link in left)
 
 
-def _mail(template: str, state: State, *, now: datetime) -> Mail:
-    user, at = state.user, state.began_at
+def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
+    """The mail; none where it is the webhook that is told."""
+    if state.user is not None:
+        return [_mail(event, state, state.user, now=now)]
+    host, at = state.host, state.began_at
+    isd_as = host.AS.isd_as if host.AS is not None else str(host)
+    links = f"{len(state.links)} link{'' if len(state.links) == 1 else 's'}"
+    texts = {
+        "away": f"No report from {isd_as} since {at:%Y-%m-%d %H:%M} UTC: {links}.",
+        "away_over": f"{isd_as} reports again.",
+        "failed": f"{links} at {isd_as} not enforced since {at:%Y-%m-%d %H:%M} UTC.",
+        "failed_over": f"No limit has failed at {isd_as} any more.",
+    }
+    webhook_tell(
+        event,
+        key=f"{event}:{host.pk}:{at.isoformat()}",
+        text=texts[event],
+        attachment_point=isd_as,
+        links=len(state.links),
+        since=at.isoformat(timespec="seconds"),
+        page=settings.SITE_URL + reverse("cockpit_not_enforced"),
+    )
+    return []
+
+
+def _mail(template: str, state: State, user: User, *, now: datetime) -> Mail:
+    at = state.began_at
     with timezone.override(user.tz):  # of the sentences on states
         rows = [_row(link, state) for link in state.links]
     context: dict[str, object] = {

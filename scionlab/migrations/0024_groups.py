@@ -2,9 +2,11 @@
 
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
 
 
-def end_groups(apps, schema_editor):
+def end_groups(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """On the way back: the former version has no exceptions of groups, and its constraint allows none."""
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks outstanding cannot be altered

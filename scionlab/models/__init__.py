@@ -15,12 +15,14 @@ from scionlab.models.link import Interface, Link
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
 from scionlab.models.maximum_exception import MaximumException
 from scionlab.models.notice import Notice, NoticeWatch
+from scionlab.models.saved_filter import SavedFilter
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.trust import TRC, ASKeys, Certificate
 from scionlab.models.usage import UsageBatch, UsageCounter, UsageDay, UsageMonth, UsageSamples, UsageSeries, UsageSlot
 from scionlab.models.user import MailKind, User
 from scionlab.models.vpn import VPN, VPNClient, VPNClientKeys, VPNServerKeys
+from scionlab.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
     "AS",
@@ -54,6 +56,7 @@ __all__ = [
     "Notice",
     "NoticeWatch",
     "ReportGap",
+    "SavedFilter",
     "ServiceState",
     "SigningKey",
     "TestPolicy",
@@ -71,4 +74,6 @@ __all__ = [
     "VPNClient",
     "VPNClientKeys",
     "VPNServerKeys",
+    "Webhook",
+    "WebhookDelivery",
 ]

@@ -11,12 +11,15 @@ from scionlab.models.user import MailKind
 
 class Notice(models.Model):
     """Somebody was told that something is wrong at an attachment point, and will be told, or not, that it is over.
+    Without `user` it was the webhook of the site.
 
     While a row is there nobody is told again; it goes when the state has ended. `links` are what it is about: a list of
     `[link, requested to the user AS, from it]` in kbit/s, to tell an administrator's doing from the owner's.
     """
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+    )
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="notices")
     kind = models.CharField(max_length=16, choices=MailKind)
     began_at = models.DateTimeField()

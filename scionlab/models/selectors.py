@@ -64,7 +64,8 @@ def links_with_other_exception(now: datetime) -> QuerySet[Link]:
         getattr(MaximumException, name).through._default_manager.filter(maximumexception=OuterRef("pk"))
         for name in ("members", "attachment_points")
     )
-    of_group = Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
+    of_group = ~Q(group="")  # first: of other exceptions nothing more is looked up
+    of_group &= Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
     of_group &= Q(Exists(places.filter(attachmentpoint=OuterRef(OuterRef(ap)))))
     held = MaximumException.objects.filter(
         of | Q(user=OuterRef(owner)) | of_group,

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -66,7 +66,7 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
         "live": request.path,
         "every_s": 2 if is_live(statuses) else 10,
         **_scion_files(user_as),
-        "typed_kbit": (taken_back(request) or {}).get("bandwidth_kbit", ""),
+        "typed_kbit": (taken_back(request) or QueryDict()).get("bandwidth_kbit", ""),
         "is_active": any(status.link.active for status in statuses),
         "now": now,
     }

@@ -9,31 +9,24 @@ from __future__ import annotations
 import logging
 import smtplib
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db.models import F, Value
-from django.db.models.functions import Least
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
 from scionlab.models import AccountRequest, Mail, MailKind
 from scionlab.people.mail_links import link_of, unsubscribe_link
+from scionlab.people.outbox import claim, retry_later
 from scionlab.platform.queue import SEND_MAIL, queue_after_commit
 
 logger = logging.getLogger(__name__)
 
-# Longer than a task may run (CELERY_TASK_TIME_LIMIT): who holds a lease that ran out is dead.
-LEASE = timedelta(minutes=5)
-FIRST_RETRY = timedelta(seconds=30)
-LONGEST_RETRY = timedelta(hours=1)
 # Who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest.
 QUEUED_AT_ONCE = 50
 # A line of its own: "{link}@example.org" is an address, and mails that warn of a new address have it in their text.
 _PLACE = "\n{link}\n"
-MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
 
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
@@ -65,7 +58,7 @@ def mails_create(mails: Iterable[Mail]) -> int:
 
 def mail_send(mail_id: int) -> bool:
     """Send one mail, unless it was sent, is being sent, or must wait. False then, and when the mail server refused."""
-    if not _claim(mail_id):
+    if not claim(Mail, mail_id):
         return False
     mail = Mail.objects.select_related("user", "request__user").get(pk=mail_id)
     why_not = _why_not(mail)
@@ -76,17 +69,11 @@ def mail_send(mail_id: int) -> bool:
     try:
         _message(mail).send()
     except (OSError, smtplib.SMTPException) as exc:
-        _retry_later(mail, exc)
+        retry_later(mail, repr(exc))
         return False
     Mail.objects.filter(pk=mail_id).update(sent_at=timezone.now(), last_error="")
     logger.info("mail.sent id=%s key=%s attempts=%s", mail.pk, mail.key, mail.attempts)
     return True
-
-
-def due_mail_ids(*, now: datetime, limit: int) -> list[int]:
-    """The unsent mails that may be tried now, oldest first."""
-    due = Mail.objects.filter(sent_at=None, not_before__lte=now).order_by("not_before", "pk")
-    return list(due.values_list("pk", flat=True)[:limit])
 
 
 def _why_not(mail: Mail) -> str:
@@ -120,20 +107,6 @@ def _message(mail: Mail) -> EmailMessage:
             f"Email settings: {choices}\n"
         )
     return EmailMessage(mail.subject, body, to=[recipient], headers=headers)
-
-
-def _claim(mail_id: int) -> bool:
-    """True for exactly one of those who ask at the same time: the compare and the swap are one statement."""
-    now = timezone.now()
-    free = Mail.objects.filter(pk=mail_id, sent_at=None, not_before__lte=now)
-    attempts = Least(F("attempts") + 1, Value(MAX_ATTEMPTS_COUNTED))
-    return free.update(not_before=now + LEASE, attempts=attempts) == 1
-
-
-def _retry_later(mail: Mail, error: Exception) -> None:
-    delay = min(FIRST_RETRY * 2 ** min(mail.attempts - 1, 10), LONGEST_RETRY)
-    Mail.objects.filter(pk=mail.pk).update(not_before=timezone.now() + delay, last_error=repr(error)[:200])
-    logger.warning("mail.failed id=%s attempts=%s retry_in_s=%d error=%r", mail.pk, mail.attempts, delay.seconds, error)
 
 
 def _message_id(mail: Mail) -> str:

@@ -274,6 +274,10 @@ SHOW_MAILS = False  # to everybody who reaches the site: only for development (s
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 
+# Notices to the webhook (enforcement.webhook) go to public addresses over TLS.
+WEBHOOK_HTTP = False  # True in development: without TLS
+WEBHOOK_PRIVATE_ADDRESSES = env.boolean("WEBHOOK_PRIVATE_ADDRESSES", False)
+
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", False)  # True in production (DOMAIN section 9)
 
 # SIGNING_SECRET encrypts the private parts of the keys that sign configurations; dev, test and prod each set it.

@@ -20,7 +20,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
-from scionlab.enforcement import notices, receipt, receipt_mails
+from scionlab.enforcement import notices, receipt, receipt_mails, webhook
 from scionlab.links import (
     bulk,
     defaults,
@@ -508,6 +508,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_end": _end,
     "exception_change_group": _change_group,
     "exceptions_tell": _tell_of_exceptions,
+    "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
     "bulk_apply of defaults": _defaults("far", "near"),
@@ -654,6 +655,7 @@ ADDED_ONLY = {
     "vpn_delete",
     "result_store",
     "user_report_store",
+    "webhook_set",
     "_tell",
 }
 

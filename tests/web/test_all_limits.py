@@ -74,10 +74,8 @@ def test_the_api_has_it_with_the_field_in_error(owner: User, wide: UserAS, clien
 @pytest.mark.django_db(transaction=True)
 def test_the_command_says_what_became_of_each_link(run: Run, logged_in: str, wide: UserAS) -> None:
     code, out, err = run("set-all", wide.isd_as, "0.3M")
-    assert (code, err, out.splitlines()[0]) == (0, "", "Saved.")
-    assert [line.partition(": ")[0] for line in out.splitlines()[1:]] == [
-        link.interface_a.AS.isd_as for link in links_of(wide)
-    ]
+    assert (code, err, out.partition(" ")[0]) == (0, "", "Saved.")
+    assert all(f" {link.interface_a.AS.isd_as}: " in out for link in links_of(wide))
     assert limits(wide) == [Limits.both(300)] * 2
     code, _, err = run("set-all", wide.isd_as, "1M")
     assert (code, "Nothing was changed" in err) == (1, True)

@@ -18,10 +18,13 @@ from scionlab.models import (
     Link,
     LinkEnforcement,
     MaximumException,
+    SavedFilter,
     UsageCounter,
     UsageDay,
     UsageSeries,
     User,
+    UserAS,
+    WebhookDelivery,
 )
 from tests.factories import PASSWORD, UserFactory, attach, spec
 from tests.web.test_pages_axe import judge
@@ -111,6 +114,11 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
     page, link, ends_at = admin_page, Link.objects.latest("pk"), timezone.now() + timedelta(days=7)
     for state in ("asked", "approved"):
         MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=ends_at, reason="A course", state=state)
+    SavedFilter.objects.create(
+        user=User.objects.get(is_staff=True), view="cockpit_history", name="My filter", query="q=1"
+    )
+    WebhookDelivery.objects.create(key="x", event="away", body="{}", not_before=None, last_error="answered 500")
+    three = UserAS.objects.get(label="Three").pk
     for url, words in (
         ("/cockpit/", "4 links,"),
         ("/cockpit/", "foreign traffic control is in the way"),
@@ -119,6 +127,10 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         ("/cockpit/traffic/", "0.10 CHF"),
         ("/cockpit/exceptions/", "A course"),
         (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
+        ("/cockpit/groups/", "Make the group"),
+        ("/cockpit/webhook/", "given up"),
+        ("/cockpit/history/?kind=link", "My filter"),
+        (f"/ases/{three}/", "One limit for all links"),
         ("/search/?q=17-ffaa:1:1", "User ASes"),
         ("/cockpit/defaults/", "Follow the site"),
         ("/cockpit/limits/?above=100", "Previous changes"),

@@ -15,7 +15,7 @@ from django.utils import timezone
 from scionlab.models import AccountRequest, AttachmentPoint, BandwidthChange, Link, Mail
 from scionlab.pages.presenters import history_of, policy_and_dates
 from scionlab.people.account import account_requests_due
-from scionlab.people.mail import due_mail_ids
+from scionlab.people.outbox import due_ids
 from scionlab.people.stale_pages import last_bandwidth_change
 from tests.cases import case
 
@@ -80,7 +80,7 @@ def test_an_index_answers(link: Link, ap: AttachmentPoint, years: None, subtests
             {of_default},
         ),
         ("newest changes", lambda: list(BandwidthChange.objects.all()[:100]), AUDIT, {("Index Scan", "change_newest")}),
-        ("due mails", lambda: due_mail_ids(now=timezone.now(), limit=500), MAILS, {("Index Scan", "mail_unsent")}),
+        ("due mails", lambda: due_ids(Mail, now=timezone.now(), limit=500), MAILS, {("Index Scan", "mail_unsent")}),
         ("old mails", lambda: list(old.values_list("pk")[:5000]), MAILS, {("Index Scan", "mail_sent")}),
         (
             "requests that nobody answered",

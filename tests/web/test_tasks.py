@@ -29,7 +29,8 @@ from scionlab.enforcement.receipt import Receipt, receipt_store
 from scionlab.links import defaults
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS, selectors
-from scionlab.people.mail import LEASE, due_mail_ids, mail_send, mails_create
+from scionlab.people.mail import mail_send, mails_create
+from scionlab.people.outbox import LEASE, due_ids
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
 from scionlab.platform.redis_client import REST
 from scionlab.versions.changes import Changes
@@ -321,7 +322,7 @@ def test_mail_server_that_is_down_loses_no_mail(smtp_down: pytest.MonkeyPatch, s
     assert mail.last_error.startswith("SMTPServerDisconnected")
     tasks.sweep()
     assert sent == []  # not at once again
-    assert due_mail_ids(now=timezone.now() + timedelta(seconds=31), limit=10) == [pk]
+    assert due_ids(Mail, now=timezone.now() + timedelta(seconds=31), limit=10) == [pk]
     smtp_down.undo()
     Mail.objects.update(not_before=timezone.now())
     tasks.send_mail(pk)
