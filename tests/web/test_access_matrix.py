@@ -201,7 +201,7 @@ RULES: dict[str, Rule] = {
     "cockpit_webhook_test": Staff({"POST": DONE}),
     "cockpit_webhook_retry": Staff({"POST": DONE}),
     "cockpit_filter_save": Staff({"POST": DONE}),
-    "cockpit_filter_delete": Staff({"POST": DONE}),
+    "cockpit_filter_delete": Staff({"POST": {302, 404}}),  # one's own alone: that of another administrator is not there
     "cockpit_limits": Staff(READ | {"POST": DONE}),
     "cockpit_limits_change": Staff(READ),
     "cockpit_limits_apply": Staff({"POST": DONE}),

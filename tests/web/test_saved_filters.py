@@ -72,7 +72,6 @@ def test_each_list_shows_them_for_one_statement_more(door: Client, link: Link) -
 
 
 PATHS = {
-    "cockpit": "",
     "cockpit_not_enforced": "not-enforced/",
     "cockpit_history": "history/",
     "cockpit_traffic": "traffic/",
