@@ -161,6 +161,7 @@ def keep(name: str, links: int, slots: int) -> None:
             for at_ms in range(first_ms, end_ms, SLOT_MS):
                 for half in (None,) if name == "victoria" else (0, 1):
                     store.add({(pk, at_ms): _sums(pk, at_ms, half) for pk in series_ids})
+                store.tidy()
         say("bytes a row", store.size() / (links * slots), "bytes")
         for pk in series_ids[:READS]:
             expected = sum(_sums(pk, at_ms, None)["to_user"].bytes for at_ms in range(first_ms, end_ms, SLOT_MS))

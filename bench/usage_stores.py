@@ -33,6 +33,9 @@ class UsageStore(Protocol):
     def read(self, series_id: int, first_ms: int, end_ms: int) -> int:
         """What a page reads of one series; returns the sum of its bytes to the user."""
 
+    def tidy(self) -> None:
+        """What the store does by itself from time to time."""
+
     def size(self) -> int:
         """Bytes on the disk."""
 
@@ -73,6 +76,15 @@ class Tables:
             series=series_id, begins_at__gte=of_ms(first_ms), begins_at__lt=of_ms(end_ms)
         ).values_list("packed", flat=True)
         return sum(totals_unpack(packed)["to_user"].bytes for packed in rows)
+
+    def tidy(self) -> None:
+        """As autovacuum, which a partition is set to when 2 % of its rows have changed."""
+        from django.db import connection
+
+        from scionlab.usage.partitions import TABLE
+
+        with connection.cursor() as cursor:
+            cursor.execute(f"VACUUM {TABLE}")
 
     def size(self) -> int:
         """What came since, after a VACUUM as PostgreSQL does by itself: what that freed is there, to be used again."""
@@ -120,6 +132,9 @@ class Victoria:
         for row in rows:
             found.setdefault(row["metric"]["__name__"], []).extend(row["values"])
         return found
+
+    def tidy(self) -> None:
+        pass
 
     def size(self) -> int:
         self.ask("/internal/force_flush")

@@ -33,7 +33,7 @@ def steps(scale: Scale) -> list[Step]:
 def _measure(scale: Scale, outcome: Outcome) -> None:
     """On one server: what is there already is the other rows of who comes later."""
     sizes = scale.pick([(100, 0), (1000, 60_000)], [(20, 0), (200, 30_000)])
-    links, slots = scale.pick((300, 36), (100, 4))
+    links, slots = scale.pick((300, 100), (100, 4))
     with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
 
         def measured(*command: str | int) -> str:

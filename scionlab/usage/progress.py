@@ -36,13 +36,18 @@ def _begun(ap_isd_as: str, at: datetime) -> UsageProgress:
     """Where the former version left it: all that was taken over is before `at`, and to be read."""
     oldest = UsageUplink.objects.filter(ap_isd_as=ap_isd_as).order_by("begins_at").first()
     month = month_of(at if oldest is None else min(oldest.begins_at, at))
-    settled = UsageMonth.objects.filter(ap_isd_as=ap_isd_as, isd_as="")
-    while settled.filter(begins_on=month.date(), computed_at__gte=next_month(month) + LATE).exists():
+    while is_settled(ap_isd_as, month):
         month = next_month(month)
     begun = UsageProgress(ap_isd_as=ap_isd_as, ranked_until=at, settled_before=month.date())
     if oldest is not None:
         skip(begun, at)
     return begun
+
+
+def is_settled(ap_isd_as: str, month: datetime) -> bool:
+    """Percentiles were taken when nothing could come any more."""
+    rows = UsageMonth.objects.filter(ap_isd_as=ap_isd_as, isd_as="", begins_on=month.date())
+    return rows.filter(computed_at__gte=next_month(month) + LATE).exists()
 
 
 def skip(progress: UsageProgress, until: datetime) -> None:

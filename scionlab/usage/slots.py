@@ -13,7 +13,7 @@ from scionlab.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage import partitions
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_pack, totals_unpack
-from scionlab.usage.progress import Who, hold_progress, read_anew
+from scionlab.usage.progress import Who, hold_progress, is_settled, read_anew
 from scionlab.usage.rows import MAX_STORED, Both, nothing, rates
 from scionlab.usage.totals import month_of, of_ms
 
@@ -90,5 +90,9 @@ def _tell_late(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProg
     """Percentiles that have these five minutes already, with less. Those that are for good stay: batches are late by
     3 days at most, and a month is settled after 4 and when nothing waits."""
     for (ap_isd_as, month), whose in late.items():
-        if month.date() >= progress[ap_isd_as].settled_before:
+        held = progress[ap_isd_as]
+        if month.date() < held.settled_before and not is_settled(ap_isd_as, month):  # nothing had come of it
+            held.settled_before = month.date()
+            held.save()
+        if month.date() >= held.settled_before:
             read_anew(ap_isd_as, month, whose)
