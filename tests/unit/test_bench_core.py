@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import RELIABILITY, SUITES, parse
+from bench.__main__ import PAGES, SUITES, parse
 from bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from bench.plots import Plot
 from bench.publish import Page, into_docs
@@ -131,7 +131,10 @@ def test_a_wrong_command_line_is_refused_in_words(
     assert not parse(["packet"]).quick
 
 
-def test_the_page_in_docs_has_a_place_for_every_suite() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-    for name in sorted({"targets", *SUITES} - RELIABILITY):
-        assert replace_between(page, name, "x") != page
+@pytest.mark.parametrize("page", ["performance.md", "scale.md"])
+def test_the_page_in_docs_has_a_place_for_every_suite(page: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+    names = [name for name in ("targets", *SUITES) if PAGES.get(name, "performance.md") == page]
+    assert names
+    for name in names:
+        assert replace_between(text, name, "x") != text

@@ -2,7 +2,7 @@
 
 A migration takes locks on whole tables, one after the other, while saves hold and want locks of rows there: PostgreSQL
 may find a circle, and everybody who comes meanwhile waits behind the migration. So it waits for a lock for less than
-PostgreSQL's `deadlock_timeout` (1 s): of both it is the one that ends. A migration that ended has changed nothing.
+PostgreSQL's `deadlock_timeout` (1 s) and mostly ends first. A migration that ended has changed nothing.
 """
 
 from __future__ import annotations
