@@ -56,6 +56,25 @@ def test_it_waits_for_a_lock_for_less_than_whoever_saves(monkeypatch: pytest.Mon
     assert lock_ms == 0
 
 
+def test_it_takes_the_lock_of_hosts_before_that_of_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer")
+    found: list[Any] = []
+
+    def handle(*_: Any, **__: Any) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE bare ()")
+            cursor.execute(
+                "SELECT mode FROM pg_locks WHERE relation = 'scionlab_host'::regclass AND pid = pg_backend_pid()"
+            )
+            found.extend(cursor.fetchall())
+            transaction.set_rollback(True)
+
+    monkeypatch.setattr(migrate.Command, "handle", handle)
+    call_command("migrate", verbosity=0)
+    assert found == [("ShareRowExclusiveLock",)]
+
+
 def test_another_error_ends_it_at_once_and_so_does_the_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
     found = failing(monkeypatch, psycopg.errors.UndefinedTable(), times=9)
     with pytest.raises(OperationalError):
