@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 LOCK_WAIT_MS: Final = 500
+FIRST_LOCK_WAIT_MS: Final = 5_000  # who holds nothing yet is in no circle: saves only wait for a moment
 TRIES: Final = 60
 PAUSE_S: Final = (0.2, 2.0)
 _NO_LOCK = "55P03"
@@ -77,7 +78,12 @@ def _hosts_first(execute: Callable[..., Any], sql: str, params: Any, many: bool,
     """Saves lock rows of hosts and read other tables then: a migration that holds another table and wants that of
     hosts, for a foreign key, would meet every save in a circle. A second lock of one transaction costs nothing."""
     if context["connection"].in_atomic_block and sql.startswith(("ALTER ", "CREATE ", "DROP ")):
-        execute(f'LOCK TABLE "{Host._meta.db_table}" IN SHARE ROW EXCLUSIVE MODE', None, False, context)
+        for first in (
+            f"SET LOCAL lock_timeout = {FIRST_LOCK_WAIT_MS}",
+            f'LOCK TABLE "{Host._meta.db_table}" IN SHARE ROW EXCLUSIVE MODE',
+            f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}",
+        ):
+            execute(first, None, False, context)
     return execute(sql, params, many, context)
 
 
