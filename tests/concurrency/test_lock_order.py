@@ -21,6 +21,7 @@ import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails, webhook
+from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links import (
     bulk,
     defaults,
@@ -303,13 +304,13 @@ def _defaults(*points: str) -> Callable[[World], Work]:
 
 
 def _receipt(w: World) -> Work:
-    def said(seconds: int) -> receipt.Receipt:
+    def said(seconds: int) -> Receipt:
         now = Host.objects.get(pk=w.near.host_id)
-        one = receipt.Direction("eth0", 200, 1, 1, 0)
-        entry = receipt.LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
+        one = Direction("eth0", 200, 1, 1, 0)
+        entry = LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
         ids = selectors.limited_links(w.near.host_id)
         at = timezone.now() + timedelta(seconds=seconds)
-        return receipt.Receipt("1", (1, now.config_version), now.limits_version, at, dict.fromkeys(ids, entry))
+        return Receipt("1", (1, now.config_version), now.limits_version, at, dict.fromkeys(ids, entry))
 
     receipt.receipt_store(host_id=w.near.host_id, receipt=said(-10))
     newer = said(0)
