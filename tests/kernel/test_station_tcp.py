@@ -170,11 +170,11 @@ def test_connections_are_cubic_whatever_the_host_prefers(bed: Bed) -> None:
 # --- what a limit leaves ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit_kbit", "flows"), [(2000, 1), (2000, 2), (50_000, 1), (50_000, 2)])
-def test_tcp_gets_what_headers_leave_of_the_limit_and_the_class_passes_no_more(
-    bed: Bed, limit_kbit: int, flows: int
-) -> None:
-    """Within 2 %, after the first second; a quarter more than the limit is what TCP is given."""
+@pytest.mark.parametrize("flows", [1, 2])
+def test_tcp_gets_what_headers_leave_of_the_limit_and_the_class_passes_no_more(bed: Bed, flows: int) -> None:
+    """Within 2 %, after the first second; a quarter more than the limit is what TCP is given. 50 Mbit/s are a claim of
+    `./dev evaluate tests`: beside other tests the processors are too slow for it."""
+    limit_kbit = 2000
     phases = TCP.phases(TCP.read({"flows": flows}), limit_kbit, limit_kbit)
     with EngineHost(bed.ap) as engine:
         engine.must_enforce(limited(1, limit_kbit, key(USER, local_port=PORT)))
