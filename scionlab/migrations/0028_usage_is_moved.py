@@ -28,7 +28,7 @@ def move(apps: Any, _schema_editor: Any) -> None:
             there = set(slot.objects.filter(begins_at__in=times).values_list('series_id', 'begins_at'))
             rows = [
                 row
-                for row in former.objects.select_for_update().filter(begins_at__in=times)
+                for row in former.objects.select_for_update(no_key=True).filter(begins_at__in=times)
                 if (row.series_id, row.begins_at) not in there
             ]
             made = []

@@ -158,9 +158,9 @@ def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
 
     original = receipt.enforced_mails
 
-    def with_a_mail(*args: Any) -> list[Mail]:
+    def with_a_mail(*args: Any, **others: Any) -> list[Mail]:
         list(Link.objects.filter(pk=link.pk).select_for_update(no_key=True))  # after the receipt's row
-        return [*original(*args), Mail(key="link:1:1.1", recipient="o@example.org", subject="s", body="b")]
+        return [*original(*args, **others), Mail(key="link:1:1.1", recipient="o@example.org", subject="s", body="b")]
 
     monkeypatch.setattr(receipt, "enforced_mails", with_a_mail)
     work = partial(receipt_store, host_id=ap.host_id, receipt=later)

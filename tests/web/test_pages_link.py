@@ -97,7 +97,7 @@ def test_limits_with_units_are_stored_in_kbit(
     link.refresh_from_db()
     assert link.requested == Limits(1500, 64)
     assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("1500", "64")
-    assert steps(page)[0].startswith("Requested 1 500 kbit/s to your AS 64 kbit/s from it since ")
+    assert steps(page)[0].startswith("Requested 1 500 kbit/s to your AS 64 kbit/s from it for ")
 
 
 def test_an_empty_second_number_means_the_same(
@@ -107,7 +107,7 @@ def test_an_empty_second_number_means_the_same(
     page = send(client, link, bandwidth_kbit="10 Mbit/s", from_user_kbit="")
     link.refresh_from_db()
     assert (link.bandwidth_kbit, link.from_user_kbit) == (10_000, None)
-    assert steps(page)[0].startswith("Requested 10 Mbit/s since ")
+    assert steps(page)[0].startswith("Requested 10 Mbit/s for ")
 
 
 @table(

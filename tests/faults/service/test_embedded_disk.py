@@ -53,7 +53,7 @@ class EmbeddedSite(Site):
         done = subprocess.run(
             self.disk.inside([sys.executable, "-c", code]),
             env=self.service.environment | {"LOG_LEVEL": "ERROR"}, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0 or not must_succeed, done.stderr
         return done.stdout
@@ -61,7 +61,7 @@ class EmbeddedSite(Site):
     def _ask(self, sql: str, *values: object) -> list[Any]:
         """In place: SQLite looks a path up by its own rules, and would find the folder below the disk."""
         command = [sys.executable, "-c", ASK, str(self.disk.path / "scionlab.sqlite3"), sql, json.dumps(values)]
-        done = subprocess.run(self.disk.inside(command), capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(self.disk.inside(command), capture_output=True, text=True, check=True, timeout=240)
         return list(json.loads(done.stdout))
 
     def stored_kbit(self, *, link: int = 0) -> int:
