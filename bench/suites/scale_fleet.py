@@ -31,13 +31,13 @@ PAUSE_S = (0.05, 0.4)  # between two saves that are measured: at any moment of w
 def steps(scale: Scale) -> list[Step]:
     levels, saves, rounds = scale.pick(([10, 1_000, 10_000], 30, 3), ([10, 100], 5, 1))
     hosts, times = scale.pick((5_000, 20), (100, 2))
-    load = scale.pick((5_000, 3, 4, 30.0), (100, 2, 1, 12.0))
+    load = scale.pick((5_000, 3, 10, 60.0), (100, 2, 1, 12.0))
     found = [Step("the statement of the clock", scale.pick(90.0, 40.0), partial(_read, hosts, times))]
-    for count in scale.pick([3, 1], [2]):
-        label = f"save to agent, {levels} wait, {count} replicas"
-        found.append(Step(label, scale.pick(900.0, 90.0), partial(_deliver, count, levels, saves, rounds)))
+    replicas = scale.pick(3, 2)
+    label = f"save to agent, {levels} wait, {replicas} replicas"
+    found.append(Step(label, scale.pick(600.0, 90.0), partial(_deliver, replicas, levels, saves, rounds)))
     label = f"{load[0]} wait while replicas come and go"
-    found.append(Step(label, scale.pick(900.0, 150.0), partial(under_load, *load)))
+    found.append(Step(label, scale.pick(1_000.0, 150.0), partial(under_load, *load)))
     return [Step(one.label, one.expected_s, partial(_apart, one.run)) for one in found]
 
 
