@@ -175,6 +175,10 @@ class Site:
         sleep_until(test.ends_at)
         until(lambda: (self.ports(), self.keys()) == (set(), set()), "the end of the test")
 
+    def _has_enforced(self) -> bool:
+        found = read_state(self.operator.folder / "lrun")
+        return found is not None and found.writes > 0
+
     @contextmanager
     def programs(self, *, is_real: bool = False) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
         """Limiter and agent, from when the first limits are in force. `is_real`: nothing stands in for anything."""
@@ -182,7 +186,7 @@ class Site:
         with running(self.operator, LIMITER) as limiter, running(self.operator, AGENT, *stand_in) as agent:
             until(lambda: self.operator.rates(1) == (500, 500), "the first limit")
             until(lambda: bool(self.service.receipts()), "a receipt")
-            until(lambda: read_state(self.operator.folder / "lrun") is not None, "the limiter's state")
+            until(self._has_enforced, "the limiter's state")
             yield limiter, agent
 
 

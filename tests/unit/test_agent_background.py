@@ -68,8 +68,15 @@ def test_an_request_runs_beside_and_its_outcome_is_handed_over_here() -> None:
     waker = Waker()
     background = Background(waker.wake)
     seen: list[object] = []
-    background.send(threading.get_ident, lambda outcome: seen.extend([outcome, threading.get_ident()]))
+    may_end = threading.Event()
+
+    def request() -> int:
+        assert may_end.wait(60)
+        return threading.get_ident()
+
+    background.send(request, lambda outcome: seen.extend([outcome, threading.get_ident()]))
     assert not background.is_free
+    may_end.set()
     finished(background, waker)
 
     there, here = seen

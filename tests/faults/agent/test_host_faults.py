@@ -203,22 +203,29 @@ def test_permission_for_the_kernel_lost(world: World) -> None:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
+def set_off(clock: Path, seconds: int) -> None:
+    """In one step: the agent reads the file at any time."""
+    written = clock.with_suffix(".new")
+    written.write_text(str(seconds))
+    written.replace(clock)
+
+
 @pytest.mark.parametrize("years", [-50, 40])
 def test_wall_clock_wrong_by_decades_while_it_runs(world: World, years: int) -> None:
     """What to do when comes from another clock; keys that are good at both times stay good."""
     clock = world.folder / "clock"
-    clock.write_text("0")
+    set_off(clock, 0)
     pid = begin(world, wall_clock=str(clock))
-    clock.write_text(str(years * 365 * 86_400))
+    set_off(clock, years * 365 * 86_400)
     converges(world, pid, world.offer(NEW))
 
 
 def test_wall_clock_behind_the_end_of_every_key(world: World) -> None:
     clock = world.folder / "clock"
-    clock.write_text("0")
+    set_off(clock, 0)
     pid = begin(world, wall_clock=str(clock))
-    clock.write_text(str(100 * 365 * 86_400))
-    said = outlives(world, pid, "key_expired", lambda: clock.write_text("0"))
+    set_off(clock, 100 * 365 * 86_400)
+    said = outlives(world, pid, "key_expired", lambda: set_off(clock, 0))
     assert "this host's clock says 21" in said
 
 
