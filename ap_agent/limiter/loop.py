@@ -136,7 +136,7 @@ class Loop:
         now = self._monotonic()
         before = self._documents.problems
         is_new = self._look_at_files(now)
-        self._hear(self._events.drain())
+        self._hear(self._events.drain(self._enforcer.outcome.ports))  # our own questions are heard too
         self._look_for_unannounced(now)
         is_called = self._pacing.due is not None and now >= self._pacing.due
         must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.document.live import LIVE_FILE, read_live, write_looks
 from ap_agent.limiter.events import Change, Listener
 from measuring.iproute import available
 from tests.agent_bundles import entry
@@ -109,6 +110,22 @@ def test_our_own_changes_make_no_further_pass(host: LimiterHost) -> None:
     host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
 
     assert passes_when_quiet(host) - before <= 2
+
+
+def test_reading_the_counters_of_a_link_makes_no_pass(host: LimiterHost) -> None:
+    """The kernel tells everybody of the class that somebody asked for."""
+    start_with_one_link(host)
+    before = passes_when_quiet(host)
+    read: set[int] = set()
+
+    def has_read_five_times() -> bool:
+        write_looks(host.state_dir, [7])
+        if (host.run_dir / LIVE_FILE).exists():
+            read.update(one.clock_ms for one in read_live(host.run_dir).values())
+        return len(read) >= 5
+
+    host.until(lambda _: has_read_five_times())
+    assert passes_when_quiet(host) == before
 
 
 def test_a_flood_of_changes_of_others_makes_few_passes_and_nothing_is_slept_through(host: LimiterHost) -> None:

@@ -42,7 +42,7 @@ class Events:
     def fileno(self) -> int:
         raise AssertionError("nobody waits for real here")
 
-    def drain(self) -> Heard:
+    def drain(self, _own_ports: frozenset[int]) -> Heard:
         return self.waiting.pop(0) if self.waiting else Heard()
 
     def settle(self, own_ports: frozenset[int]) -> Heard:
