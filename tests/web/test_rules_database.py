@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.core.management import call_command
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
 from scionlab.models import (
