@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from scionlab.host_api.usage_format import parse_usage
-from scionlab.models import Host, UsageDay, UsageFormerSlot, UsageSamples, UsageSeries, UsageSlot
+from scionlab.models import Host, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored, usage_store
@@ -141,7 +141,7 @@ def stored_samples() -> dict[str, Counters]:
     return found
 
 
-def stored_sums(model: type[UsageSlot] | type[UsageFormerSlot] | type[UsageDay]) -> dict[str, Counters]:
+def stored_sums(model: type[UsageSlot] | type[UsageDay]) -> dict[str, Counters]:
     """At 5 minutes, or days."""
     if model is UsageSlot:
         both = nothing()

@@ -15,7 +15,7 @@ from bench.fleet.savers import Savers, saving
 from bench.fleet.site import FleetSite, former_version, running, start_background
 
 DELIVERED = "save to agent"
-QUIET, DEPLOYED = "nothing happens", "deployment with a migration"
+QUIET, DEPLOYED, SAME_SCHEMA = "nothing happens", "deployment with a migration", "deployment without a migration"
 KILLED, REDIS = "a replica is killed", "both Redis are killed"
 BUSY, LINKS_EACH, SAVERS = 40, 5, 20
 DAY_S = 86_400
@@ -31,9 +31,12 @@ def filled(waiting: int) -> Iterator[tuple[FleetSite, Path]]:
 
 def under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome: Outcome) -> None:
     with filled(waiting) as (site, folder):
-        old, before, migrations = former_version(folder / "former")
-        site.background.manage("migrate", "scionlab", before, "-v0")
-        site.use(old)
+        former = former_version(folder / "former")
+        if former is not None:
+            old, before, migrations = former
+            site.background.manage("migrate", "scionlab", before, "-v0")
+            site.use(old)
+            outcome.note(f"The deployment brought {', '.join(migrations)} to the newest version that lacks them.")
         start_background(site)
         site.add_replicas(replicas)
         site.nginx.start()
@@ -46,13 +49,12 @@ def under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome
                 time.sleep(period_s / 4)
                 watch = _Watch(agents, savers, outcome)
                 watch.phase(QUIET, lambda: time.sleep(period_s / 2))
-                watch.phase(DEPLOYED, lambda: _deploy(site, replicas))
+                watch.phase(DEPLOYED if former else SAME_SCHEMA, lambda: _deploy(site, replicas))
                 for _ in range(kills):
                     watch.phase(KILLED, lambda: _kill(site, period_s))
                 watch.phase(REDIS, lambda: _restart_redis(site, period_s))
             agents.order(deaths_per_s=0.0)
             _verify(site, agents, savers, outcome)
-        outcome.note(f"The deployment brought {', '.join(migrations)} to the newest version that lacks them.")
 
 
 class _Watch:

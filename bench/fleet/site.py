@@ -233,9 +233,9 @@ def until(is_so: Callable[[], bool], service: CoordinationService) -> None:
         time.sleep(0.2)
 
 
-def former_version(folder: Path) -> tuple[Path, str, list[str]]:
+def former_version(folder: Path) -> tuple[Path, str, list[str]] | None:
     """The newest code of the history that lacks migrations of this one and has no other, unpacked below `folder`; its
-    newest migration; and those that it lacks. Raises `ServiceBenchError`."""
+    newest migration; and those that it lacks. None: there is none."""
     ours = {path.name for path in (REPOSITORY / MIGRATIONS).glob("0*.py")}
     for commit in _git("log", "--format=%H", "--", MIGRATIONS).decode().split():
         listed = _git("ls-tree", "--name-only", commit, f"{MIGRATIONS}/").decode().split()
@@ -244,7 +244,7 @@ def former_version(folder: Path) -> tuple[Path, str, list[str]]:
             with tarfile.open(fileobj=BytesIO(_git("archive", commit))) as archive:
                 archive.extractall(folder, filter="data")
             return folder, Path(max(theirs)).stem, sorted(Path(one).stem for one in ours - theirs)
-    raise ServiceBenchError("No former version with fewer migrations is in this clone's history.")
+    return None
 
 
 def _git(*arguments: str) -> bytes:

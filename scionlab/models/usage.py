@@ -175,17 +175,6 @@ class UsageSlot(models.Model):
         return f"{self.series} from {self.begins_at:%Y-%m-%d %H:%M}"
 
 
-class UsageFormerSlot(UsageTotals):
-    """Five minutes of a series, as the version before 0036 kept them: read once more by `scionlab.usage.former`."""
-
-    series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="former_slots", db_index=False)
-
-    class Meta:
-        db_table = "scionlab_usageslot"
-        constraints = [models.UniqueConstraint(fields=["series", "begins_at"], name="usage_slot_once")]
-        indexes = [models.Index(fields=["begins_at"], name="usage_slot_begins")]
-
-
 class UsageUplink(models.Model):
     """Five minutes of all links of an attachment point: the sums of their mean rates, and of what was dropped."""
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
 from scionlab.models.usage import UsageTotals
 from scionlab.platform.retry import retried
-from scionlab.usage import former, partitions
+from scionlab.usage import partitions
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.months import settled_before
 from scionlab.usage.packing import unpack
@@ -41,7 +41,6 @@ def roll_up(*, until: datetime | None = None) -> int:
     Begins nothing new after `until`.
     """
     partitions.ensure_ahead(now=timezone.now())
-    former.take_over(until=until)
     done = 0
     while found := _waiting_hosts():
         for host_id in found:

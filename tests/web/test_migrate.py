@@ -6,9 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.core.management.commands import migrate
 from django.db import OperationalError, connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
 
 from scionlab.management.commands import migrate as ours
 
@@ -85,3 +86,16 @@ def test_another_error_ends_it_at_once_and_so_does_the_last_try(monkeypatch: pyt
     with pytest.raises(OperationalError):
         call_command("migrate", verbosity=0)
     assert len(found) == 3
+
+
+def test_a_database_that_is_too_old_for_the_squashed_migration_is_refused() -> None:
+    recorder = MigrationRecorder(connection)
+    missing = [name for _, name in ours.SQUASHED.replaces if name > "0003"]
+    recorder.migration_qs.filter(app="scionlab", name__in=missing).delete()
+    try:
+        with pytest.raises(CommandError, match=r"up to 0002_bulk.* has 0028_usage_is_moved: deploy the last version"):
+            call_command("migrate", verbosity=0)
+    finally:
+        for name in missing:
+            recorder.record_applied("scionlab", name)
+    call_command("migrate", verbosity=0)

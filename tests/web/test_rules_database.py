@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.core.management import call_command
-from django.db import IntegrityError, connection, transaction
-from django.db.migrations.executor import MigrationExecutor
+from django.db import IntegrityError, transaction
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
 from scionlab.models import (
@@ -92,16 +91,3 @@ def test_log_in_names_are_kept_in_lower_case(db: None) -> None:
 
 def test_the_migrations_are_those_of_the_models(db: None) -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_schema_can_be_taken_back_and_made_again() -> None:
-    executor = MigrationExecutor(connection)
-    last = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "scionlab"]
-    executor.migrate([("scionlab", None)])
-    assert "scionlab_link" not in connection.introspection.table_names()
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
-    assert last == [node for node in executor.loader.graph.leaf_nodes() if node[0] == "scionlab"]
-    assert "scionlab_link" in connection.introspection.table_names()
-    assert selectors.policy().default_bandwidth_kbit == 1000

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 
 import pytest
-from django.apps import apps
 from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from scionlab.models import (
     Link,
     UsageBatch,
     UsageDay,
-    UsageFormerSlot,
     UsageMonth,
     UsageProgress,
     UsageSeries,
@@ -27,7 +24,6 @@ from scionlab.models import (
 from scionlab.usage import months, partitions, rank
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.usage.rows import NAMES
 from scionlab.usage.series import usage_of_link
 from tests.usage_world import add_slot, simple, store, stored_samples, stored_sums
 
@@ -244,44 +240,3 @@ def test_only_days_of_settled_months_go_and_as_a_whole(host: Host) -> None:
     assert {row.begins_at for row in UsageSlot.objects.all()} == {MIDNIGHT + HOUR - SLOT, MIDNIGHT + HOUR}
     assert stored_sums(UsageDay)["to_user"][0] == 3007
     assert UsageMonth.objects.get(begins_on="2026-10-01", isd_as="").to_user_slots == 1
-
-
-# --- from the former table, and back --------------------------------------------------------------------------
-
-
-def test_the_migration_moves_all_and_back_and_what_was_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    migration = import_module("scionlab.migrations.0028_usage_is_moved")
-    monkeypatch.setattr(migration, "ROWS_AT_ONCE", 3)
-    links = [series(1), series(2)]
-
-    def former(one: UsageSeries, number: int) -> UsageFormerSlot:
-        columns = {name: (number + 9) * 1000 + place for place, name in enumerate(NAMES)}
-        return UsageFormerSlot(series=one, begins_at=MIDNIGHT + number * SLOT, **columns)
-
-    rows = [former(one, number) for one in links for number in range(-5, 5)]
-    UsageFormerSlot.objects.bulk_create(rows)
-    UsageDay.objects.bulk_create(
-        UsageDay(series=one, begins_at=MIDNIGHT - day) for one in links for day in (0 * DAY, DAY)
-    )
-    names = ["series_id", "begins_at", *NAMES]
-    before = sorted(UsageFormerSlot.objects.values_list(*names))
-    sums = stored_sums(UsageFormerSlot)
-    migration.move(apps, None)
-    assert not UsageFormerSlot.objects.exists()
-    assert stored_sums(UsageSlot) == sums
-    months.compute_due(now=MIDNIGHT)
-    assert said() == recomputed() != {}
-    migration.move_back(apps, None)
-    assert (sorted(UsageFormerSlot.objects.values_list(*names)), UsageSlot.objects.count()) == (before, 0)
-    UsageUplink.objects.all().delete()  # with its table
-
-    migration.move(apps, None)
-    UsageFormerSlot.objects.bulk_create([former(links[0], 4), former(links[1], 9)])
-    migration.move(apps, None)
-    assert UsageFormerSlot.objects.count() == 1, "whose five minutes are there already"
-    roll_up()
-    assert not UsageFormerSlot.objects.exists()
-    added = stored_sums(UsageSlot)["to_user"][0] - sums["to_user"][0]
-    assert added == 13_000 + 18_000
-    months.compute_due(now=MIDNIGHT)
-    assert said() == recomputed()

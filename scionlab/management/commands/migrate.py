@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 import time
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 
 from scionlab.models import Host
 from scionlab.platform.retry import is_conflict
@@ -29,6 +32,7 @@ FIRST_LOCK_WAIT_MS: Final = 5_000  # who holds nothing yet is in no circle: save
 TRIES: Final = 60
 PAUSE_S: Final = (0.2, 2.0)
 _NO_LOCK = "55P03"
+SQUASHED: Final = import_module("scionlab.migrations.0001_squashed_0028").Migration
 
 
 class Command(migrate.Command):
@@ -36,6 +40,7 @@ class Command(migrate.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
+        _refuse_what_is_too_old(connection)
         for attempt in range(1, TRIES + 1):
             try:
                 with _waiting_briefly(connection, is_named=bool(options["app_label"])):
@@ -50,6 +55,17 @@ class Command(migrate.Command):
                 time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
 
 
+def _refuse_what_is_too_old(connection: BaseDatabaseWrapper) -> None:
+    """Raises `CommandError` for a database that has some of the migrations of which the first one was made, not all."""
+    replaced = {name for _, name in SQUASHED.replaces}
+    applied = {name for label, name in MigrationRecorder(connection).applied_migrations() if label == "scionlab"}
+    if applied & replaced and not replaced <= applied:
+        raise CommandError(
+            f"The database has the migrations up to {max(applied & replaced)}. This version updates a new database, or "
+            f"one that has {max(replaced)}: deploy the last version with that migration first (CHANGELOG.md)."
+        )
+
+
 def _begin_anew(connection: BaseDatabaseWrapper) -> None:
     """Django leaves the transaction open where what it put off to the end of a migration fails."""
     connection.close()
@@ -62,8 +78,10 @@ def _gave_way(exc: OperationalError) -> bool:
 
 @contextmanager
 def _waiting_briefly(connection: BaseDatabaseWrapper, *, is_named: bool) -> Iterator[None]:
-    """Not where a migration that is no transaction is due, or may be: an index that was begun would stay, half made."""
-    if connection.vendor != "postgresql" or is_named or _has_unbounded(connection):
+    """Not in an empty database, and not where a migration that is no transaction is due, or may be: an index that was
+    begun would stay, half made."""
+    has_hosts = Host._meta.db_table in connection.introspection.table_names()
+    if connection.vendor != "postgresql" or is_named or not has_hosts or _has_unbounded(connection):
         yield
         return
     with connection.cursor() as cursor:
