@@ -6,6 +6,8 @@ import asyncio
 import resource
 import socket
 import sys
+import time
+from contextlib import suppress
 from typing import Any, Final
 
 from gunicorn.arbiter import Arbiter
@@ -15,6 +17,7 @@ from uvicorn_worker import UvicornWorker
 
 HEADER_DEADLINE_S: Final = 10.0
 MAX_HEADER_BYTES: Final = 64 * 1024
+REQUEST_DEADLINE_S: Final = 1.0  # for requests of connections that were made just before the end
 GRACE_S: Final = 15  # for answers that are on their way when the worker is to stop
 
 
@@ -76,11 +79,40 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class PollServer(Server):
-    """Ends the waiting before it waits for answers to be written."""
+    """Ends the waiting before it waits for answers to be written, and answers everybody who is connected.
+
+    uvicorn closes the connections that the kernel has accepted and the process has not, and those whose request has
+    not come yet. Behind nginx these are requests that were sent, of which it repeats no POST or PATCH.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.config.app.stop_waiting()  # type: ignore[union-attr]  # our Application
-        await super().shutdown(sockets)
+        await self._stop_listening(sockets or [])
+        deadline = time.monotonic() + REQUEST_DEADLINE_S
+        while time.monotonic() < deadline and any(one.cycle is None for one in self.server_state.connections):  # type: ignore[union-attr]  # of BoundedProtocol
+            await asyncio.sleep(0.02)
+        await super().shutdown()
+
+    async def _stop_listening(self, listening: list[socket.socket]) -> None:
+        """Take all connections that the kernel has, in one go with the end of listening."""
+        copies = [one.dup() for one in listening]
+        for server in self.servers:
+            server.close()
+        for one in listening:
+            one.close()
+        arrived = []
+        for one in copies:
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    arrived.append(one.accept()[0])
+            one.close()
+        for client in arrived:
+            client.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, client)
+
+    def _protocol(self) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
 
 
 class Worker(UvicornWorker):  # type: ignore[misc]  # ships no types
