@@ -27,7 +27,7 @@ from scionlab.platform.retry import is_conflict
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_S: Final = (2, 6)  # spread: those who are sent away together are not to return together
+RETRY_AFTER_S: Final = (2, 4)  # spread: those who are sent away together are not to return together
 WARN_EVERY_S: Final = 10.0
 # What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
 # only a look tells; to save the same once more changes nothing (people.stale_pages).

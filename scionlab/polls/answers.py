@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scionlab.polls.threads import Receive, Send
 
-RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
+RETRY_AFTER_S: Final = (1, 3)  # spread, so that those who are sent away together do not return together
 MOST_RETRY_AFTER_S: Final = 60
 _NO_STORE: Final = (b"cache-control", b"no-store, private")
 
@@ -31,7 +31,7 @@ _BUSY = (
 
 
 async def unavailable(send: Send, *, after: int = 0) -> None:
-    """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
+    """503, with a time to return that is spread from 1 s to 3 s, or to `after` if that is later."""
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [
