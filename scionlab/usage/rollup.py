@@ -87,8 +87,8 @@ def _add(model: type[_Row], sums: Mapping[Key, Both]) -> None:
     """To the rows that are there. Whoever else has batches of this host waits for ours, so nobody adds meanwhile."""
     manager = model._default_manager
     stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={of_ms(key[1]) for key in sums})
-    for row in stored:
-        both = sums.get((row.series_id, to_ms(row.begins_at)))
+    for row in stored.values("series_id", "begins_at", *NAMES):
+        both = sums.get((row["series_id"], to_ms(row["begins_at"])))
         if both is not None:
             for name, before in totals_of(row).items():
                 both[name].merge(before)

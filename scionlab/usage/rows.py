@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.totals import Totals
-
-if TYPE_CHECKING:
-    from scionlab.models.usage import UsageTotals
 
 COLUMNS: Final = (
     "bytes",
@@ -32,9 +29,9 @@ def nothing() -> Both:
     return {name: Totals() for name in DIRECTIONS}
 
 
-def totals_of(row: dict[str, Any] | UsageTotals) -> Both:
-    values = row if isinstance(row, dict) else vars(row)
-    return {name: Totals(**{column: values[f"{name}_{column}"] for column in COLUMNS}) for name in DIRECTIONS}
+def totals_of(row: dict[str, Any]) -> Both:
+    """Of a row as `values()` gives it."""
+    return {name: Totals(**{column: row[f"{name}_{column}"] for column in COLUMNS}) for name in DIRECTIONS}
 
 
 def columns_of(both: Both) -> dict[str, int | None]:

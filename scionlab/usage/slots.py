@@ -27,23 +27,25 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
     """To what is there; `sums` is what is stored then. Within a transaction."""
     times = {at_ms: of_ms(at_ms) for _, at_ms in sums}
     partitions.ensure({at.date() for at in times.values()})
-    names = UsageSeries.objects.filter(pk__in={series_id for series_id, _ in sums})
-    series = {one.pk: one for one in names.only("ap_isd_as", "isd_as", "owner_email")}
+    series = UsageSeries.objects.filter(pk__in={series_id for series_id, _ in sums})
+    names = {pk: rest for pk, *rest in series.values_list("pk", "ap_isd_as", "isd_as", "owner_email")}
     earliest: dict[str, datetime] = {}
     for series_id, at_ms in sums:
-        ap_isd_as = series[series_id].ap_isd_as
+        ap_isd_as = names[series_id][0]
         earliest[ap_isd_as] = min(times[at_ms], earliest.get(ap_isd_as, times[at_ms]))
     progress = hold_progress(earliest)
-    before = UsageSlot.objects.filter(series__in=series, begins_at__in=times.values())
+    before = UsageSlot.objects.filter(series__in=names, begins_at__in=times.values())
     stored = {(row[0], row[1]): row[2] for row in before.values_list("series_id", "begins_at", "packed")}
     rows = []
     uplinks: dict[_Place, UsageUplink] = {}
     late: dict[_Place, set[Who]] = {}
     for (series_id, at_ms), both in sums.items():
-        one, at = series[series_id], times[at_ms]
+        (ap_isd_as, isd_as, owner_email), at = names[series_id], times[at_ms]
         packed = stored.get((series_id, at))
         was = nothing() if packed is None else totals_unpack(packed)
-        uplink = uplinks.setdefault((one.ap_isd_as, at), UsageUplink(ap_isd_as=one.ap_isd_as, begins_at=at))
+        uplink = uplinks.get((ap_isd_as, at))
+        if uplink is None:
+            uplink = uplinks[ap_isd_as, at] = UsageUplink(ap_isd_as=ap_isd_as, begins_at=at)
         for name in DIRECTIONS:
             _add(uplink, f"{name}_drops", both[name].drops)
             both[name].merge(was[name])
@@ -52,8 +54,8 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
             kbit: int | None = getattr(row, column)
             _add(uplink, column, None if kbit is None else kbit - (before_kbit or 0))
         rows.append(row)
-        if at < progress[one.ap_isd_as].ranked_until:
-            late.setdefault((one.ap_isd_as, month_of(at)), set()).add((one.isd_as, one.owner_email))
+        if at < progress[ap_isd_as].ranked_until:
+            late.setdefault((ap_isd_as, month_of(at)), set()).add((isd_as, owner_email))
     UsageSlot.objects.bulk_create(
         rows,
         update_conflicts=True,

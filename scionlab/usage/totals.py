@@ -85,7 +85,8 @@ class Totals:
 
     def add(self, interval: Interval) -> None:
         covered_ms = interval.covered_ms
-        self._meet(interval.limit_kbit, covered_ms)
+        if interval.limit_kbit != self.limit_kbit:
+            self._meet(interval.limit_kbit, covered_ms)
         self.bytes += interval.bytes
         self.packets += interval.packets
         self.drops += interval.drops
