@@ -1,12 +1,13 @@
 """What every test shares: which ones may run beside others; with SLBW_NO_SKIPS=1 (CI) a skipped one fails the run.
 
-`./dev test` runs what is neither `alone` nor `scion` in several processes, then what is `alone` one by one;
-`./dev test -m scion` runs what needs the real SCION programs.
+`./dev test` runs in several processes what is neither `long`, `alone` nor `scion`, then what is `alone` one by one;
+`./dev test --long` does the same with what is `long`; `./dev test -m scion` runs what needs the real SCION programs.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,11 +57,33 @@ GROUPS = {
 }
 
 
+# Whole programs beside each other, faults, measured rates, and what goes through everything: minutes, which CI has.
+LONG = (
+    "tests/e2e/",
+    "tests/faults/",
+    "tests/measured/",
+    "tests/fuzz/",
+    "tests/concurrency/test_embedded.py",
+    "tests/kernel/test_agent_cli.py",
+    "tests/kernel/test_routes.py",
+    "tests/kernel/test_sandbox.py",
+    "tests/kernel/test_selftest.py",
+    "tests/kernel/test_sending.py",
+    "tests/kernel/test_station",
+    "tests/kernel/test_upgrade",
+    "tests/web/test_pages_axe.py",
+    "tests/web/test_pages_policy.py",
+    "tests/web/test_seed_demo.py",
+)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/measured/"):
             item.add_marker(pytest.mark.alone)  # they measure rates and losses: other work would be measured as well
+        if item.nodeid.startswith(LONG):
+            item.add_marker(pytest.mark.long)
         if item.nodeid.startswith("tests/scion/"):
             item.add_marker(pytest.mark.scion)
         if item.get_closest_marker("kernel") is not None:
@@ -81,7 +104,10 @@ def _shares_a_world(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Groups are kept together by their name in the test's id; a pytest that lets nobody write it there splits them."""
+    """What was imported stays, so garbage is not looked for in it. And groups are kept together by their name in the test's id; a pytest that lets nobody write it there splits them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     if getattr(session.config.option, "loadgroup", False):
         split = [
             item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
