@@ -41,7 +41,7 @@ class Rules:
 
 @dataclass(eq=False)
 class Task:
-    """Bytes that one connection is asked for: `[pos, end)` are still to come. `piece`: all of a suspect one."""
+    """Bytes requested on one connection: `[pos, end)` are missing. `piece`: all of a suspect one."""
 
     path: int
     pos: int
@@ -73,7 +73,7 @@ class Download:
         self.tasks: list[Task] = []
         self.suspects: dict[int, Suspect] = {}
         self.unchecked: set[int] = set()  # pieces that are done, and whose hash is still to be looked at
-        self.waste = self.abandoned = 0  # bytes received twice or wrong; bytes asked for and not waited for
+        self.waste = self.abandoned = 0  # bytes received twice or corrupt; bytes requested and abandoned
         self._slot_began_s = 0.0
         self._release(0, self.size or 0)
 

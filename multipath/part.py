@@ -26,7 +26,7 @@ class Part:
         if target.is_dir():
             raise UsageError(f"{target} is a folder. Give -o FILE.")
         if not resume and (self.path.exists() or self._map.exists()):
-            raise UsageError(f"{self.path} is there from an earlier download. Give --resume, or delete it.")
+            raise UsageError(f"{self.path} exists from an earlier download. Give --resume, or delete it.")
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

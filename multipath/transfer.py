@@ -116,7 +116,7 @@ class Connection:
             raise RefusedError(f"HTTP {status} {response.getheader('Content-Encoding', '')}".rstrip())
         if status == 200:
             if not re.fullmatch(r"[0-9]{1,18}", length):
-                raise RefusedError("does not tell the length of the file")
+                raise RefusedError("does not report the length of the file")
             return Facts(self.path.url, int(length), etag, modified, ranged=int(length) == 0)
         found = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})", ranged)
         if found is None or (status == 416) != (found[1] is None) or (status == 416 and found[3] != "0"):
@@ -124,7 +124,7 @@ class Connection:
         size = int(found[3])
         sent = (int(found[1]), int(found[2]) + 1) if found[1] else (0, 0)
         if size and (sent != (start, min(end, size)) or length not in {"", str(sent[1] - sent[0])}):
-            raise RefusedError(f"asked for bytes {start} to {end - 1}, it sends {ranged!r} and {length} bytes")
+            raise RefusedError(f"requested bytes {start} to {end - 1}, got {ranged!r} and {length} bytes")
         return Facts(self.path.url, size, etag, modified)
 
 
@@ -191,7 +191,7 @@ class Transfer:
         for one in self._asking:
             one.join(TIMEOUT_S)
         if not self._core.is_complete:
-            raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what came; --resume continues.")
+            raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what was received; --resume continues.")
 
     def _goes_on(self) -> bool:
         with self._lock:
@@ -274,7 +274,7 @@ class Transfer:
     def _tell_device(self, path: Path, source: str, destination: str) -> None:
         device = other_device(source, destination)
         if device is not None:
-            self._say(f"{path}: packets from this source leave by {device}, another device.")
+            self._say(f"{path}: packets from this source leave by another device, {device}.")
 
     def _work(self, index: int, connection: Connection) -> None:
         while True:

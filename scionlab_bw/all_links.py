@@ -53,7 +53,7 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
             raise UsageError(f"Joint test {arguments.id} is not one of {user_as['isd_as']}.")
         return found
     if arguments.tool != "quick":
-        raise UsageError("--all-links has no TOOL: each link is tested as by quick.")
+        raise UsageError("--all-links takes no TOOL: each link is tested with quick.")
     path, body = f"ases/{user_as['id']}/tests/", {"kind": arguments.all_links, **_chosen(arguments.parameters)}
     if arguments.at is not None:
         moment = parse_moment(arguments.at, now=datetime.now(UTC))

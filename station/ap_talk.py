@@ -14,7 +14,7 @@ from station.report import COMPLETED, CUT, NOBODY, REFUSED
 from station.rounds import End
 from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
-NOBODY_CAME = "No end of a user came to this test from the registered address with its key."
+NOBODY_CAME = "The user's end did not connect to this test from the registered address with its key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class ApTalk(Talk):
             if self.peer is None:
                 self._over(NOBODY, NOBODY_CAME)
             else:
-                self._over(CUT, "The time of the test was over.")
+                self._over(CUT, "The time of the test has ended.")
         elif self.peer is not None and self._is_alone(now):
-            self._over(CUT, f"Nothing came from the user's end for {OVER_S:.0f} s.")
+            self._over(CUT, f"Nothing arrived from the user's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
 

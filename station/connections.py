@@ -28,7 +28,7 @@ _NOWHERE = bytearray(_TAKE_BYTES)  # with MSG_TRUNC the kernel throws away what 
 _RESET = struct.pack("@ii", 1, 0)  # struct linger: no time to send the rest
 _NOTSENT_LOWAT = 25  # <linux/tcp.h>, TCP_NOTSENT_LOWAT
 _NOT_ALLOWED = (
-    f"this host does not let programs use {CONGESTION}; "
+    f"programs on this host may not use {CONGESTION}; "
     f'sysctl -w net.ipv4.tcp_allowed_congestion_control="reno {CONGESTION}" allows it'
 )
 

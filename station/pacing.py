@@ -53,11 +53,11 @@ class Guard:
     def denies(self, now: float, payload_bytes: int, frame_bytes: int) -> str | None:
         """None: a packet of this size may be sent now. "": not yet, for the rate. Otherwise why none may be sent."""
         if now >= self.until:
-            return "the time of the test was over"
+            return "the time of the test has ended"
         if self.sent_bytes + payload_bytes > self.max_bytes:
-            return f"{self.max_bytes} bytes, the most that this test may send, were reached"
+            return f"{self.max_bytes} bytes, the maximum that this test may send, were reached"
         if now - self.heard_at > SILENCE_S:
-            return f"no report came for {SILENCE_S:.0f} s"
+            return f"no report arrived for {SILENCE_S:.0f} s"
         self._fill(now, frame_bytes)
         return None if self._room >= frame_bytes else ""
 

@@ -112,11 +112,11 @@ class TcpRound(Round):
         if len(up) < self.phase.count and (self._connections.why or now >= self.begun + CONNECT_S):
             why = self._connections.why or f"no answer within {CONNECT_S} s"
             self.stopped = (
-                f"a TCP connection to the attachment point did not come about ({why}), although UDP passes; "
-                "let TCP pass to the same port too"
+                f"no TCP connection to the attachment point could be established ({why}), although UDP passes; allow "
+                "TCP to the same port too"
             )
         elif self._ended and now < self.ends:
-            self.stopped = "a TCP connection broke"
+            self.stopped = "a TCP connection was lost"
 
     @property
     def next_at(self) -> float:

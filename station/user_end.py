@@ -83,8 +83,8 @@ def _no_answer(order: UserOrder, wire: Wire, time_was_over: bool) -> str:
             "Its operator may have stopped tests, or its agent did not start it."
         )
     if _NO_ROUTE & wire.refused_at.keys():
-        return f"There is no way from {wire.local_ip} to {what}. Check the routes of this host."
+        return f"There is no route from {wire.local_ip} to {what}. Check the routes of this host."
     return (
-        f"No answer came from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "
+        f"No answer from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "
         "registered address of this link. If that is another one, use --bind with it; if not, a firewall stops UDP."
     )

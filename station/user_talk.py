@@ -15,7 +15,7 @@ from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 AGAIN_S = 0.3
 TRIES = {Kind.HELLO: 17, Kind.RESPONSE: 10, Kind.BYE: 3}  # 5 s, 3 s, 1 s
 OTHER_TRIES = 20  # 6 s: at 32 kbit/s the queue of a limit takes 4 s to drain
-NO_ANSWER = "No answer came."  # the door adds what it knows of the network
+NO_ANSWER = "No answer arrived."  # the door adds what it knows of the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class UserTalk(Talk):
             self._ask(Kind.HELLO, now)
         if now >= self._until:
             self.time_was_over = True
-            self._over(NOBODY if self.peer is None else CUT, "The time of the test was over.")
+            self._over(NOBODY if self.peer is None else CUT, "The time of the test has ended.")
         elif self._round is not None and self._round.stopped:
             self._over(CUT, "")
         elif self._round is not None and self._round.is_done(now):
@@ -79,7 +79,7 @@ class UserTalk(Talk):
 
     def _run_or_miss(self, now: float) -> None:
         if self._is_alone(now):
-            self._over(CUT, f"Nothing came from the attachment point's end for {OVER_S:.0f} s.")
+            self._over(CUT, f"Nothing arrived from the attachment point's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
 
@@ -163,8 +163,8 @@ class UserTalk(Talk):
             elif message.kind is Kind.DENIED:
                 self._ends_as = REFUSED
                 self.why = (
-                    f"The attachment point's end refused phase {message.number}: it is above what was granted, or "
-                    "cannot be done there."
+                    f"The attachment point's end refused phase {message.number}: it exceeds what was granted, or "
+                    "cannot be run there."
                 )
                 self._ask(Kind.BYE, now)
         elif asked is Kind.BYE and message.kind is Kind.GOODBYE:

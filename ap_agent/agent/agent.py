@@ -156,7 +156,7 @@ def tell(settings: Settings, make_client: Callable[[Settings], Client | None], l
         confirm_config=False,
     )
     is_over = threading.Event()
-    outcome: list[str | None] = [f"There was no answer within {TELL_WITHIN_S:g} s."]
+    outcome: list[str | None] = [f"No answer within {TELL_WITHIN_S:g} s."]
 
     def send() -> None:
         try:

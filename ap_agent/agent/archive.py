@@ -124,7 +124,7 @@ _KINDS = {
 def _header(block: bytes, limits: Limits) -> tuple[str, int]:
     """A ustar header (POSIX.1-1988; offsets as in the standard) -> name and size of a regular file."""
     if block[257:262] != b"ustar":
-        raise BundleError("The bundle does not hold a ustar archive.", code="not_tar")
+        raise BundleError("The bundle does not contain a ustar archive.", code="not_tar")
     checksum = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")  # the checksum's own field counts as spaces
     if _octal(block[148:156]) != checksum:
         raise BundleError("A header of the archive has a wrong checksum.", code="not_tar")

@@ -79,8 +79,8 @@ class KeptReports:
             self._write(one := Kept(test_id, ends_at_ms))
         except OSError as exc:
             raise StoreError(
-                f"{self.folder} cannot be written ({exc.strerror}), so no test of a link is run. Make room in it, or "
-                "repair it."
+                f"{self.folder} cannot be written ({exc.strerror}), so no link tests are run. Free disk space, or "
+                "repair the folder."
             ) from exc
         self._kept[test_id] = one
 
@@ -128,7 +128,7 @@ def parse_report(data: bytes) -> dict[str, Any]:
         raise ValueError(f"its report has more than {MAX_REPORT_BYTES} bytes")
     found = parse_json(data)
     if not isinstance(found, dict) or (found.get("schema"), found.get("side")) != (REPORT_SCHEMA, SIDE):
-        raise ValueError("what it wrote is no report of this end")
+        raise ValueError("its output is not a report of this end")
     if found.get("outcome") not in OUTCOMES or not isinstance(found.get("why"), str):
         raise ValueError("its report has no outcome")
     return found

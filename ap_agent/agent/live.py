@@ -70,7 +70,7 @@ def session(
                 _wait(watch, ask_at - now)
                 if (found := identity_of(path)) in {None, known}:
                     if monotonic() >= heard_at + SILENT_S:
-                        raise AgentError("The limiter does not count what is looked at.", retryable=True)
+                        raise AgentError("The limiter does not report live rates.", retryable=True)
                     continue
                 known, heard_at = found, monotonic()
                 samples = read_live(settings.limiter_run_dir)

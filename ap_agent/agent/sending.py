@@ -154,7 +154,7 @@ class Sending:
         if self.consent == "off":
             return "The operator of the attachment point no longer allows tests (link_tests = false)."
         if child.test.test_id not in armed and self._now() < child.test.ends_at:
-            return "The limiter no longer counts this test: it was taken back, or its link has no limit now."
+            return "The limiter no longer counts this test: it was cancelled, or its link has no limit now."
         return ""
 
     def _collect(self, child: _Child) -> None:

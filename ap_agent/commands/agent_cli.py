@@ -47,7 +47,7 @@ COMMANDS = {
     "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
     "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
     "accept-older": "accept the given version once, although a newer one is installed; also while the agent runs",
-    "routes": "policy routing of a host with several uplinks, so that answers leave where questions came in",
+    "routes": "policy routing with several uplinks, so that replies leave by the uplink where requests arrive",
 }
 _MAX_TOKEN_CHARS = 1024
 _LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too

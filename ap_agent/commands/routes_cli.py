@@ -109,7 +109,7 @@ def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present
         after = kernel.read()
         left = plan(after, goal)
         if left:
-            raise AgentError(f"The kernel does not have what was set; it still takes: {left[0]}.")
+            raise AgentError(f"The kernel does not have all changes; still missing: {left[0]}.")
     except AgentError as exc:
         now = kernel.read()
         refused = kernel.carry_out(plan(now, Goal(present.rules, present.routes)), now, until_refused=False)
@@ -250,7 +250,7 @@ def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
         problems += [*not_ready.values(), *conflicts_of(uplinks, present)]
         differs = plan(present, goal_of([one for one in uplinks if one.name not in not_ready], present))
         if differs:
-            text = f"{len(differs)} operations lead to what {settings.uplinks_file} says; see `routes plan`."
+            text = f"{len(differs)} operations are needed to match {settings.uplinks_file}; see `routes plan`."
             problems.append(Problem("routes_differ", "kernel", text))
     except UplinksError as exc:
         problems.append(Problem("uplinks_invalid", "uplinks", exc.message))

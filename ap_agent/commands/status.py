@@ -67,13 +67,13 @@ def _verdict(links: Mapping[str, Any], code: int, *, is_running: bool) -> tuple[
     if code == NOT_DONE and failed:
         return f"{failed} of {total} links {'is' if failed == 1 else 'are'} not enforced.", "bad"
     if code == NOT_DONE:
-        return "Not everything is in order; the lines below say why.", "bad"
+        return "There are problems; see the lines below.", "bad"
     if code == NOTHING_NEW:
-        return "The last limits are in force, but nothing new comes from the service.", "warn"
+        return "The last limits are in force, but no updates arrive from the service.", "warn"
     if not total:
         return "All is well. No link is limited here.", "good"
     observed = f"; {links['observed']} of them only observed" if links["observed"] else ""
-    return f"All is well. {total} of {total} links are as the service wants them{observed}.", "good"
+    return f"All is well. {total} of {total} links are as configured{observed}.", "good"
 
 
 def _marked(line: str) -> str:

@@ -77,7 +77,7 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a key stands in it twice")
+            raise ValueError("a key occurs twice")
         return found
 
     def whole(digits: str) -> int:
@@ -86,7 +86,7 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
         return int(digits)
 
     def no_fraction(_text: str) -> NoReturn:
-        raise ValueError("a number is not whole")
+        raise ValueError("a number is not an integer")
 
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -100,7 +100,7 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     except UnicodeDecodeError as exc:
         raise ValueError(f"it is not UTF-8 at byte {exc.start}") from exc
     except json.JSONDecodeError as exc:  # its text quotes nothing
-        raise ValueError(f"no JSON at character {exc.pos}") from exc
+        raise ValueError(f"invalid JSON at character {exc.pos}") from exc
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
 
@@ -120,7 +120,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
         raise ValueError("no object")
     rest = {key: value for key, value in document.items() if key != _SEAL}
     if document.get(_SEAL) != _hash_of(rest):
-        raise ValueError("another content than was written")
+        raise ValueError("a different content than was written")
     return rest
 
 

@@ -51,10 +51,10 @@ def _key(entry: object) -> TrustedKey:
         raise ValueError('"keys" contain an invalid entry')
     public_key = decoded(entry.get("public_key"), _PUBLIC_KEY_BYTES)
     if public_key is None:
-        raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
+        raise ValueError(f'"keys" contain a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
     key = TrustedKey(public_key, parse_time(entry.get("not_after")))
     if entry.get("key_id") != key.key_id:
-        raise ValueError(f'"keys" hold the key {key.key_id} under another key_id')
+        raise ValueError(f'"keys" contain the key {key.key_id} under another key_id')
     return key
 
 

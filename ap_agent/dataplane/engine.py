@@ -165,7 +165,8 @@ class Engine:
             self._program = Program.opened(self._maps_dir, self._object_file, may_make=may_make)
 
     def counters(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
-        """(Segment, counters) of each direction of each link, or of these `links`; (0, ...) of what no link has. Memory
+        """(Segment, counters) of each direction of each link, or of these `links`; (0, ...) is unmatched traffic.
+        Memory
         only."""
         if self._program is None:
             return {}

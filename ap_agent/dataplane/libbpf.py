@@ -130,12 +130,12 @@ class HashMap:
         flags = _BPF_NOEXIST if is_kept else 0
         done = self._library.bpf_map_update_elem(self._fd, key, value, flags)
         if done < 0 and not (is_kept and ctypes.get_errno() == errno.EEXIST):
-            raise _failure("an entry of a map")
+            raise _failure("to add a map entry")
 
     def delete(self, key: bytes) -> None:
         """A key that is not there is fine."""
         if self._library.bpf_map_delete_elem(self._fd, key) < 0 and ctypes.get_errno() != errno.ENOENT:
-            raise _failure("to delete an entry of a map")
+            raise _failure("to delete a map entry")
 
     def numbers(self) -> dict[bytes, int]:
         """All entries of a map whose values are numbers of 32 bits, in one system call (Linux 5.6)."""
@@ -194,7 +194,7 @@ def _info(fd: int) -> bytes:
     """`struct bpf_prog_info` or `bpf_map_info`, as far as both are of use here."""
     info, size = ctypes.create_string_buffer(64), _U32(64)
     if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) < 0:
-        raise _failure("to say what this is")
+        raise _failure("to describe a pinned object")
     return info.raw
 
 

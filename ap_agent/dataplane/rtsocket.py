@@ -176,7 +176,7 @@ class RtSocket:
             try:
                 pieces.append(self._receive())
             except _OverrunError as exc:
-                raise AgentError("The kernel could not hand over all that it read; try again.", retryable=True) from exc
+                raise AgentError("The kernel could not return all that it read; try again.", retryable=True) from exc
             answer, flags, data = self._last_message(pieces[-1])
             if (refused := _error(answer, flags, data)) is not None:
                 raise RefusedError(Refusal(0, *refused))
@@ -215,7 +215,7 @@ class RtSocket:
                 raise
             raise _OverrunError from exc
         if size > len(self._buffer):
-            raise AgentError(f"The kernel sent {size} B in one answer, more than we read.", retryable=True)
+            raise AgentError(f"The kernel sent {size} B in one answer, which is too large to read.", retryable=True)
         return bytes(memoryview(self._buffer)[:size])
 
 

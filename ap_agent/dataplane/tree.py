@@ -27,7 +27,7 @@ Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "unmatched", "hoo
 # By table and device (empty where there is one table of a kind), name -> value:
 #   ifb        its name -> whether it is up                    lane       its number -> what is written of it, packed
 #   root       its IFB's name -> True                          key        packed -> the lane to the user
-#   class      minor -> HtbClass                               unmatched  0 -> the lane to the users of what no link has
+#   class      minor -> HtbClass                               unmatched  0 -> unmatched traffic to the users
 #   leaf       minor of its class -> its limit in bytes        clsact     interface number -> True, of one that is ours
 #   hook       (interface number, direction) -> Hook
 #   stray      interface number -> name, of an IFB of ours that nobody needs: somebody renamed it
@@ -148,14 +148,14 @@ _TEXTS: Final[dict[Table, Callable[[Any, Any], str]]] = {
     "leaf": lambda minor, value: f"queue of class {OWN_MAJOR:x}:{minor:x}, {value} B",
     "lane": lambda lane, value: f"limit of {_link_name(lane)} {_SHOWN[lane % 2]}, {format_kbit(rate_of(value))}",
     "key": lambda key, lane: f"packets of {_link_name(lane)}: {_key_text(key)}",
-    "unmatched": lambda *_: "limit of everything that no link has",
+    "unmatched": lambda *_: "limit of unmatched traffic",
     "hook": lambda hook, _: f"filters at {HOOK_NAMES[hook[1]]}",
     "clsact": lambda *_: "clsact qdisc",
 }
 
 
 def _link_name(lane: int) -> str:
-    return "what no link has" if lane // 2 == UNMATCHED else f"link {lane // 2}"
+    return "unmatched traffic" if lane // 2 == UNMATCHED else f"link {lane // 2}"
 
 
 def _address_text(packed: bytes) -> str:

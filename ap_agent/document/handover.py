@@ -139,7 +139,7 @@ def read_document(
     link_info = document["link_info"].encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(link_info).hexdigest()
     if signed is not None and signed.sha256.get(LINK_INFO_PATH) != digest:
-        raise BundleError("The document's link_info has another SHA-256 than the signed text says.", code="wrong_hash")
+        raise BundleError("The document's link_info does not match the SHA-256 in the signed text.", code="wrong_hash")
     try:
         links = parse_link_info(link_info, known=known)
     except LinkInfoError as exc:
@@ -151,10 +151,10 @@ def read_document(
 def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
     """What an unsigned document says of itself, with no hashes and no keys."""
     if not allow_unsigned:
-        raise TrustError("The handed document is not signed; this host accepts only signed ones.", code="not_signed")
+        raise TrustError("The document is not signed; this host accepts only signed ones.", code="not_signed")
     said = document.get("unsigned")
     if not isinstance(said, dict) or not isinstance(said.get("host_id"), str):
-        raise _invalid('has neither "signed" nor a well-made "unsigned"')
+        raise _invalid('has neither "signed" nor a valid "unsigned"')
     try:
         version = Version.of(said)
     except ValueError as exc:
@@ -163,4 +163,4 @@ def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
 
 
 def _invalid(what: str) -> BundleError:
-    return BundleError(f"The handed document {what}.", code="document_invalid")
+    return BundleError(f"The document handed over {what}.", code="document_invalid")

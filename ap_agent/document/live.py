@@ -43,7 +43,7 @@ def read_looks(folder: Path) -> frozenset[int]:
         if not isinstance(links, list) or len(links) > MOST_LINKS:
             raise ValueError("too many links")
         if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
-            raise ValueError("a link is no interface id")
+            raise ValueError("a link is not an interface id")
     except (ValueError, KeyError, TypeError) as exc:
         raise StoreError(f"{path} cannot be used: {exc}.") from exc
     return frozenset(links)

@@ -84,7 +84,7 @@ def parse_series(data: bytes) -> tuple[Series, ...]:
             raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
         return tuple(_series(one) for one in document["tests"])
     except json.JSONDecodeError as exc:
-        raise ValueError(f"no JSON at character {exc.pos}") from None
+        raise ValueError(f"invalid JSON at character {exc.pos}") from None
     except (RecursionError, KeyError, TypeError, IndexError, AttributeError) as exc:
         raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
 
@@ -106,5 +106,5 @@ def sample_of(row: Sequence[Any]) -> SeriesSample:
 
 def _whole(numbers: Sequence[Any]) -> Sequence[int]:
     if any(type(one) is not int or one < 0 for one in numbers):
-        raise ValueError("a number is not whole, or below 0")
+        raise ValueError("a number is not an integer, or below 0")
     return numbers

@@ -55,7 +55,7 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
     """
     if not keyring.keys:
         raise TrustError(
-            "No key of the service is pinned here, so its configurations cannot be told from forged ones. Enrol this "
+            "No key of the service is pinned here, so its configurations cannot be verified. Enrol this "
             "host: `scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
             code="not_enrolled",
         )

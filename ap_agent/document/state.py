@@ -163,7 +163,7 @@ def parse_state(data: bytes) -> LimiterState:
             raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
         return _state(document)
     except json.JSONDecodeError as exc:
-        raise ValueError(f"no JSON at character {exc.pos}") from None
+        raise ValueError(f"invalid JSON at character {exc.pos}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as exc:
@@ -171,7 +171,7 @@ def parse_state(data: bytes) -> LimiterState:
 
 
 def _no_fraction(_text: str) -> NoReturn:
-    raise ValueError("a number is not whole")
+    raise ValueError("a number is not an integer")
 
 
 _PLAIN = {name: kind for name, kind in get_type_hints(LimiterState).items() if kind in (str, int, bool, str | None)}

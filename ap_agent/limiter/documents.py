@@ -129,7 +129,7 @@ class Documents:
         return True
 
     def _refuse(self, why: str) -> bool:
-        stays = " The limits that are set stay."
+        stays = " The current limits stay."
         self._problems["refused"] = Problem("document_refused", "document", why + stays)
         return False
 

@@ -202,7 +202,7 @@ class _Result:
                 continue
             found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
             message = (
-                f"Link {number} to {link.remote_ip} cannot be told from another link because its local "
+                f"Link {number} to {link.remote_ip} cannot be distinguished from another link because its local "
                 f"address {link.local_ip} is not an address of this host; add the address, or correct the bind IP "
                 "in the service."
             )
@@ -216,7 +216,7 @@ class _Result:
             message = (
                 f"Links {first.interface_id} and {later.interface_id} match the same packets of "
                 f"{later.remote_ip}, {port}; the stricter limit of {limits} (link {winner.interface_id}) is enforced "
-                f"for both. Give one of them another port."
+                f"for both. Change the port of one of them."
             )
             in_error = {later.interface_id} | ({first.interface_id} if winner is not first else set())
             if winner.limits != limits:

@@ -99,6 +99,6 @@ def _problem(subject: str, repairs: _Repairs) -> Problem:
     return Problem(
         "repeatedly_changed",
         subject,
-        f"{changed} changed {repairs.times} times, never a minute after the time before, and had to be repaired each "
-        f"time; repairs now wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
+        f"{changed} changed {repairs.times} times, each time less than a minute after the last repair; repairs now "
+        f"wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
     )

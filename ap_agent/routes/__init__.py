@@ -1,4 +1,4 @@
-"""Policy routing of an attachment point with several uplinks, so that answers leave where questions came in.
+"""Policy routing of an attachment point with several uplinks: replies leave by the uplink where requests arrive.
 
     uplinks        reads uplinks.toml
     plan           from uplinks and host to rules and routes, and what differs from those in the kernel; pure

@@ -166,7 +166,7 @@ def _problem_of(uplink: Uplink, present: Present) -> Problem | None:
         if gateway not in _LINK_LOCAL and not any(_has_host(one, gateway) for one in networks):
             shown = ", ".join(sorted(str(one) for one in networks if one.version == gateway.version))
             message = (
-                f"Gateway {gateway} is no host on the link of {uplink.dev} ({shown}); correct it, or the prefix length."
+                f"Gateway {gateway} is not a host on the link of {uplink.dev} ({shown}); correct it or the prefix."
             )
             return Problem("gateway_off_link", subject, message)
     return None

@@ -60,7 +60,7 @@ def read_uplinks(path: Path) -> tuple[tuple[Uplink, ...], str]:
     try:
         data, _ = read_plain(path, _MAX_BYTES)
         if len(data) > _MAX_BYTES:
-            raise UplinksError(path, "too_large", f"it has more than {_MAX_BYTES} bytes; remove what is no uplink.")
+            raise UplinksError(path, "too_large", f"it has more than {_MAX_BYTES} bytes; keep only the uplinks.")
         text = data.decode()
         return parse_uplinks(tomllib.loads(text)), text
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def parse_uplinks(document: Mapping[str, Any]) -> tuple[Uplink, ...]:
         text = "there is no uplink; write a table [[uplink]] for each. `routes remove` removes all routes of ours."
         raise RuleError("no_uplink", text)
     if len(found) > MAX_UPLINKS:
-        text = f"{len(found)} uplinks are more than {MAX_UPLINKS}; remove those that are not in use."
+        text = f"{len(found)} uplinks are more than {MAX_UPLINKS}; remove those that are unused."
         raise RuleError("too_many_uplinks", text)
     uplinks = tuple(_uplink(one, number) for number, one in enumerate(found, 1))
     _check_together(uplinks)
@@ -184,7 +184,7 @@ def _name(value: object) -> str:
 def _address(value: object) -> IPAddress:
     address = check_bind_address(value)
     if address.is_link_local:
-        text = f"{address} is link-local, so it is no source of packets of one uplink alone. Leave it out."
+        text = f"{address} is link-local, so it does not belong to one uplink alone. Leave it out."
         raise RuleError("address_refused", text)
     return address
 
@@ -195,7 +195,7 @@ def _network(value: object) -> Network:
     except ValueError as exc:
         raise ValueError(f"write networks like 203.0.113.0/24 ({exc})") from exc
     if network.prefixlen == 0 or network.is_multicast or network.is_loopback or network.is_link_local:
-        raise ValueError(f"{network} is no network of other hosts")
+        raise ValueError(f"{network} is not a network of other hosts")
     return network
 
 

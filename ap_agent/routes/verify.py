@@ -1,4 +1,4 @@
-"""Do answers leave where questions came in? By the counters of interfaces over a time, and by the kernel's own choice.
+"""Checks whether replies leave by the uplink where requests arrive, by interface counters and the kernel's own choice.
 
 Counters alone cannot tell one flow from another, and the kernel's choice says nothing of packets that do not pass: an
 uplink is right when both agree. Pure, but for `watch`.

@@ -177,7 +177,7 @@ class Story:
     # --- what SCION says ------------------------------------------------------------------------------------------
 
     def _reach(self) -> None:
-        self.step("How long until each has a path to the core, and do they answer each other?")
+        self.step("How long until each has a path to the core, and do they reach each other?")
         began = time.monotonic()
         for one in USERS:
             host = self.users[one.label]

@@ -116,7 +116,7 @@ class AdministratorsOnly(_ModelAdmin):
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
-                words = f"You had changed nothing, so nothing was saved. {conflict.sentence}"
+                words = f"You made no changes, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.path)
             return self._shown_again(request, exc, object_id, form_url, {**context, "conflict": conflict})

@@ -118,8 +118,8 @@ class AttachmentPointForm(ReasonForm):
     publishes_limits = forms.BooleanField(
         label="Publish limits",
         required=False,
-        help_text="This tells the world how much each user chose: everybody who has a SCION path through an active "
-        "Link of a user AS here sees its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
+        help_text="This makes the limits of users public: anyone with a SCION path through an active Link of a user "
+        "AS here can see its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
         "is enforced, the lower of both directions; no temporary limit; nothing for a Link at 0 or only observed. "
         "etc/scion/staticInfoConfig.json has it, which SCION's control service reads once, at its start. A changed "
         "limit restarts nothing: it is published after the host's next configuration, and caches delay it by 5 more "

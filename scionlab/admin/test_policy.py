@@ -76,8 +76,8 @@ class TestPolicyAdmin(AdministratorsOnly):
     list_display = ["__str__", "tool", *NUMBERS, "times"]
     change_list_template = "admin/scionlab/test_policies.html"
     note = (
-        "Of several policies that cover a person, the highest number of each column counts, and a test may run in the "
-        "hours of any of them. Where none covers everybody, everybody has the built-in numbers, at any time."
+        "If several policies cover a person, the highest value of each column applies, and a test may run in the "
+        "hours of any of them. If no policy covers everyone, the built-in values apply to everyone, at any time."
     )
 
     @admin.display(description="when")

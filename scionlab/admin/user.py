@@ -104,5 +104,5 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     def remove_second_factor(self, request: HttpRequest, users: QuerySet[User]) -> None:
         """Not one's own, which its page removes after asking for the password."""
         removed = [user.email for user in users if user != request.user and second_factor_remove(user_id=user.pk)]
-        text = f"Removed, and told by email: {', '.join(removed)}." if removed else "There was none to remove."
+        text = f"Removed, and notified by email: {', '.join(removed)}." if removed else "There was no second factor."
         messages.success(request, text)

@@ -74,7 +74,7 @@ class Site:
 
     def _core(self) -> Step:
         if self.core is None:
-            return Step(CORE, False, "There is no core AS yet, so nobody can sign certificates for other ASes.")
+            return Step(CORE, False, "There is no core AS yet, so certificates for other ASes cannot be signed.")
         return Step(CORE, True, str(self.core))
 
     def _point(self) -> Step:
@@ -87,7 +87,7 @@ class Site:
             words = f"The agent of {self.report.host.AS} reported at {say_time(self.report.received_at)}."
             return Step(AGENT, True, words)
         if self.point is None:
-            return Step(AGENT, False, "It enforces the limits. It is enrolled once the attachment point exists.")
+            return Step(AGENT, False, "The agent enforces the limits. Enrol it once the attachment point exists.")
         return Step(AGENT, False, _enrolment_words(self.point))
 
     def _user_as(self) -> Step:
@@ -123,7 +123,7 @@ def setup(request: PageRequest) -> HttpResponse:
         return _page(request, Site(), None, issued=issued)
     form = _form(name, site, request.POST)
     if form is None or _is_done(site, name):
-        messages.warning(request, "Nothing was changed: this step is done already, or another one comes first.")
+        messages.warning(request, "Nothing was changed: this step is already done, or another one comes first.")
         return redirect("cockpit_setup")
     if form.is_valid():
         try:

@@ -94,7 +94,7 @@ def _watch(now: datetime) -> NoticeWatch:
     watch = NoticeWatch.objects.select_for_update(no_key=True).annotate(has_webhook=there_is).get(pk=1)
     if now - watch.looked_at > GAP:
         watch.since = now
-        logger.warning("notices.gap nobody looked from %s to %s", watch.looked_at, now)
+        logger.warning("notices.gap not checked from %s to %s", watch.looked_at, now)
     watch.looked_at = max(watch.looked_at, now)
     watch.save(update_fields=["since", "looked_at"])
     return watch
@@ -258,7 +258,7 @@ def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
         "away": f"No report from {isd_as} since {at:%Y-%m-%d %H:%M} UTC: {links}.",
         "away_over": f"{isd_as} reports again.",
         "failed": f"{links} at {isd_as} not enforced since {at:%Y-%m-%d %H:%M} UTC.",
-        "failed_over": f"No limit has failed at {isd_as} any more.",
+        "failed_over": f"Limits at {isd_as} no longer fail.",
     }
     webhook_tell(
         event,

@@ -62,18 +62,18 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
     link = selectors.with_relations(Link.objects.filter(pk=link_id)).get()
     ap = link.attachment_point
     if ap is None:
-        text = "This link is not limited, so it has no maximum. Nothing was asked for."
+        text = "This link is not limited, so it has no maximum. Nothing was requested."
         raise RuleError("exception_not_limited", text)
     _check(maximum_kbit, ends_at, reason)
     now_kbit = selectors.maximum_in_force(link, ap)
     if maximum_kbit <= now_kbit:
         text = (
             f"{format_kbit(maximum_kbit)} is not above the maximum of {format_kbit(now_kbit)} that this link has now. "
-            "Enter more, or set the limit without asking."
+            "Enter more, or set the limit without a request."
         )
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
     if MaximumException.objects.filter(link=link, state=State.ASKED, ends_at__gt=timezone.now()).exists():
-        text = "A request for this link is waiting for an answer. Wait for the answer before you ask again."
+        text = "A request for this link is waiting for an answer. Wait for the answer before you send another one."
         raise RuleError("exception_asked", text)
     made = MaximumException.objects.create(
         link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
@@ -82,7 +82,7 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
-    text = f"{actor.email} asks for a maximum of {format_kbit(maximum_kbit)} for the link {link}."
+    text = f"{actor.email} requests a maximum of {format_kbit(maximum_kbit)} for the link {link}."
     webhook_tell("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
     return made
 
@@ -138,9 +138,9 @@ def exception_change_group(
     found, now = locks.lock_exception(exception_id), timezone.now()
     prefetch_related_objects([found], *_OF_GROUP)
     if not found.group or found.ends_at <= now:
-        raise RuleError("exception_over", "This exception has ended, or is of no group. Make a new group.")
+        raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
     if shown_at is not None and shown_at != found.decided_at:
-        text = "Somebody changed this group since you opened the page. Reload the page and enter your change again."
+        text = "This group was changed since you opened the page. Reload the page and enter your change again."
         raise RuleError("exception_changed", text)
     _check(maximum_kbit, ends_at, reason)
     _check_group(group)
@@ -234,7 +234,7 @@ def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
     except RuleError as exc:
         raise FieldRuleError.of(exc, "maximum_kbit") from exc
     if maximum_kbit == 0:
-        text = "An exception of 0 kbit/s raises nothing. Enter at least 1."
+        text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
     now = timezone.now()
     if not now < ends_at <= now + LONGEST:
@@ -251,7 +251,7 @@ def _check_group(group: Group) -> None:
         raise FieldRuleError("group_name", "A name has 1 to 60 characters. Name the course, for example.", "name")
     if not 0 < len(group.members) <= MOST_MEMBERS:
         text = f"A group has 1 to {MOST_MEMBERS} members; this one has {len(group.members)}."
-        raise FieldRuleError("group_members", f"{text} Make several groups for more.", "members")
+        raise FieldRuleError("group_members", f"{text} Create several groups for more.", "members")
     if not group.attachment_points:
         raise FieldRuleError("group_places", "Choose at least one attachment point.", "attachment_points")
 

@@ -225,7 +225,7 @@ def _congested(choice: Choice, links: list[Link]) -> list[Link]:
     found = [one for one in links if one.pk == choice.link_id]
     if not found:
         known = ", ".join(str(one.pk) for one in links)
-        text = f"Link {choice.link_id} is no active link of this AS. Choose one of {known}."
+        text = f"Link {choice.link_id} is not an active link of this AS. Choose one of {known}."
         raise FieldRuleError("joint_link", text, "congested_link_id")
     return found
 

@@ -165,7 +165,7 @@ def attachment_point_of(link: Link) -> AttachmentPoint:
 
 def _watch_length(duration_s: int | None, parameters: Mapping[str, object] | None, allowance: Allowance) -> timedelta:
     if duration_s is None:
-        raise FieldRuleError("required", "A watch needs its length in seconds.", "duration_s")
+        raise FieldRuleError("required", "A watch needs a duration in seconds.", "duration_s")
     if parameters:
         raise FieldRuleError("test_for_watch", "A watch has no parameters. Leave them out.", "parameters")
     try:
@@ -179,7 +179,7 @@ def _plan(
     tool: str, duration_s: int | None, parameters: Mapping[str, object] | None, link: Link, begins_at: datetime
 ) -> Plan:
     if duration_s is not None:
-        text = f"Only a watch is given its length; that of {tool} follows from its parameters. Leave it out."
+        text = f"Only a watch takes a duration; that of {tool} follows from its parameters. Leave it out."
         raise FieldRuleError("test_for_watch", text, "duration_s")
     return plan_of(tool, parameters or {}, link.limits_at(begins_at))
 

@@ -89,7 +89,7 @@ class Measured:
     @property
     def text(self) -> str:
         if self.limit_kbit is None:
-            return "No limit is known to hold, so nothing can be said of this measurement."
+            return "No limit is known to be in force, so there is nothing to compare this measurement with."
         counted = f"{format_kbit(self.kbit)} in packets of {format_number(self.payload_bytes)} bytes "
         counted += f"are {tenths(self.counted_kbit)} as the limit counts"
         limit = f"the limit of {tenths(self.limit_kbit)}"
@@ -100,7 +100,7 @@ class Measured:
                 return f"This is the limit: {counted}, {percent(self.used_percent)} of {limit}."
             case "above":
                 return (
-                    f"More than the limit lets pass: {counted}, {percent(self.used_percent)} of {limit}. The "
+                    f"More than the limit allows: {counted}, {percent(self.used_percent)} of {limit}. The "
                     "measurement was short or at another time, its sizes differ, or it did not go over this link."
                 )
         free = (self.limit_kbit or 0.0) - self.counted_kbit

@@ -223,8 +223,8 @@ class Evidence:
 @dataclass(frozen=True)
 class Step:
     """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
-    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds in which
-    nothing arrived whole. `why` explains that there is no result. `tcp`: of a phase of TCP that had a connection."""
+    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds without a
+    complete packet. `why` explains that there is no result. `tcp`: of a phase of TCP that had a connection."""
 
     number: int
     direction: DirectionName
@@ -285,7 +285,7 @@ def _why_not(evidence: Evidence) -> str:
         return "the limit was not enforced then"
     if not window.took_ms:
         is_missing = evidence.is_tcp and not evidence.duration_ms
-        return "no TCP connection came about" if is_missing else "the attachment point counted nothing in that time"
+        return "no TCP connection was made" if is_missing else "the attachment point counted nothing in that time"
     if _is_over(evidence):
         return ""
     offered_kbit = window.kbit(window.offered_bytes + 2 * evidence.frame)

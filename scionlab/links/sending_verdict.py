@@ -123,7 +123,7 @@ def _together(codes: Sequence[Code]) -> Code:
 
 _SENTENCES: Final[dict[tuple[Code, DirectionName] | Code, str]] = {
     "enforced": "enforced. {got} of {limit} {came}{dropped}.",
-    "over_the_limit": "over the limit. {passed} passed where {limit} is the limit. The administrators are told.",
+    "over_the_limit": "over the limit. {passed} passed where {limit} is the limit. The administrators are notified.",
     ("limited_elsewhere", "to_user"): "limited elsewhere. {passed} left the attachment point, {received} arrived.",
     ("limited_elsewhere", "from_user"): (
         "limited elsewhere. Your end sent {sent}, {passed} reached the attachment point, which dropped none."
@@ -145,7 +145,7 @@ def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> s
     if told.is_stepped:
         sentence += " The limit changed meanwhile."
     if any(one.is_contradicted for one in steps):
-        sentence += " Your end reported more than the link passed; that is not used."
+        sentence += " Your end reported more than the link passed; its figure is ignored."
     return sentence
 
 
@@ -169,9 +169,7 @@ def _tcp_sentence(found: TcpFound) -> str:
     if found.share_percent is not None:
         text += f", {percent(found.share_percent)} of what headers leave of the limit"
     if found.rtt_us is not None and found.resent is not None:
-        text += (
-            f"; round trip {found.rtt_us[1] / 1000:.1f} ms (median), {format_number(found.resent)} segments sent again"
-        )
+        text += f"; round trip {found.rtt_us[1] / 1000:.1f} ms (median), {format_number(found.resent)} retransmissions"
     early = f" The rate was certain after {found.took_ms / 1000:.0f} s." if found.is_early else ""
     return f"{text}.{early}"
 

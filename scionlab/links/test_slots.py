@@ -24,7 +24,7 @@ class SlotTakenError(FieldRuleError):
 
     def __init__(self, duration_s: int, next_free_at: datetime) -> None:
         message = (
-            f"Another test has that time. The next {duration_s} s that are free begin at {say_time(next_free_at)}."
+            f"Another test is scheduled at that time. The next free {duration_s} s begin at {say_time(next_free_at)}."
         )
         super().__init__("test_slot_taken", message, "begins_at")
         self.next_free_at = next_free_at

@@ -116,7 +116,7 @@ def _judge(test: LinkTest, agent: Agent, now: datetime) -> tuple[State, str]:
     if test.armed_at is None and not has_samples:
         reason = reason_against(agent, kind=test.kind)
         return "missed", f"Not carried out: {reason or 'the attachment point did not have it in time'}."
-    what = "The end of the result did not arrive." if has_samples else "No result arrived from the attachment point."
+    what = "The end of the result is missing." if has_samples else "No result arrived from the attachment point."
     return "failed", f"{what} {_obstacle(agent, test)}".strip()
 
 
@@ -133,11 +133,11 @@ def _by_report(test: LinkTest, result: TestResult) -> tuple[State, str]:
         case "completed":
             return "finished", ""
         case "cut" if report["phases"]:
-            return "finished", f"It was cut off: {why or 'no reason was reported'}"
+            return "finished", f"It was cut short: {why or 'no reason was reported'}"
         case "nobody":
             place = f"{test.link.interface_a.public_ip} port {test.port}"
             return "failed", (
-                f"No result: nobody answered from {test.link.interface_b.public_ip}. Run the command on the host with "
+                f"No result: no answer came from {test.link.interface_b.public_ip}. Run the command on the host with "
                 f"that address, and let UDP pass to {place} and back."
             )
         case _:

@@ -97,7 +97,7 @@ def _maximum(status: LinkStatus, index: int) -> Step:
     if asked > status.maximum_kbit:
         text = f"The administrators allow {maximum} at this attachment point, so your limit is clamped to it."
     else:
-        text = f"The administrators allow {maximum} at this attachment point; this takes nothing away."
+        text = f"The administrators allow {maximum} at this attachment point; this does not reduce your limit."
     return Step("Maximum", min(asked, status.maximum_kbit), text)
 
 
@@ -106,7 +106,7 @@ def _temporary(status: LinkStatus, index: int) -> Step:
     if status.running is None:
         return Step("Temporary limit", kbit, "None is running.")
     until = say_time(status.running.ends_at)
-    return Step("Temporary limit", kbit, f"One is running until {until}; it asks for {format_kbit(kbit)} now.")
+    return Step("Temporary limit", kbit, f"One is running until {until}; it sets {format_kbit(kbit)} now.")
 
 
 def _known(status: LinkStatus) -> Limits | None:
@@ -214,8 +214,8 @@ def _dropped(hour: LastHour | None, *, is_observed: bool) -> Step:
 
 def _elsewhere(status: LinkStatus, index: int) -> Step:
     text = (
-        "Where more may be lost: your own connection, other links of the SCION path, the hosts at both ends, and a "
-        "sender that slows down after losses."
+        "Other possible bottlenecks: your own connection, other links of the SCION path, the hosts at both ends, and "
+        "a sender that slows down after losses."
     )
     ap = status.link.attachment_point
     if ap is not None and ap.uplink_kbit is not None:

@@ -161,7 +161,7 @@ def _sentence(side: Side) -> str:
                 f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped.{lost}"
             )
         case "free":
-            return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; what slows you is elsewhere."
+            return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; the bottleneck is elsewhere."
         case "idle":
             return (
                 f"Not enough was sent to tell: at most {percent(side.peak_percent or 0)} of the limit was used. Watch "

@@ -48,7 +48,7 @@ def checked_metadata(text: str) -> str:
     except RuleError:
         raise
     except (ValueError, RecursionError) as exc:
-        words = "it is nested too deeply, or has a number of thousands of digits. Take that out."
+        words = "it is nested too deeply, or has a number of thousands of digits. Remove that."
         raise RuleError("path_metadata_not_json", f"Path metadata cannot be read: {words}") from exc
     if not document:
         return ""
@@ -57,7 +57,7 @@ def checked_metadata(text: str) -> str:
         raise RuleError(
             "path_metadata_long",
             f"Path metadata of {format_number(len(stored))} characters, as it is stored, is above "
-            f"{format_number(MAX_CHARS)}. Leave out interfaces of which nobody needs it.",
+            f"{format_number(MAX_CHARS)}. Leave out interfaces that do not need it.",
         )
     return stored
 
@@ -177,9 +177,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise _refused("Path metadata", twice, "is there twice in one object", "Leave one of them")
+        raise _refused("Path metadata", twice, "occurs twice in one object", "Keep one of them")
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise RuleError("path_metadata_not_json", f"Path metadata holds {name}, which is no JSON. Write a number.")
+    raise RuleError("path_metadata_not_json", f"Path metadata contains {name}, which is not JSON. Write a number.")

@@ -32,7 +32,7 @@ def gone_is_404(view: View) -> View:
 
 def nothing_typed(request: PageRequest, conflict: Conflict, page: str, *keys: int) -> HttpResponse:
     """An old page was saved as it stood: there is nothing to decide, and nothing of somebody else's is undone."""
-    messages.warning(request, f"You had changed nothing, so nothing was saved. {conflict.sentence}")
+    messages.warning(request, f"You made no changes, so nothing was saved. {conflict.sentence}")
     return redirect(page, *keys)
 
 

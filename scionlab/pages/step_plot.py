@@ -49,8 +49,8 @@ def _plot(key: DirectionName, steps: tuple[Step, ...], plot: UsagePlot) -> StepP
         f"{format_number(one.payload_bytes)} bytes" if is_by_size else format_kbit(one.planned_kbit) for one in steps
     ]
     silent = [f"{one.silent_s} s at {name}" for one, name in zip(steps, names, strict=True) if one.silent_s]
-    words = f"Nothing arrived whole for {', '.join(silent)}." if silent else "Packets arrived in every second."
+    words = f"No complete packet arrived for {', '.join(silent)}." if silent else "Packets arrived in every second."
     if any(one.silent_s is None for one in steps):
-        words = "It is not known of every phase what arrived."
+        words = "The rate of arrival is not known for every phase."
     by = "the size of packets (payload)" if is_by_size else "the rate that was sent"
     return StepPlot(key, by, words, plot, names)

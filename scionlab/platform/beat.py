@@ -82,6 +82,6 @@ class Scheduler(PersistentScheduler):
         except RedisError:
             owns = works
         if works and not owns:
-            logger.warning("beat.lost another one works: this one ends")
+            logger.warning("beat.lost another process holds the lock; exiting")
             raise SystemExit(0)
         return owns

@@ -91,6 +91,6 @@ def _log(error: BaseException | None) -> None:
         return
     _logged_at[is_busy] = now
     if is_busy:
-        logger.warning("hashing.busy there are more log-ins at once than places for them")
+        logger.warning("hashing.busy too many concurrent logins")
     else:
         logger.error("outage.database %s: %s", type(error).__name__, str(error).strip().replace("\n", " ")[:300])

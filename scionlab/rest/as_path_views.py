@@ -54,14 +54,14 @@ class PathsReportDocument(serializers.Serializer[Any]):
     links = PathLineDocument(source="lines", many=True)
     bottlenecks = BottleneckDocument(many=True)
     total = LimitsDocument(help_text="Sum of the limits.")
-    most = LimitsDocument(help_text="What known bottlenecks leave of it.")
+    most = LimitsDocument(help_text="What remains of it behind the known bottlenecks.")
     text = serializers.CharField(help_text="For people.")
 
 
 class UserASPathsView(UserASView):
     @describe(
         "ASes",
-        "What the Links of an AS give together",
+        "What the Links of an AS carry together",
         "Limits, weights and shared bottlenecks, from what the service knows; nothing is probed.",
         answer=PathsReportDocument,
     )

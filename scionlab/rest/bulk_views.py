@@ -214,7 +214,7 @@ def _views(of: Kind) -> tuple[View, View, View, View]:
         post=describe(
             TAG,
             f"Preview undoing a change of {of.noun}",
-            "Creates a preview. What has been changed since is skipped.",
+            "Creates a preview. Values that have changed since then are skipped.",
             answer=of.document,
             success=status.HTTP_201_CREATED,
         )

@@ -153,8 +153,8 @@ class ResultQuery(Query):
         min_value=0,
         max_value=MAX_WAIT_S,
         default=0,
-        help_text="With a token and If-None-Match: for how many seconds a 304 may be held back. The answer comes as "
-        "soon as the test changed.",
+        help_text="With a token and If-None-Match: for how many seconds a 304 may be held back. It is answered as "
+        "soon as the test changes.",
     )
 
 

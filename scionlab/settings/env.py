@@ -47,7 +47,7 @@ def secret(name: str, *, unlike: str | None = None) -> str:
     if len(value) < 32:
         raise ImproperlyConfigured(f"{name} has {len(value)} characters. Set it to 32 or more random ones.")
     if value == unlike:
-        raise ImproperlyConfigured(f"{name} is the same as another secret: who learns one has both. Set it to its own.")
+        raise ImproperlyConfigured(f"{name} is the same as another secret: a leak exposes both. Set it to its own.")
     return value
 
 
@@ -171,7 +171,7 @@ def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, objec
         places = [urlsplit(f"//{place}") for place in parts.netloc.rpartition("@")[2].split(",")]
         ports = [place.port for place in places]
     except ValueError as exc:
-        raise ImproperlyConfigured(f"{name} has a port that is no number. Correct it.") from exc
+        raise ImproperlyConfigured(f"{name} has a port that is not a number. Correct it.") from exc
     host = ",".join(place.hostname or "" for place in places)
     for pair in parts.query.split("&"):
         key, _, value = pair.partition("=")

@@ -150,7 +150,7 @@ def _parsed(content: bytes) -> list[Any]:
     except (ValueError, RecursionError) as exc:  # a JSONDecodeError quotes nothing of the document
         raise DumpError(f"The file is not JSON: {str(exc) or type(exc).__name__}.") from None
     if not isinstance(document, list):
-        raise DumpError(f"The file holds {_kind(document)}, not the list of entries that dumpdata writes.")
+        raise DumpError(f"The file contains {_kind(document)}, not the list of entries that dumpdata writes.")
     return document
 
 

@@ -50,7 +50,7 @@ def import_users(this: Import) -> None:
     this.users |= {pk: user.pk for pk, user in new.items()}
     count.made += len(new)
     if without:
-        text = f"{len(without)} new accounts have no password that can be verified here, and begin with a new one"
+        text = f"{len(without)} new accounts have no password that can be verified here, and must choose a new one"
         this.report.notes.append(f'{text} ("Forgot your password?"): {", ".join(sorted(without))}')
 
 
@@ -105,7 +105,7 @@ def import_ases(this: Import) -> None:
         if found is None:
             new[row.pk] = AS(isd=this.isds[row.isd], as_id=row.as_id, label=row.label, is_core=row.is_core)
         elif _is_another(found, row, hosts_here[found.pk], uids[row.pk]):
-            text = f"{found} is here already, and is another AS: other hosts, or another kind. Delete one of them."
+            text = f"{found} already exists here with other hosts, or is of another kind. Delete one of them."
             this.refuse("as", row, text)
         else:
             hosts = hosts_here[found.pk].values()

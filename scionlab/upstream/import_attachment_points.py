@@ -37,7 +37,7 @@ def import_vpns(this: Import) -> None:
         this.vpns[row.pk] = found
     others = len(this.network.vpns) - len(vpns_in_use(this.network))
     if others:
-        this.report.notes.append(f"{others} VPNs are no attachment point's, and are left out")
+        this.report.notes.append(f"{others} VPNs belong to no attachment point, and are left out")
 
 
 def import_attachment_points(this: Import) -> None:
@@ -53,7 +53,7 @@ def import_attachment_points(this: Import) -> None:
         as_, host = this.ases[row.as_pk], this.hosts[row.host or 0]
         found = here.get(as_.pk)
         if found is None and not host.limits_only:
-            text = f"Its host {host} is not limits only: it is coordinated here. Make the attachment point here."
+            text = f"Its host {host} is not limits only: this service manages it. Create the attachment point here."
             this.refuse("attachmentpoint", row, text)
             continue
         if found is not None and found.host_id != host.pk:
@@ -84,7 +84,7 @@ def import_clients(this: Import) -> None:
         vpn, host = this.vpns[row.vpn], this.hosts[row.host]
         found, owner = here.get((vpn.pk, host.pk)), owner_of.get((vpn.pk, row.ip))
         if owner is not None and owner is not found and not _is_in_file(this, owner):
-            text = f"Its address is that of another host in the VPN here ({owner.host}). Give one of them another one."
+            text = f"Its address is that of another host in the VPN here ({owner.host}). Change one of them."
             this.refuse("vpnclient", row, text)
             continue
         if found is None:

@@ -138,7 +138,7 @@ def _plans(this: Import, here: _Links) -> Iterator[_Plan]:
             text = f"An interface of it belongs to another Link here, {other}. Remove that one here first."
             this.refuse("link", row, text)
         elif found is None and not all(this.hosts[end.host].limits_only for end in row.ends):
-            text = "One of its hosts is not limits only: it is coordinated here. Make the Link here."
+            text = "One of its hosts is not limits only: this service manages it. Create the Link here."
             this.refuse("link", row, text)
         elif found is None and row.is_limited and not _may_have(this, row):
             above[row.a.as_pk] = above.get(row.a.as_pk, 0) + 1

@@ -140,7 +140,7 @@ class _Rules:
         try:
             validate_email(row.email)
         except ValidationError:
-            raise RuleError("email_invalid", "This is no email address. Correct it there.") from None
+            raise RuleError("email_invalid", "This is not an email address. Correct it there.") from None
 
     def _isd(self, row: rows.Isd) -> None:
         check_isd_id(row.number)
@@ -242,12 +242,12 @@ class _Rules:
             raise RuleError("link_of_user_as", text)
         ap = self._ap_of.get(a.pk)
         if ap is None:
-            text = f"{a.name} is no attachment point, so nobody would limit it. Make it one there."
+            text = f"{a.name} is not an attachment point, so its limit would not be enforced. Make it one there."
             raise RuleError("attachment_point_unknown", text)
         if row.a.host != ap.host:
             text = (
-                f"It ends at {a.name} on another host than the attachment point has for user ASes, so nobody would "
-                "limit it. Move the interface there."
+                f"It ends at {a.name} on another host than the attachment point has for user ASes, so its limit would "
+                "not be enforced. Move the interface there."
             )
             raise RuleError("host_elsewhere", text)
         if a.isd != b.isd:

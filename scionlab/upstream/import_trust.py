@@ -74,7 +74,7 @@ def _import_trc(isd: ISD, row: rows.Trc, here: dict[TrcId, TRC]) -> Issue | None
     id_, signed = TrcId(row.isd, row.base, row.serial), _signed(row)
     if id_ in here:
         if bytes(here[id_].content) != signed:
-            text = f"Another {id_} is here, and SCION's programs end on two of one id. Nobody can join the two lines."
+            text = f"Another {id_} is here; SCION's programs exit on two of one id. The lines cannot be merged."
             raise RuleError("trc_taken", text)
         return None
     if trcs.read(signed).id != id_:
@@ -82,7 +82,7 @@ def _import_trc(isd: ISD, row: rows.Trc, here: dict[TrcId, TRC]) -> Issue | None
     # Upstream begins a new line (a base TRC) where no update can be made, so the newest one need not be the one before.
     before = None if id_.is_base else here.get(TrcId(id_.isd, id_.base, id_.serial - 1))
     if before is None and not id_.is_base:
-        text = f"The TRC before {id_} is neither in the file nor here, so nobody can verify it. Dump all TRCs."
+        text = f"The TRC before {id_} is neither in the file nor here, so it cannot be verified. Dump all TRCs."
         raise RuleError("trc_not_the_next", text)
     here[id_], issue = trc_store(isd, signed, None if before is None else trcs.read(bytes(before.content)))
     return issue
@@ -262,7 +262,7 @@ def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]
         if is_changed:
             (new if found is None else changed).append(keys)
     if ended:
-        this.report.notes.append(f"{ended} certificates of ASes have ended, and are left out")
+        this.report.notes.append(f"{ended} certificates of ASes have expired, and are left out")
     ASKeys.objects.bulk_create(new, batch_size=BATCH)
     ASKeys.objects.bulk_update(changed, _OF_KEYS, batch_size=BATCH)
     return issued

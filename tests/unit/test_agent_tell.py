@@ -79,7 +79,7 @@ def test_nobody_waits_longer_than_some_seconds(
 ) -> None:
     monkeypatch.setattr(agent_module, "TELL_WITHIN_S", 0.3)
     service.answers["/enforcement"] = svc.never()
-    assert told(settings) == "There was no answer within 0.3 s."
+    assert told(settings) == "No answer within 0.3 s."
 
 
 def test_state_that_is_told_is_the_limiters(settings: Settings, service: Service) -> None:

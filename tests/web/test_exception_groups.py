@@ -138,7 +138,7 @@ def test_an_administrator_makes_a_group_changes_and_ends_it(
     changed = {**sent, "members": owner.email, "attachment_points": [ap.pk], "shown_at": shown_at.attrs["value"]}
     assert door.post(f"{NEW}{made.pk}/", changed).status_code == 302
     assert list(MaximumException.objects.get().members.all()) == [owner]
-    assert "Somebody changed this group" in Page(door.post(f"{NEW}{made.pk}/", changed)).text
+    assert "This group was changed" in Page(door.post(f"{NEW}{made.pk}/", changed)).text
     door.post(f"/cockpit/exceptions/{made.pk}/end/")
     assert door.get(f"{NEW}{made.pk}/").status_code == 404
 

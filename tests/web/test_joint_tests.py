@@ -135,7 +135,7 @@ def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
     _, second = links_of(wide)
     link_test_create(link_id=second.pk, duration_s=5, begins_at=at(20), actor=owner)
     confirm()
-    with pytest.raises(SlotTakenError, match="The next 51 s that are free begin at") as refused:
+    with pytest.raises(SlotTakenError, match="The next free 51 s begin at") as refused:
         create(wide, owner, begins_at=at(3))
     free_at = refused.value.next_free_at
     assert free_at == at(8)
@@ -149,7 +149,7 @@ def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
         ({}, {"seconds": 21}, "joint_seconds", "21 s for each direction are outside 3 to 20 s"),
         ({}, {"begins_at": at(-61)}, "test_past", "is in the past"),
         ({}, {"begins_at": at(100 * 3600)}, "test_far", "more than 99 h ahead"),
-        ({}, {"kind": "congest-one", "congested_link_id": 999_999}, "joint_link", "is no active link of this AS"),
+        ({}, {"kind": "congest-one", "congested_link_id": 999_999}, "joint_link", "is not an active link of this AS"),
         ({"max_seconds": QUICK_S - 1}, {}, "test_long", "17 s exceed the 16 s"),
         ({"limit_percent": 149}, {}, "test_share", "you may offer 149 %"),
         ({"runs_per_day": 3}, {}, "test_runs", "and this is 4 more; you may 3"),
@@ -475,7 +475,7 @@ def test_page_schedules_says_what_is_wrong_shows_and_cancels(
     where = f"/ases/{wide.pk}/joint-test/"
     assert where in client.get(f"/ases/{wide.pk}/paths/").content.decode()
     page = Page(client.get(where))
-    assert "Do the 2 active links of this AS carry the sum of their limits?" in page.text
+    assert "Tests whether the 2 active links of this AS together carry the sum of their limits." in page.text
     typed = {"joint-kind": "congest-one", "joint-seconds": "8", "joint-congested_percent": "95"}
     wrong = client.post(where, typed)
     assert "95 % is outside 10 to 90 %" in wrong.content.decode().replace("\N{NO-BREAK SPACE}", " ")

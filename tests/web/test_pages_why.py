@@ -167,7 +167,7 @@ def test_a_measurement_is_explained_and_what_is_wrong_stands_at_its_field(client
     page = Page(client.get(url_of(enforced, "why/"), query))
     assert "This is the limit: 413 kbit/s in packets of 200 bytes are 499.7 kbit/s as the limit counts" in page.text
     assert "UDP 8 bytes IPv4 20 bytes Ethernet 14 bytes Counted 242 bytes" in page.text
-    assert "leave at most 413.2 kbit/s of the limit, and 407.3 kbit/s beside as many heartbeats" in page.text
+    assert "leave at most 413.2 kbit/s of the limit, and 407.3 kbit/s with the highest rate of heartbeats" in page.text
     assert page.value("Throughput [kbit/s]") == "413"
     wrong = Page(client.get(url_of(enforced, "why/"), query | {"rate": "413 kB/s", "size": "1500"}))
     assert "is in bytes; limits are in bits" in wrong.beside("Throughput [kbit/s]")

@@ -480,7 +480,7 @@ def test_reports_of_others_and_of_watches_are_refused(
     "given, state, words",
     [
         (None, "failed", "did not run its end"),
-        (report("ap", "nobody"), "failed", "nobody answered from 198.51.100.7. Run the command on the host with that"),
+        (report("ap", "nobody"), "failed", "no answer came from 198.51.100.7. Run the command on the host with that"),
         (report("ap", "error", why="The port is taken."), "failed", "The port is taken."),
         (report("ap", "cut", why="The user's end is silent."), "failed", "The user's end is silent."),
     ],
@@ -636,7 +636,7 @@ def test_pages_set_up_show_and_draw_a_test(
     result = f"{page}tests/{made.pk}/"
     assert (started.status_code, started["Location"], made.begins_at) == (302, result, at(60))
     taken = browser.post(new, values)
-    assert (taken.status_code, "Another test has that time." in taken.content.decode()) == (409, True)
+    assert (taken.status_code, "Another test is scheduled at that time." in taken.content.decode()) == (409, True)
     shown = browser.get(result).content.decode()
     assert f"scionlab-bw test {link.pk} --id {made.pk}</pre>" in shown
     assert f"--id {made.pk}" not in administrator.get(result).content.decode()
@@ -682,12 +682,12 @@ def test_figures_of_the_thesis_are_drawn_for_ones_own_link(
     browser.force_login(owner)
     page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/tests/{made.pk}/"
     drawn = browser.get(page).content.decode().replace("\N{NO-BREAK SPACE}", " ")
-    assert drawn.count(f"Nothing arrived whole for 1 s at {names[1]}.") == 2
+    assert drawn.count(f"No complete packet arrived for 1 s at {names[1]}.") == 2
     assert [drawn.count(f"<span>{name}</span>") for name in names] == [2, 2]
     assert drawn.count("V100z") >= 2, "an area for each direction"
     assert drawn.count('data-label="Silent">1 s<') == drawn.count('data-label="Silent">0 s<') == 2
     LinkTest.objects.get(pk=made.pk).results.filter(side="user").delete()
-    assert "It is not known of every phase what arrived." in browser.get(page).content.decode()
+    assert "The rate of arrival is not known for every phase." in browser.get(page).content.decode()
 
 
 def tcp_report(test: LinkTest, side: str) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def test_command_takes_no_trc_that_others_signed(core: AS, tmp_path: Path) -> No
     with pytest.raises(CommandError):
         run("import", str(path))
     path.write_bytes(b"-----BEGIN TRC-----")
-    with pytest.raises(CommandError, match="This is no TRC"):
+    with pytest.raises(CommandError, match="This is not a TRC"):
         run("import", str(path))
     with pytest.raises(CommandError, match="cannot be read"):
         run("import", str(tmp_path / "nothing"))

@@ -177,6 +177,6 @@ def test_it_is_tried_again_more_and_more_slowly_then_given_up_and_the_cockpit_sa
     assert due_ids(WebhookDelivery, now=now + timedelta(days=300), limit=9) == []
     assert "Notices could not be delivered" in Page(door.get("/cockpit/")).text
     receiver.status = 200
-    assert "1 notice will be tried once more" in Page(door.post(f"{PAGE}retry/", follow=True)).text
+    assert "1 notice will be retried" in Page(door.post(f"{PAGE}retry/", follow=True)).text
     assert webhook_send(row.pk)
     assert "Notices could not be delivered" not in Page(door.get("/cockpit/")).text

@@ -32,7 +32,7 @@ _NO_LOCK = "55P03"
 
 
 class Command(migrate.Command):
-    help = "Updates the database schema, beside a service that is in use."
+    help = "Updates the database schema while the service is running."
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
@@ -46,7 +46,7 @@ class Command(migrate.Command):
                     _begin_anew(connection)
                 if attempt == TRIES or not _gave_way(exc):
                     raise
-                self.stderr.write("Somebody uses what is to be changed. Trying again.")
+                self.stderr.write("The table is in use. Trying again.")
                 time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
 
 

@@ -197,7 +197,7 @@ def kind_of(certificate: x509.Certificate) -> Kind:
             return Kind.CA
         if usage.digital_signature:
             return Kind.AS
-    raise RuleError("pki_not_scion", f"{certificate.subject.rfc4514_string()} is no certificate of SCION's.")
+    raise RuleError("pki_not_scion", f"{certificate.subject.rfc4514_string()} is not a SCION certificate.")
 
 
 def isd_as_of(certificate: x509.Certificate) -> str:

@@ -131,7 +131,7 @@ def decode(data: bytes) -> Trc:
     try:
         payload = asn1.decode_der(_Payload, data)
     except ValueError as exc:
-        raise RuleError("trc_unreadable", f"This is no TRC: {exc}") from exc
+        raise RuleError("trc_unreadable", f"This is not a TRC: {exc}") from exc
     return Trc(
         id=TrcId(payload.id.isd, payload.id.base, payload.id.serial),
         validity=Validity(
@@ -169,7 +169,7 @@ def message(signed: bytes) -> signatures.Message:
     try:
         return signatures.Message.read(signed)
     except ValueError as exc:
-        raise RuleError("trc_unreadable", f"This is no TRC: {exc}") from exc
+        raise RuleError("trc_unreadable", f"This is not a TRC: {exc}") from exc
 
 
 # --- rules ----------------------------------------------------------------------------------------------------
@@ -225,6 +225,6 @@ def _check_certificates(trc: Trc) -> None:
     subjects = Counter((kind_of(one), one.subject) for one in trc.policy.certificates)
     twice = [name.rfc4514_string() for (_, name), count in subjects.items() if count > 1]
     if twice:
-        raise RuleError("trc_certificate_invalid", f"{twice[0]} stands in {trc.id} twice.")
+        raise RuleError("trc_certificate_invalid", f"{twice[0]} occurs twice in {trc.id}.")
     if not trc.policy.of_kind(Kind.ROOT):
         raise RuleError("trc_certificate_invalid", f"{trc.id} has no root, so no chain could be verified.")

@@ -51,7 +51,7 @@ def next_trc(
         raise RuleError(
             "trc_vote_missing",
             f"{id_} needs {before.quorum} votes of {kind.value} voters of {predecessor.id}; "
-            f"the keys of {len(votes)} are at hand.",
+            f"the keys of {len(votes)} are available.",
         )
     trc = Trc(id_, validity, policy, grace, votes, predecessor.no_trust_reset)
     return trcs.sign(trc, _held(_signers(before, trc, kind), held))
@@ -144,5 +144,5 @@ def _held(needed: Sequence[x509.Certificate], held: _Held) -> list[Credential]:
     lacking = [one for one in needed if one not in held]
     if lacking:
         shown = lacking[0].subject.rfc4514_string()
-        raise RuleError("trc_vote_missing", f"The TRC needs a signature of {shown}, whose key is not at hand.")
+        raise RuleError("trc_vote_missing", f"The TRC needs a signature of {shown}, whose key is not available.")
     return [held[one] for one in needed]
