@@ -1,4 +1,4 @@
-"""How much bandwidth there is to give away: the site's default and the attachment points' own ones."""
+"""The site default and the defaults of attachment points."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class BandwidthPolicyForm(ReasonForm):
 
 
 class DefaultAdmin(ServiceAdmin):
-    """A page with a default. Where existing Links get another maximum by a new one, saving the page leads to the
-    preview of that change, and the default is stored once it is confirmed there; everything else is saved at once."""
+    """A page with a default. If a new default changes the maximum of existing Links, saving leads to the preview of
+    that change, and the default is stored once it is confirmed there; everything else is saved immediately."""
 
     rule_field = DEFAULT
 
     def preview(self, request: HttpRequest, key: int, form: Any) -> bool:
-        """Whether the default waits for the confirmation. The log then does not say that it was changed."""
+        """Whether the default waits for confirmation; then it is not logged as changed."""
         wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
         made = default_preview(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
         if made is None:
@@ -61,7 +61,7 @@ class DefaultAdmin(ServiceAdmin):
 
 @admin.register(BandwidthPolicy)
 class BandwidthPolicyAdmin(DefaultAdmin):
-    """The one row; the list page leads straight to it."""
+    """A single row; the list page redirects to it."""
 
     form = BandwidthPolicyForm
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]

@@ -1,4 +1,4 @@
-"""The keys that sign configurations, and who was given an enrolment token. No private part is shown anywhere."""
+"""Signing keys and enrolment tokens. Private parts are never shown."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SigningKeyAdmin(ReadOnlyAdmin):
         ]
 
     def rotate_view(self, request: HttpRequest) -> HttpResponse:
-        """Asks, and on POST makes a key."""
+        """Ask for confirmation; on POST, create a key."""
         if request.method != "POST":
             return self._ask(request, "Create a new signing key?", _ROTATE, "Create new key")
 
@@ -82,7 +82,7 @@ class SigningKeyAdmin(ReadOnlyAdmin):
         return self._done(request, make)
 
     def revoke_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Asks, and on POST revokes the key."""
+        """Ask for confirmation; on POST, revoke the key."""
         key = get_object_or_404(SigningKey, pk=pk)
         if request.method != "POST":
             return self._ask(request, f"Revoke the signing key {key}?", _REVOKE, "Revoke this key")

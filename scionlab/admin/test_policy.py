@@ -1,4 +1,4 @@
-"""Who may test how much."""
+"""Policies of tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(AdministratorsOnly):
-    """People to whom a policy of tests applies."""
+    """Groups of people to whom a policy of tests applies."""
 
     form = GroupForm
     compared = ("name",)
@@ -68,7 +68,7 @@ class GroupAdmin(AdministratorsOnly):
 
 @admin.register(TestPolicy)
 class TestPolicyAdmin(AdministratorsOnly):
-    """A change counts at the next request. The list shows what it comes to."""
+    """A change applies at the next request. The list page shows the effective permissions."""
 
     __test__ = False
     compared = ("applies_to", "group", "tool", *COLUMNS, "hours_begin", "hours_end", "hours_zone")

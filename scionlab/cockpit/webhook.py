@@ -1,4 +1,4 @@
-"""The webhook: where notices are sent, a test of it, and what became of the newest."""
+"""The webhook: its URL, a test, and the latest deliveries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WebhookForm(forms.Form):
 @staff_page
 @sensitive_variables("secret")
 def webhook(request: PageRequest) -> HttpResponse:
-    """A new secret is shown in this very answer: no redirect, session or history ever has it."""
+    """A new secret is shown in this response only: it is never in a redirect, session or history."""
     is_sent, secret = request.method == "POST", ""
     form = WebhookForm(request.POST if is_sent else taken_back(request), hook=Webhook.objects.filter(pk=1).first())
     if is_sent and form.is_valid():

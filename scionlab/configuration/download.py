@@ -1,7 +1,7 @@
-"""Host -> what its owner downloads: a folder with the host's files and a README.md for this very host, as bytes; for a
-virtual machine a Vagrantfile too.
+"""The download for the owner of a host: a folder with its files and a README.md, and a Vagrantfile for a virtual
+machine.
 
-`config_tar` makes the files; nothing here touches the database.
+`config_tar` makes the files; nothing here uses the database.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _VPN_FOLDER = "etc/openvpn/"
 
 
 def build_user_download(host: ConfigHost, members: Mapping[str, bytes], *, in_virtual_machine: bool = False) -> bytes:
-    """What a person downloads for a user AS: one folder with a README.md and the `members` of the host's tarball.
+    """Return the tarball for a user: one folder with a README.md and the `members` of the host's tarball.
 
-    Not for `scionlab-config --tar`, which wants the host's own tarball.
+    Not for `scionlab-config --tar`, which needs the host's own tarball.
     """
     own, manifest = snapshot(host), json.loads(members[MANIFEST_NAME])
     files = {**members, "README.md": build_readme(own, manifest, in_virtual_machine=in_virtual_machine)}

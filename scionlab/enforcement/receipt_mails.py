@@ -1,4 +1,4 @@
-"""The mail to the owner of a Link when the attachment point has what was wanted, enforced or delivered."""
+"""The mail to a Link's owner when a change is enforced or delivered."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _OBSERVED: Final = (
 
 
 def enforced_mails(receipt: HostReceipt, said: Said, *, former_at: datetime) -> list[Mail]:
-    """For each Link of which `receipt` is the first to show what is wanted, enforced or observed, but for those that a
-    bulk change told of. The receipt before it came at `former_at`."""
+    """Create a mail for each Link of which `receipt` is the first to confirm the change, except those of bulk changes.
+    The previous receipt was received at `former_at`."""
     mails = []
     for link in said.links:
         row, former = said.rows.get(link.pk), said.old.get(link.pk)
@@ -52,9 +52,9 @@ def _enforced_mail(link: Link, row: LinkEnforcement, receipt: HostReceipt) -> Ma
 
 @transaction.atomic
 def deployment_note(*, host_id: int) -> int:
-    """For an attachment point without our agent: mail the owners whose change its stock client has confirmed.
+    """For an attachment point without our agent: mail the owners of changes that the stock client confirmed.
 
-    Returns the number of new mails; none where the agent ever sent a receipt, because that says more.
+    Returns the number of new mails; none if the agent ever sent a receipt, which says more.
     """
     if HostReceipt.objects.filter(host_id=host_id).exists():
         return 0

@@ -1,4 +1,4 @@
-"""What agents upload in the OpenAPI description: usage, and results of tests."""
+"""OpenAPI description of agents' uploads: usage and test results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TESTED = object_of(
         **dict.fromkeys(("rate_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets"), _SERIES),
         "lost_packets": {**_SERIES, "description": "Part of passed: dropped by the queue behind the limit."},
     },
-    optional=["lost_packets"],  # of agents of before
+    optional=["lost_packets"],  # from older agents
 )
 _TEST_RESULT = object_of(
     {

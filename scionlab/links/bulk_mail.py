@@ -1,4 +1,4 @@
-"""One mail to each owner whose limits administrators changed in one go, and none for each Link when it is enforced."""
+"""One mail per owner about a bulk change by administrators, instead of one per Link when it is enforced."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOST_NAMED = 50
 
 
 def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
-    """Keep the mails with the transaction of the change, after its versions are stored; returns how many.
-    Administrators need none of what they do themselves."""
+    """Create the mails in the transaction of the change, after its versions are stored; return their number. The
+    administrator who made the change gets none."""
     by_owner: dict[User, list[str]] = defaultdict(list)
     told: list[int] = []
     new = {line.key: line for line in lines}
@@ -28,7 +28,7 @@ def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User,
         if owner == actor or not owner.wants_mail(MailKind.CHANGED):
             continue
         by_owner[owner].append(_sentence(link, line))
-        # Where the same is enforced as before, a change of the owner's own may still be on its way, with its own mail.
+        # If the enforced limit does not change, an own change of the owner may still be pending, with its own mail.
         if link.active and line.old_in_force != line.new_in_force:
             told.append(link.pk)
     Link.objects.filter(pk__in=told).update(is_told=True)
