@@ -60,7 +60,7 @@ from scionlab.models import (
     selectors,
 )
 
-_ADDRESSES: Final = 0x5C10  # the first half of each advisory lock of ours on an address
+_ADDRESSES: Final = 0x5C10  # first half of our advisory locks on addresses
 
 
 # --- locks ------------------------------------------------------------------------------------------------
@@ -74,12 +74,12 @@ def lock_exception(exception_id: int) -> MaximumException:
 
 
 def lock_policy() -> BandwidthPolicy:
-    selectors.policy()  # makes the row where there is none yet
+    selectors.policy()  # creates a missing row
     return BandwidthPolicy.objects.select_for_update(no_key=True).get(pk=1)
 
 
 def lock_as_ids() -> None:
-    selectors.generation()  # makes the row where there is none yet
+    selectors.generation()  # creates a missing row
     ServiceState.objects.select_for_update(no_key=True).get(pk=1)
 
 
@@ -88,9 +88,9 @@ def lock_user(user_id: int) -> User:
 
 
 def lock_administrators(user_id: int) -> User:
-    """The person's row and those of all administrators: whether another one stays is decided by one at a time.
+    """Lock a user and all administrators, so that the check for another administrator is serialized.
 
-    Returns the person. Raises `User.DoesNotExist`.
+    Returns the user. Raises `User.DoesNotExist`.
     """
     _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
     return User.objects.get(pk=user_id)
@@ -102,18 +102,18 @@ def lock_isd(isd_id: int) -> None:
 
 
 def lock_keys_of_ases(as_ids: Iterable[int]) -> None:
-    """The rows of the ASes, without their attachment points: no Link is touched."""
+    """Lock the ASes without their attachment points: for changes that touch no Link."""
     _lock(AS.objects.filter(pk__in=set(as_ids)))
 
 
 def lock_as(as_id: int) -> None:
-    """Whether it exists (still) is for the caller to find out, once he has the lock."""
+    """The caller checks whether it (still) exists."""
     _lock(AS.objects.filter(pk=as_id))
 
 
 def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
-    """With the attachment points there, those where the ASes are attached, and those that they are about to attach to:
-    holds up everybody who makes or changes hosts, routers or Links of these ASes."""
+    """Lock ASes with the attachment points there, those they are attached to, and those they are about to attach to:
+    blocks all changes of hosts, routers and Links of these ASes."""
     wanted = set(ids)
     _lock(AS.objects.filter(pk__in=wanted))
     aps = AttachmentPoint.objects.filter(
@@ -129,7 +129,7 @@ def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
 
 
 def storable_ids(ids: Iterable[int]) -> set[int]:
-    """Without numbers from outside that no row can have and that a database would refuse to look for."""
+    """Drop numbers from outside that are out of the range of a key, which a database would reject."""
     return {one for one in ids if 0 < one < 2**63}
 
 
@@ -138,8 +138,8 @@ def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
 
 
 def lock_addresses(addresses: Iterable[str]) -> None:
-    """Until the transaction ends nobody else gives out sockets of these public addresses, at whichever attachment
-    point. On SQLite the transaction holds the database anyhow."""
+    """Lock public addresses until the transaction ends, at all attachment points: no other transaction assigns sockets
+    on them. On SQLite the transaction holds the database anyway."""
     if connection.vendor != "postgresql":
         return
     hashes = {hashlib.sha256(address.encode()).digest()[:4] for address in addresses}
@@ -153,8 +153,8 @@ def lock_links(ids: Iterable[int]) -> None:
 
 
 def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
-    """These and all other hosts of their ASes, whose counters rise with theirs, by key, with what `Host.trace` needs
-    and their AS's key alone."""
+    """Lock these hosts and all others of their ASes, whose counters rise with theirs; by key, with what `Host.trace`
+    needs and only the key of their AS."""
     wanted = set(ids)
     siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
     rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
@@ -163,8 +163,7 @@ def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
 
 
 def lock_network() -> None:
-    """All ISDs, ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the
-    network."""
+    """Lock all ISDs, ASes, attachment points, Links and hosts, and the site default: the whole network."""
     lock_policy()
     lock_as_ids()
     for model in (ISD, AS, AttachmentPoint, Link, UserAS, Host):
@@ -172,7 +171,7 @@ def lock_network() -> None:
 
 
 def lock_receipts() -> None:
-    """All: no receipt is being stored."""
+    """Lock all receipts: none can be stored."""
     _lock(HostReceipt.objects.all())
 
 
@@ -186,11 +185,11 @@ def _lock(rows: QuerySet[Any]) -> None:
 
 
 def lock_link(link_id: int) -> None:
-    """Nobody else changes the Link, its timed limits or its being there."""
+    """Lock the Link, its timed limits, and its existence."""
     aps = Link.objects.filter(pk=link_id).values_list("interface_a__AS__attachment_point", flat=True)
     lock_attachment_points(ap_id for ap_id in aps if ap_id is not None)
 
 
 def lock_user_as(user_as_id: int, *, joins: Collection[int] = ()) -> None:
-    """Nobody else changes the AS or one of its Links. `joins`: attachment points that it is about to attach to."""
+    """Lock the AS and its Links. `joins`: attachment points that it is about to attach to."""
     lock_ases([user_as_id], joins=joins)

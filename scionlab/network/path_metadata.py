@@ -1,8 +1,8 @@
-"""Path metadata of an attachment point: what its operator may write into SCION's staticInfoConfig.json, and that the
-limits of its Links are published there.
+"""Path metadata of an attachment point: the operator's part of SCION's staticInfoConfig.json, and whether limits of
+Links are published in it.
 
-The form is that of SCION v0.15 (doc/manuals/control.rst; control/beaconing/staticinfo_config.go). Its control service
-leaves out the whole file, with a line in its log, for one value that it cannot read. So all are checked here.
+The format is that of SCION v0.15 (doc/manuals/control.rst; control/beaconing/staticinfo_config.go). Its control service
+ignores the whole file, with a line in its log, if one value is invalid. So all values are checked here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UNITS_NS: Final = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6,
 _MAX_DURATION_NS: Final = (2**32 - 1) * 1_000  # beacons carry microseconds in 32 bits
 _LINK_TYPES: Final = ("direct", "multihop", "opennet")
 
-Check = Callable[[object, str], None]  # a value, and where it stands; raises `RuleError`
+Check = Callable[[object, str], None]  # a value and its location; raises `RuleError`
 
 
 def checked_metadata(text: str) -> str:
-    """The same in the one spelling that is stored; empty where nothing is said.
+    """Return it normalized; empty if it has no content.
 
     Raises `RuleError` (`path_metadata_not_json`, `path_metadata_invalid`, `path_metadata_long`).
     """
@@ -63,7 +63,7 @@ def checked_metadata(text: str) -> str:
 
 
 def metadata_store(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
-    """Store `publishes_limits` and `path_metadata` as far as they are new; H rises once. Its row is locked."""
+    """Store `publishes_limits` and `path_metadata` if changed; H rises once. Its row is locked."""
     done = []
     if "publishes_limits" in new:
         ap.publishes_limits = bool(new["publishes_limits"])
@@ -89,7 +89,7 @@ def metadata_changed(ap: AttachmentPoint) -> None:
 
 
 def _members(**checks: Check) -> Check:
-    """An object with some of these members, and no others."""
+    """An object with a subset of these members."""
 
     def check(value: object, where: str) -> None:
         for name, one in _object(value, where, example=f'{{"{next(iter(checks))}": ...}}').items():
@@ -101,7 +101,7 @@ def _members(**checks: Check) -> Check:
 
 
 def _by_interface(inner: Check) -> Check:
-    """An object by interface ids."""
+    """An object keyed by interface ids."""
 
     def check(value: object, where: str) -> None:
         for key, one in _object(value, where, example='{"1": ...}').items():

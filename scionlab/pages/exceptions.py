@@ -1,4 +1,4 @@
-"""The page on which a user asks for a higher maximum of a Link; the cockpit has the answers."""
+"""The page on which a user requests a higher maximum of a Link; administrators answer in the cockpit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_END = timedelta(days=14)
 
 
 class ExceptionForm(forms.Form):
-    """A maximum, until when, and why. The bounds are those of `links.exceptions`."""
+    """Maximum, end, and reason. `links.exceptions` has the bounds."""
 
     maximum_kbit = RuleField(
         parse_bandwidth_text,
@@ -53,7 +53,7 @@ class ExceptionForm(forms.Form):
         self.order_fields(("of", "maximum_kbit", "ends_at", "reason"))
 
     def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken."""
+        """Show an error of the service."""
         name = getattr(error, "field", "")
         self.add_error(name if name in self.fields else None, forms.ValidationError(error.message, code=error.code))
 

@@ -26,10 +26,10 @@ Mark = Literal["contract", "short_lock"]
 
 
 class AddIndexBeside(postgres.AddIndexConcurrently):
-    """Builds the index beside the writers where the database can; SQLite has one writer at a time anyway.
+    """Builds the index concurrently if the database can; SQLite has one writer at a time anyway.
 
-    The migration needs `atomic = False`. Where it was interrupted PostgreSQL keeps an invalid index: drop that, and
-    migrate again.
+    The migration needs `atomic = False`. After an interruption PostgreSQL keeps an invalid index: drop it, and migrate
+    again.
     """
 
     def database_forwards(self, *arguments: Any, **named: Any) -> None:
@@ -70,8 +70,8 @@ class Refusal:
 
 
 def refusals(migration: Migration, before: ProjectState) -> list[Refusal]:
-    """What is wrong with `migration`, where `before` is the state that it starts from. The first one is always right:
-    there is no old code."""
+    """Problems of `migration`, applied to the state `before`. The first migration is always accepted: there is no old
+    code."""
     if migration.initial:
         return []
     found = []
@@ -81,7 +81,7 @@ def refusals(migration: Migration, before: ProjectState) -> list[Refusal]:
             if not getattr(migration, mark, ""):
                 found.append(Refusal(str(migration), operation.describe(), mark, remedy))
         if isinstance(operation, operations.CreateModel):
-            made.add(operation.name_lower)  # nobody has rows in it, or knows it
+            made.add(operation.name_lower)  # no rows, and unknown to old code
         operation.state_forwards(migration.app_label, state)
     return found
 
@@ -125,7 +125,7 @@ def _judge_change(
 
 
 def _column(field: models.Field[Any, Any]) -> str | None:
-    """The type of the column; of a relation, what it points to."""
+    """The type of the column; of a relation, its target's."""
     if field.remote_field is not None:
         return f"-> {field.remote_field.model}".lower()
     return field.clone().db_type(connection)

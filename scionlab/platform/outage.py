@@ -40,17 +40,17 @@ BUSY: Final = "Too many concurrent logins. Nothing was changed. Try again after 
 
 
 class OutageMiddleware(MiddlewareMixin):
-    """For what views raise. What middleware raises (a session that cannot be written) comes to `server_error`."""
+    """Handles errors of views. Those of middleware (a session that cannot be written) reach `server_error`."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         return unavailable(request, exception) if is_outage(exception) else None
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """True for errors that pass: no place to hash a password, and those of the database's surroundings (away,
-    restarting, full, locked, read-only).
+    """True for temporary errors: no slot to hash a password, and the database's environment (unavailable, restarting,
+    full, locked, read-only).
 
-    `ReadOnlySqlTransaction` comes as `InternalError`, which is otherwise a mistake of ours.
+    `ReadOnlySqlTransaction` is an `InternalError`, which is otherwise a bug of ours.
     """
     if isinstance(error, OperationalError | InterfaceError | HashingBusyError):
         return True
@@ -61,7 +61,7 @@ def unavailable(request: HttpRequest, error: BaseException | None) -> HttpRespon
     _log(error)
     is_busy, is_met = isinstance(error, HashingBusyError), is_conflict(error)
     if not is_busy:
-        connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with one of its own
+        connection.close_if_unusable_or_obsolete()  # the next request of this thread opens a new one
     response: HttpResponse
     if request.path.startswith("/api/"):
         sentence = BUSY if is_busy else CONFLICT if is_met else SENTENCE
@@ -85,7 +85,7 @@ _logged_at: dict[bool, float] = {}
 
 
 def _log(error: BaseException | None) -> None:
-    """Now and then: everybody who asks meets the same outage."""
+    """Rate-limited: every request meets the same outage."""
     is_busy, now = isinstance(error, HashingBusyError), time.monotonic()
     if now - _logged_at.get(is_busy, -WARN_EVERY_S) < WARN_EVERY_S:
         return

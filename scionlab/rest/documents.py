@@ -1,4 +1,4 @@
-"""What the REST API answers with. Everything here is read from what the selectors have loaded; nothing is decided."""
+"""Responses of the REST API, made from loaded objects."""
 
 from __future__ import annotations
 

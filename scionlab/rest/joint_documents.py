@@ -1,4 +1,4 @@
-"""Joint tests as the REST API is sent and shows them."""
+"""Joint tests in the REST API."""
 
 from __future__ import annotations
 

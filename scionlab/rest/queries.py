@@ -1,5 +1,4 @@
-"""What may stand behind the `?` of each list. A name that is not known is refused: a filter that was misspelt would
-otherwise answer with everything."""
+"""Query parameters of lists. Unknown ones are rejected: a misspelt filter would otherwise return everything."""
 
 from __future__ import annotations
 
@@ -14,19 +13,19 @@ from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import State
 from scionlab.usage.series import Step
 
-MAX_ID = 2**63 - 1  # what a key of the database can be
+MAX_ID = 2**63 - 1  # range of a primary key
 PAGE_ITEMS, MAX_PAGE_ITEMS = 100, 1000
 MAX_WAIT_S = 60
 
 
 class Query(serializers.Serializer[Any]):
-    """The parameters of one operation; none, unless a subclass names some."""
+    """The parameters of one operation; none by default."""
 
     @classmethod
     def read(cls, given: QueryDict) -> dict[str, Any]:
-        """Validated values by name; what was not sent and has no default is left out.
+        """Validated values by name, without omitted ones that have no default.
 
-        Raises `serializers.ValidationError` (`unknown_parameter`, `parameter_twice`, or what a field says).
+        Raises `serializers.ValidationError` (`unknown_parameter`, `parameter_twice`, or those of a field).
         """
         query = cls(data=given.dict())
         known = sorted(query.fields)
@@ -119,13 +118,13 @@ class BulkLineQuery(PageQuery):
 
 
 def _movable(moment: datetime) -> None:
-    """A day before and after it must be times, too."""
+    """Must leave room for a day before and after it."""
     if not 1970 <= moment.year < 9999:
         raise serializers.ValidationError("Send a time between 1970 and 9998.", "time_invalid")
 
 
 class UsageQuery(Query):
-    """Without a time: the last day until now."""
+    """Without a time: the last day."""
 
     begins_at = serializers.DateTimeField(
         required=False, validators=[_movable], help_text="With an offset from UTC, between 1970 and 9998."

@@ -1,5 +1,4 @@
-"""The user's end of a test that sends, over the REST API: its start and its report. For whoever created the test; of
-somebody else's there is none (404)."""
+"""The user's end of a test that sends: its start and its report. Only for the creator of the test; 404 for others."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations

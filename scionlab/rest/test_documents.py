@@ -1,4 +1,4 @@
-"""Tests of Links as the REST API shows them."""
+"""Tests of Links in the REST API."""
 
 from __future__ import annotations
 

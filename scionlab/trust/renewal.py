@@ -1,8 +1,7 @@
-"""Renews the testbed's keys before they end, and makes what is missing: `keys_renew`, once an hour by beat.
+"""Renews the testbed's keys before they expire, and creates missing ones: `keys_renew`, run hourly by beat.
 
-In pieces: a testbed of thousands of ASes that has no keys yet, or whose CA was replaced, has them within hours. AS
-certificates are due on a day of their own (`trust.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at
-once.
+In pieces: a testbed of thousands of ASes without keys, or with a replaced CA, is done within hours. AS certificates are
+due on different days (`trust.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at once.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from scionlab.versions.counters import hosts_bump
 logger = logging.getLogger(__name__)
 
 ASES_PER_RUN: Final = 500
-ASES_AT_ONCE: Final = 50  # whose rows are held meanwhile
+ASES_AT_ONCE: Final = 50  # locked at a time
 
 
 def keys_renew(*, now: datetime | None = None) -> int:
-    """Returns for how many ASes keys or certificates were made. May run any number of times, and at once.
+    """Return the number of ASes with new keys or certificates. Idempotent and safe to run concurrently.
 
-    What cannot be done is logged, and keeps nothing else from being done.
+    Failures are logged and do not affect other ASes.
     """
     now = now or timezone.now()
     for isd_id in ISD.objects.filter(ases__is_core=True).distinct().values_list("pk", flat=True):
@@ -46,8 +45,8 @@ def keys_renew(*, now: datetime | None = None) -> int:
 
 
 def ases_due(now: datetime) -> QuerySet[AS]:
-    """Without keys; without a certificate though somebody could issue one; with one that is due, or that no root in
-    use vouches for. Those with limits only have another service's keys."""
+    """ASes without keys; without a certificate although there is a CA; with one that is due, or not issued below a root
+    in use. Excludes those with limits only: another service manages their keys."""
     has_ca = Exists(Certificate.objects.filter(usable_ca(now), isd=OuterRef("isd")))
     outdated = Q(keys__renew_at__lte=now) | Q(keys__ca__issuer__replaced_at__isnull=False)
     is_ours = Exists(Host.objects.filter(AS=OuterRef("pk"), limits_only=False))
@@ -65,7 +64,7 @@ def _renew_some(as_ids: list[int], now: datetime) -> int:
 @retried
 @transaction.atomic
 def _renew_locked(as_ids: list[int], now: datetime) -> int:
-    """Of those that are still due now that their rows are held. H rises once on hosts that have what was replaced."""
+    """Those still due under the lock. H rises once on hosts whose configuration has replaced keys."""
     locks.lock_keys_of_ases(as_ids)
     ases = list(ases_due(now).filter(pk__in=as_ids).select_related("isd").order_by("pk"))
     stale = own_keys_make(ases, actor=None, now=now)

@@ -1,4 +1,4 @@
-"""Steps of `upstream.importer`: VPNs, attachment points, clients of VPNs, and what no rule refuses."""
+"""Import steps: VPNs, attachment points, clients of VPNs, and notes on quotas."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def import_clients(this: Import) -> None:
         if is_to_change(this, "vpnclient", row, found, {"ip": row.ip}, is_ours=not host.limits_only):
             moving.append(found)
         this.clients[row.pk] = found
-    for client in moving:  # out of each other's way: the unique constraint looks at every statement on its own
+    for client in moving:  # move out of the way: the unique constraint is checked per statement
         VPNClient.objects.filter(pk=client.pk).update(ip=str(ipaddress.IPv6Address(client.pk)))
     VPNClient.objects.bulk_update(moving, ["ip"], batch_size=BATCH)
     VPNClient.objects.bulk_create(new.values(), batch_size=BATCH)
@@ -109,13 +109,13 @@ def import_clients(this: Import) -> None:
 
 
 def _room() -> dict[int, int]:
-    """How many clients more each VPN with keys may have. One of an operator has no files of ours, whatever is in it."""
+    """Free client places of each VPN with keys. One managed by an operator has no files of ours, so no limit."""
     with_keys = VPN.objects.filter(keys__isnull=False).annotate(count=Count("clients"))
     return {vpn.pk: max(0, MAX_CLIENTS - vpn.count) for vpn in with_keys}
 
 
 def _is_in_file(this: Import, client: VPNClient) -> bool:
-    """Then it gets its own address from the file, and leaves this one."""
+    """Then it gets its own address from the file."""
     places = {(this.vpns[row.vpn].pk, this.hosts[row.host].pk) for row in _placed_clients(this)}
     return (client.vpn_id, client.host_id) in places
 
@@ -128,7 +128,7 @@ def _placed_clients(this: Import) -> Iterable[rows.VpnClient]:
 
 
 def note_quotas(this: Import) -> None:
-    """What no rule of ours refuses here, though a form would."""
+    """Note what a form would reject but no rule does."""
     ases = [row for pk, row in this.network.ases.items() if pk in this.ases and row.owner is not None]
     count = Counter(row.owner for row in ases)
     quota = dict(User.objects.values_list("pk", "as_quota"))

@@ -1,6 +1,6 @@
-"""Five minutes that the former version added after the migration had moved all others (docs/adr/0038).
+"""Moves five-minute rows that the previous version added after the migration (docs/adr/0038).
 
-Goes in the version after this one, with `UsageFormerSlot`.
+To be removed in the next version, with `UsageFormerSlot`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS_AT_ONCE: Final = 5000
 
 
 def take_over(*, until: datetime | None = None) -> int:
-    """Move them, oldest first; returns how many. Begins nothing new after `until`."""
+    """Move them, oldest first; return their number. Starts nothing new after `until`."""
     done = 0
     while (until is None or timezone.now() < until) and (moved := _move()):
         done += moved

@@ -1,11 +1,11 @@
-"""95th percentiles of a month: what remains of its 5-minute values when those are gone.
+"""95th percentiles of a month, kept after its 5-minute values are deleted.
 
-Of all 5-minute means of the month that are known (a missing one is missing, and not zero) the smallest that 95 % of
-them do not exceed: "nearest rank", as carriers bill. An attachment point's mean is the sum of its links' in that slot.
+Of all known 5-minute means of the month (missing ones are not zero), the smallest that 95 % of them do not exceed:
+"nearest rank", as carriers bill. An attachment point's mean is the sum of its links' in that slot.
 
-Each hour the new values go into the windows of the month's rows (`usage.rank`), an attachment point at a time; the
-newest five minutes, which may still grow, count for what is said now alone. Rows without a window, because something
-late was added or the window was left, are read anew, some at a time (docs/adr/0038).
+Each hour the new values are added to the windows of the month's rows (`usage.rank`), one attachment point at a time;
+the newest five minutes, which may still grow, only count for the current result. Rows without a window, because of late
+values or because the percentile left it, are recomputed, some at a time (docs/adr/0038).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from scionlab.usage.progress import ALL, Who, blank, hold_progress, open_months,
 from scionlab.usage.rank import OutsideError, Window, place_of, window_unpack
 from scionlab.usage.totals import LATE, SLOT_MS, month_of, next_month
 
-READ_AT_ONCE: Final = 50  # rows read anew in one transaction, each of at most 8928 five minutes
+READ_AT_ONCE: Final = 50  # rows recomputed in one transaction, each of at most 8928 five minutes
 RANKED_AT_ONCE: Final = timedelta(hours=2)
-FAR: Final = timedelta(days=1)  # behind: then reading all anew is less work
+FAR: Final = timedelta(days=1)  # behind: then recomputing everything is less work
 _SLOT: Final = timedelta(milliseconds=SLOT_MS)
 
 _Windows = dict[DirectionName, Window]
@@ -38,9 +38,9 @@ _Values = dict[DirectionName, list[int]]
 
 
 def compute_due(*, now: datetime) -> int:
-    """Bring the percentiles of all attachment points up to date; returns how many rows changed.
+    """Update the percentiles of all attachment points; return the number of changed rows.
 
-    Those of a month are for good 4 days after its end, when every batch of it was added.
+    Those of a month are final 4 days after its end, when every batch was added.
     """
     known = UsageSeries.objects.order_by("ap_isd_as").values_list("ap_isd_as", flat=True).distinct()
     rows = 0

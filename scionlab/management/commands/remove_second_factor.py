@@ -1,4 +1,4 @@
-"""`manage.py remove_second_factor`: for somebody who lost their phone, keys and recovery codes (docs/operations.md)."""
+"""`manage.py remove_second_factor`: for users who lost phone, keys and recovery codes (docs/operations.md)."""
 
 from __future__ import annotations
 

@@ -32,23 +32,23 @@ from scionlab.platform.passwords import child
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0  # for a child that is free
-ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is taken for stuck
+WAIT_S: Final = 2.0  # for a free child
+ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is considered stuck
 
 
 class HashingBusyError(Exception):
-    """More passwords are to be hashed than there are places. Nothing was done; trying again later is right."""
+    """More passwords are to be hashed than there are slots. Nothing was done; retry later."""
 
 
 class HashingFailedError(Exception):
-    """A request that a child could not carry out, by the name of its error."""
+    """A request that a child could not handle, by the name of its error."""
 
 
 class Place:
     def __init__(self, *, processes: int, places: int, folder: Path) -> None:
         self._places = threading.BoundedSemaphore(places)
         self._children = [Child(folder / f"hashing-{number}.lock") for number in range(processes)]
-        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # the last one first: others need not start
+        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # last in first out: fewer children are started
         for one in self._children:
             self._idle.put(one)
 
@@ -92,7 +92,7 @@ class Child:
 
     @sensitive_variables("message")
     def ask(self, message: bytes) -> bytes:
-        """The answer; of a new process where the old one had died, once. Raises `HashingBusyError`."""
+        """Return the answer; if the process died, retry once with a new one. Raises `HashingBusyError`."""
         for _ in range(2):
             line = self._line or self._start()
             try:
@@ -127,7 +127,7 @@ class Child:
 
 @cache
 def place() -> Place:
-    """This process's. At most half of the threads that serve pages are in it, being served or waiting."""
+    """The pool of this process. At most half of the threads that serve pages are in it, served or waiting."""
     processors = len(os.sched_getaffinity(0))
     places = max(1, settings.WEB_THREADS // 2)
     made = Place(processes=min(max(1, processors - 1), places), places=places, folder=settings.VAR_DIR)
@@ -135,5 +135,5 @@ def place() -> Place:
     return made
 
 
-# A forked process must not speak on its parent's lines: it gets children of its own when it needs them.
+# A forked process must not use its parent's pipes: it starts its own children.
 os.register_at_fork(after_in_child=place.cache_clear)

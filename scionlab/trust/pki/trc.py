@@ -1,9 +1,9 @@
-"""Trust root configurations: what they say, in DER, and the rules that hold for each of them.
+"""Trust root configurations: content, DER encoding, and rules for each of them.
 
-A TRC says which ASes of an ISD are core, which roots issue certificates, and who votes on its successor. Who must sign
-which update is `scionlab.trust.pki.updates`. Source: trc.rst of SCION v0.15.1, "TRC Format"; where that and the
-programs differ (pkg/scrypto/cppki/trc_asn1.go), this follows the programs: AS numbers are text in a PrintableString,
-noTrustReset is written out also where it is the default, times are GeneralizedTime.
+A TRC names the core ASes of an ISD, the roots that issue certificates, and the voters of its successor.
+`scionlab.trust.pki.updates` has the rules of updates. Source: trc.rst of SCION v0.15.1, "TRC Format"; where SCION's
+implementation differs (pkg/scrypto/cppki/trc_asn1.go), this follows it: AS numbers are text in a PrintableString,
+noTrustReset is written even if default, times are GeneralizedTime.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TrcId:
 
     @property
     def file_name(self) -> str:
-        """In certs/, as SCION's programs name it."""
+        """In certs/, as named by SCION."""
         return f"{self}.trc"
 
     @property
@@ -63,7 +63,7 @@ class Policy:
 @dataclass(frozen=True)
 class Trc:
     """The payload. `votes` are indices into the predecessor's certificates; for `grace` from its start the predecessor
-    holds too."""
+    is valid, too."""
 
     id: TrcId
     validity: Validity
@@ -105,7 +105,7 @@ class _Payload:
 
 
 def encode(trc: Trc) -> bytes:
-    """The payload in DER. Raises what `check` raises."""
+    """Encode the payload in DER. Raises as `check`."""
     check(trc)
     payload = _Payload(
         version=0,
@@ -152,15 +152,15 @@ def decode(data: bytes) -> Trc:
 
 
 def sign(trc: Trc, signers: Iterable[Credential]) -> bytes:
-    """The content of a .trc file, with one signature of each signer.
+    """Content of a .trc file, with one signature per signer.
 
-    Two calls give different bytes, and SCION refuses two files of one id: store what this returns. Raises as `check`.
+    Not deterministic, and SCION rejects two files of one id: store the result. Raises as `check`.
     """
     return signatures.make(encode(trc), signers)
 
 
 def read(signed: bytes) -> Trc:
-    """What a .trc file says. **Its signatures are not verified**: `updates.verify` does. Raises as `decode`."""
+    """Parse a .trc file. **Does not verify signatures**: `updates.verify` does. Raises as `decode`."""
     return decode(message(signed).payload)
 
 
@@ -176,7 +176,7 @@ def message(signed: bytes) -> signatures.Message:
 
 
 def check(trc: Trc) -> None:
-    """The rules of trc.rst that hold for every TRC, base or update ("TRC Payload Fields").
+    """Check the rules of trc.rst for every TRC, base or update ("TRC Payload Fields").
 
     Raises `RuleError`: `trc_id_invalid`, `trc_base_invalid`, `trc_quorum_invalid`, `trc_ases_invalid`,
     `trc_certificate_invalid`.

@@ -27,9 +27,9 @@ _Held = Mapping[x509.Certificate, Credential]
 
 
 def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Credential], *, base: int = 1) -> bytes:
-    """The first TRC of an ISD, or with a later `base` one that starts a chain of its own (a trust reset).
+    """The first TRC of an ISD, or with a later `base` the start of a new series (a trust reset).
 
-    `voters` hold the keys of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`.
+    `voters` have the keys of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`.
     """
     signers = _held(_new_voters((), policy), {one.certificate: one for one in voters})
     return trcs.sign(Trc(TrcId(isd, base, base), validity, policy), signers)
@@ -38,10 +38,10 @@ def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Cred
 def next_trc(
     predecessor: Trc, policy: Policy, validity: Validity, grace: timedelta, keys: Iterable[Credential]
 ) -> bytes:
-    """The update of `predecessor` to `policy`, a regular one where that can be.
+    """The update of `predecessor` to `policy`; a regular one if possible.
 
-    `keys` are all that are at hand, of old and of new certificates. All voters of the right kind whose key is at hand
-    vote. Raises `RuleError`: `trc_vote_missing` where neither update has enough votes, and those of `trc.check`.
+    `keys` are all available ones, of old and new certificates. All voters of the right kind with an available key vote.
+    Raises `RuleError`: `trc_vote_missing` if neither kind of update has enough votes, and those of `trc.check`.
     """
     before, held = predecessor.policy, {one.certificate: one for one in keys}
     id_ = TrcId(predecessor.id.isd, predecessor.id.base, predecessor.id.serial + 1)
@@ -58,11 +58,11 @@ def next_trc(
 
 
 def verify(signed: bytes, predecessor: Trc | None) -> Trc:
-    """What a .trc file says, if everybody signed who has to; `predecessor` is None for a base TRC.
+    """Parse a .trc file and verify all required signatures; `predecessor` is None for a base TRC.
 
-    SCION's programs believe what lies in certs/ without this, so nothing is handed to a host before. A base TRC only
-    proves that its voters have their keys: whether it is the right one must be known otherwise. Raises `RuleError`:
-    `trc_not_the_next`, `trc_vote_missing`, and those of `trc.check` and `trc.read`.
+    SCION trusts files in certs/ without this check, so it precedes any delivery. A base TRC only proves that its voters
+    have their keys: its authenticity must be established otherwise. Raises `RuleError`: `trc_not_the_next`,
+    `trc_vote_missing`, and those of `trc.check` and `trc.read`.
     """
     message = trcs.message(signed)
     trc = trcs.decode(message.payload)
@@ -90,7 +90,7 @@ def _check_next(predecessor: Trc, trc: Trc) -> None:
 
 
 def _kind_of_votes(before: Policy, trc: Trc) -> Kind:
-    """Raises `RuleError` (`trc_vote_missing`) where they are not of one kind, or of one that may not decide this."""
+    """Raises `RuleError` (`trc_vote_missing`) if they are of different kinds, or of a kind that may not decide this."""
     votes = set(trc.votes)
     if votes <= before.of_kind(Kind.SENSITIVE).keys():
         return Kind.SENSITIVE
@@ -102,13 +102,13 @@ def _kind_of_votes(before: Policy, trc: Trc) -> Kind:
 
 
 def _signers(before: Policy, trc: Trc, kind: Kind) -> list[x509.Certificate]:
-    """Whose signatures an update needs: of its votes, of voters that are new, of roots that go."""
+    """Required signers of an update: its votes, new voters, and removed roots."""
     needed = [before.certificates[index] for index in trc.votes] + _new_voters(before.certificates, trc.policy)
     return needed + (_replaced(before, trc.policy, Kind.ROOT) if kind is Kind.REGULAR else [])
 
 
 def _may_be_regular(before: Policy, policy: Policy) -> bool:
-    """Whether only certificates of regular voters and roots are others, each in the place of one with its subject."""
+    """Whether only certificates of regular voters and roots change, each to one with the same subject."""
     return (
         replace(policy, certificates=before.certificates, description=before.description) == before
         and _names(policy) == _names(before)
@@ -117,7 +117,7 @@ def _may_be_regular(before: Policy, policy: Policy) -> bool:
 
 
 def _is_regular(before: Policy, policy: Policy, held: _Held) -> bool:
-    """False also where a key that a regular update needs is lost: a sensitive one does without."""
+    """False also if a key that a regular update needs is lost: a sensitive one does not need it."""
     acknowledging = _replaced(before, policy, Kind.REGULAR) + _replaced(before, policy, Kind.ROOT)
     has_keys = held.keys() >= set(acknowledging) and len(_votes(before, Kind.REGULAR, held)) >= before.quorum
     return has_keys and _may_be_regular(before, policy)
@@ -132,7 +132,7 @@ def _names(policy: Policy) -> set[tuple[Kind, x509.Name]]:
 
 
 def _replaced(before: Policy, policy: Policy, kind: Kind) -> list[x509.Certificate]:
-    """Certificates that are gone; where the names stay the same, another one stands in the place of each."""
+    """Removed certificates; with equal subjects each has a replacement."""
     return [one for one in before.of_kind(kind).values() if one not in policy.certificates]
 
 
