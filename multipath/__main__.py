@@ -25,7 +25,7 @@ DRAW_S, LINE_S, SERIES_S = 0.2, 10.0, 0.5
 
 
 def clean(text: str) -> str:
-    """Text of others does not steer the terminal."""
+    """Remove control characters from foreign text."""
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
@@ -97,7 +97,7 @@ class Progress:
             self.say(problem)
 
     def document(self) -> dict[str, object]:
-        """Bytes and seconds; of each path also the bytes that it had received after each interval."""
+        """Bytes and seconds; for each path also the bytes received after each interval."""
         core, paths = self._core, []
         for name, path, series in zip(self._paths, core.paths, self._series, strict=True):
             kept = {key: value for key, value in vars(path).items() if key in ("reason", "handshake_s", "rests")}
@@ -146,7 +146,7 @@ def number(option: str, text: str, low: float, high: float) -> float:
 
 
 def read_metalink(place: str) -> Metalink:
-    """Of a file, or over the default route. Raises `UsageError`."""
+    """From a file, or over the default route. Raises `UsageError`."""
     try:
         is_web = place.startswith(("http://", "https://"))
         with urllib.request.urlopen(place, timeout=10) if is_web else Path(place).open("rb") as file:  # noqa: S310
@@ -156,7 +156,7 @@ def read_metalink(place: str) -> Metalink:
 
 
 def target(name: str) -> Path:
-    """A name given by others is never a way into another folder."""
+    """Foreign file names must not lead to another folder."""
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
         raise UsageError(f"{name!r} is not a usable file name. Give -o FILE.")
     return Path(name)

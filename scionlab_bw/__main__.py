@@ -1,4 +1,4 @@
-"""The command line: arguments, and errors as sentences on stderr with an exit code (scionlab-bw(1))."""
+"""The command line: arguments, and errors on stderr with an exit code (scionlab-bw(1))."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exc.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever reads has read enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

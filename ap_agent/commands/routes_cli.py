@@ -1,4 +1,4 @@
-"""`scionlab-bw-agent routes`: what each action does, in words and as JSON."""
+"""`scionlab-bw-agent routes`: its actions, as text and JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ap_agent.routes.uplinks import Uplink, UplinksError, read_uplinks
 from ap_agent.routes.verify import watch
 
 _LOOK_AGAIN_S = 0.2
-_PROBE_S = 5.0  # of a question to the service while a change waits: many fit into the time
+_PROBE_S = 5.0  # timeout of a request to the service while a change waits: several fit into the time
 _UNCHANGED = "The kernel is up to date."
 _COMMAND = "`scionlab-bw-agent routes confirm`"
 
@@ -103,7 +103,7 @@ def _require_no_trial(folder: Path) -> None:
 
 
 def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present, goal: Goal) -> None:
-    """And read back. What is refused is undone: all of it is set, or nothing."""
+    """Apply and read back; undo everything if an operation is rejected."""
     try:
         kernel.carry_out(operations, present)
         after = kernel.read()
@@ -150,7 +150,7 @@ def _start_guard(folder: Path, given: argparse.Namespace, environment: Mapping[s
 
 
 def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[str, str], said: Outcome) -> Outcome:
-    """Until the change is confirmed or rolled back."""
+    """Wait until the change is confirmed or rolled back."""
     folder = settings.routes_dir
     found = trial.load(folder)
     if found is not None and found.is_waiting:
@@ -159,7 +159,7 @@ def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[st
         print_outcome(Outcome(OK, "" if given.json else said.out, words))
     try:
         while (found := trial.load(folder)) is not None and found.is_waiting:
-            if not trial.is_guarded(folder):  # somebody killed it
+            if not trial.is_guarded(folder):  # it was killed
                 _start_guard(folder, given, environment)
             time.sleep(_LOOK_AGAIN_S)
     except KeyboardInterrupt:
@@ -198,7 +198,7 @@ def _waiting_words(folder: Path, waiting: trial.Trial) -> str:
 
 
 def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> bool:
-    """By a connection of its own, and with an answer that our credentials were good for."""
+    """With a separate connection, and an authenticated response."""
     try:
         settings = load_settings(config, environment)
         quick = replace(settings, connect_timeout_s=_PROBE_S, read_timeout_s=_PROBE_S, fetch_deadline_s=_PROBE_S)
@@ -227,7 +227,7 @@ def _said(
     *,
     is_done: bool = False,
 ) -> Outcome:
-    """A line for each operation, and what is wrong."""
+    """One line per operation, and the problems."""
     lines = [str(one) for one in operations]
     code = NOT_DONE if problems else OK
     if given.json:
@@ -240,7 +240,7 @@ def _said(
 
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """What is set, whether that is what the file says, and who uses it."""
+    """Show rules and routes, whether they match the file, and the links that use them."""
     present = kernel.read()
     problems: list[Problem] = []
     uplinks: tuple[Uplink, ...] = ()

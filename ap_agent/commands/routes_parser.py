@@ -21,7 +21,7 @@ MIN_FOR_S, MAX_FOR_S = 1, 3600
 
 
 def add(parser: ArgumentParser) -> None:
-    """Also `guard`, which no person runs."""
+    """Includes `guard`, which is internal."""
     chosen = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     each = {
         name: chosen.add_parser(name, help=words, description=words[:1].upper() + words[1:] + ".")

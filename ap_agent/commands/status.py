@@ -1,4 +1,4 @@
-"""`status`: one screen with what matters to the operator, from the health file; the exit code says how it is."""
+"""`status`: one screen for the operator, from the health file; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ap_agent.common.colour import Colour, painted
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.common.settings import Settings
 
-_SHOWN = 8  # problems, and links that are not enforced: 24 lines of a terminal hold both
+_SHOWN = 8  # problems, and links that are not enforced: fits 24 lines
 _LABEL_WIDTH = 15  # of the lines of `describe`
 
 
@@ -37,8 +37,8 @@ def status(settings: Settings, given: Namespace) -> Outcome:
 
 
 def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tuple[int, list[str]]:
-    """The exit code and the lines: the verdict, what it rests on, the first problems. Raises `KeyError`, `TypeError`,
-    `ValueError` for what is no health file."""
+    """Exit code and lines: verdict, basis, first problems. Raises `KeyError`, `TypeError`, `ValueError` for an invalid
+    health file."""
     described, is_enforced, is_delivered = describe(health, running=is_running, now=now)
     code = NOT_DONE if not is_enforced else OK if is_delivered else NOTHING_NEW
     words, colour = _verdict(health["links"], code, is_running=is_running)
@@ -55,7 +55,7 @@ def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tup
 
 
 def _is_said(line: str, health: Mapping[str, Any]) -> bool:
-    """Whether it names a link that a problem names too, for the same reason."""
+    """Whether a problem already names this link, for the same reason."""
     said = (f"{one['subject']}: {one['message']}" for one in health["problems"])
     return line.startswith("Failed") and line[_LABEL_WIDTH:] in said
 

@@ -1,4 +1,4 @@
-"""Colour, where a terminal is that shows it and nobody objects (NO_COLOR, https://no-color.org)."""
+"""Terminal colours, unless disabled (NO_COLOR, https://no-color.org)."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def has_colour() -> bool:
 
 
 def painted(text: str, colour: Colour) -> str:
-    """Bold and coloured, or as it is."""
+    """Bold and coloured, if enabled."""
     return f"\033[1;{_CODES[colour]}m{text}\033[0m" if text and has_colour() else text

@@ -31,7 +31,7 @@ EXIT_CODES = """exit codes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to print on stdout and stderr, and the exit code."""
+    """Output for stdout and stderr, and the exit code."""
 
     exit_code: int
     out: str = ""
@@ -49,22 +49,22 @@ def exit_code_of(error: AgentError) -> int:
 
 
 def print_outcome(outcome: Outcome) -> int:
-    """What was done is done, also when nobody reads on (`plan | head`)."""
+    """A closed pipe is not an error (`plan | head`)."""
     for text, stream in ((outcome.out, sys.stdout), (outcome.err, sys.stderr)):
         try:
-            if isinstance(stream, io.TextIOWrapper):  # a character that the terminal lacks changes no exit code
+            if isinstance(stream, io.TextIOWrapper):  # a character that the terminal lacks is no failure
                 stream.reconfigure(errors="backslashreplace")
             if text:
                 print(text, file=stream, flush=True)
         except BrokenPipeError:
-            # The interpreter flushes once more at its end, and would speak of it there.
+            # The interpreter flushes again at exit, and would report the error.
             with Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
     return outcome.exit_code
 
 
 def ended(command: str, do: Callable[[], Outcome | int]) -> int:
-    """Run a command: its exit code, with its outcome or its error printed."""
+    """Run a command and print its outcome or error; return the exit code."""
     try:
         done = do()
     except AgentError as exc:
@@ -76,7 +76,7 @@ def ended(command: str, do: Callable[[], Outcome | int]) -> int:
 def parser_of(
     program: str, description: str, commands: Mapping[str, str]
 ) -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
-    """The parser of a program, and those of its commands; each knows --config."""
+    """The parser of a program, and those of its commands; each has --config."""
     parser = ArgumentParser(
         prog=program, description=description, epilog=EXIT_CODES, formatter_class=RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""Requests, questions and dumps on a plain rtnetlink socket. Bytes out, bytes in; every answer is accounted for.
+"""Requests, queries and dumps on an rtnetlink socket. Every message is accounted for.
 
-The kernel works through what one `send` brings while we wait in it, message by message, and goes on after a refusal. So
-thousands of requests travel in pieces, only the last message of a piece asks for an acknowledgement, and whatever was
-refused comes back with its own number. What is not answered was done: unless answers were lost, which is said.
+The kernel processes a `send` synchronously, message by message, and continues after an error. So thousands of requests
+are sent in pieces, only the last message of a piece asks for an acknowledgement, and errors come back with their
+sequence number. No answer means success, unless answers were lost, which is reported.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 MSG_DONTWAIT = int(socket.MSG_DONTWAIT)
 
 PIECE_BYTES = 64 * 1024
-BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for a refusal of every message of a piece
+BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for an error per message of a piece
 QUESTIONS_AT_ONCE = 32  # each answer takes a buffer of 4 kB or more, whatever its length
 LOST = "the kernel's answer was lost, because the receive buffer was too small"
-DUMP_NUMBER = 0xFFFF_FFFF  # no request has it
-REPLY_TIMEOUT_S = 30  # the kernel answers at once; thousands of classes on a slow machine take seconds
-_RECEIVE_BYTES = 1 << 20  # dumps come in 32 kB; more than this no single answer has
+DUMP_NUMBER = 0xFFFF_FFFF  # used by no request
+REPLY_TIMEOUT_S = 30  # the kernel answers immediately; thousands of classes on a slow machine take seconds
+_RECEIVE_BYTES = 1 << 20  # dumps come in 32 kB; the maximum of a single answer
 
 _HEADER = struct.Struct("=IHHII")
 _Answer = tuple[int, int, bytes]  # type, flags, body
@@ -40,9 +40,9 @@ _Answer = tuple[int, int, bytes]  # type, flags, body
 
 @dataclass(frozen=True)
 class Refusal:
-    """The kernel's no: to which message of its group, why, and its own words if it had any.
+    """An error of the kernel: which message of its group, why, and its own text if any.
 
-    `number` is a positive errno. ENOBUFS with the text `LOST`: there is no answer, so it may have been a yes.
+    `number` is a positive errno. ENOBUFS with the text `LOST`: the answer was lost, so it may have succeeded.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Refusal:
 
 
 class RefusedError(Exception):
-    """A dump was refused."""
+    """A dump was rejected."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -62,7 +62,7 @@ class RefusedError(Exception):
 
 
 class RtSocket:
-    """One socket in the network namespace of the thread that makes it; for one thread at a time."""
+    """One socket in the network namespace of the creating thread; for one thread at a time."""
 
     def __init__(self, *, piece_bytes: int = PIECE_BYTES, buffer_bytes: int = BUFFER_BYTES) -> None:
         self._piece_bytes = piece_bytes
@@ -73,7 +73,7 @@ class RtSocket:
         for forced, polite, size in zip(
             (SO_SNDBUFFORCE, SO_RCVBUFFORCE), (socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True
         ):
-            try:  # beyond the system's maximum if we may (CAP_NET_ADMIN in the first user namespace)
+            try:  # beyond the system's maximum if allowed (CAP_NET_ADMIN in the first user namespace)
                 self._socket.setsockopt(socket.SOL_SOCKET, forced, size)
             except PermissionError:
                 self._socket.setsockopt(socket.SOL_SOCKET, polite, size)
@@ -86,7 +86,7 @@ class RtSocket:
 
     @property
     def port(self) -> int:
-        """The kernel writes it into the events that our requests cause."""
+        """The kernel puts it into the events that our requests cause."""
         return int(self._socket.getsockname()[0])
 
     def close(self) -> None:
@@ -95,9 +95,9 @@ class RtSocket:
     # --- requests ---
 
     def send(self, groups: Sequence[Sequence[Message]]) -> list[Refusal | None]:
-        """Carry out all messages in order. For each group its first refusal, None if all of it was done.
+        """Send all messages in order. Return the first error of each group, None for success.
 
-        The messages of a group travel in one piece: the kernel works through them even if we are killed meanwhile.
+        The messages of a group are sent in one piece: the kernel processes them even if we are killed meanwhile.
         """
         refusals: list[Refusal | None] = []
         for piece in self._pieces(groups):
@@ -129,8 +129,8 @@ class RtSocket:
         return [_first(list(itertools.islice(errors, len(group)))) for group in groups]
 
     def _collect(self, awaited: set[int]) -> dict[int, _Answer]:
-        """Answers by number, until all that are awaited are there. Some are missing where the receive buffer was too
-        small; then it is empty, so that nothing old meets the next request."""
+        """Collect expected answers by number. Some are missing if the receive buffer was too small; then it is emptied,
+        so that nothing old is mixed with the next request."""
         found: dict[int, _Answer] = {}
         flags = 0
         while not awaited <= found.keys():
@@ -149,10 +149,10 @@ class RtSocket:
     # --- questions ---
 
     def ask_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
-        """Many questions of one kind, each with its answer, in order. Raises `AgentError`."""
+        """Many queries of one kind, each with its answer, in order. Raises `AgentError`."""
         answers: list[bytes | Refusal] = []
         for start in range(0, len(bodies), QUESTIONS_AT_ONCE):
-            # Traffic control answers everybody who listens to it, and the one who asks only if he wants the echo.
+            # Traffic control sends answers to all listeners, and to the requester only with the echo flag.
             numbers = self._transmit([(kind, NLM_F_ECHO, one) for one in bodies[start : start + QUESTIONS_AT_ONCE]])
             said = self._collect(set(numbers))
             if not said.keys() >= set(numbers):
@@ -165,10 +165,10 @@ class RtSocket:
     # --- dumps ---
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The kernel's answer as it comes, in pieces of some 32 kB with whole messages (see `messages_of`); the last
-        piece ends with the word that this is all. Raises `RefusedError`, `AgentError`.
+        """Yield a dump in pieces of some 32 kB with whole messages (see `messages_of`); the last piece ends with
+        NLMSG_DONE. Raises `RefusedError`, `AgentError`.
 
-        All dumps have the same number: then an unchanged one is equal to the one before, byte for byte.
+        All dumps have the same sequence number, so that an unchanged one is identical byte for byte.
         """
         self._socket.send(_packed(kind, NLM_F_REQUEST | NLM_F_DUMP, DUMP_NUMBER, body))
         pieces: list[bytes] = []
@@ -184,16 +184,16 @@ class RtSocket:
                 return pieces
 
     def _last_message(self, piece: bytes) -> _Answer:
-        """Found by our numbers in its header, without a walk through the piece."""
+        """Found by our numbers in its header, without parsing the piece."""
         start = piece.rfind(self._dump_mark) - 8
         length, kind, flags, _, _ = _HEADER.unpack_from(piece, max(start, 0))
-        is_last = start + (length + 3 & ~3) == len(piece)  # else these are bytes of some attribute, and more will come
+        is_last = start + (length + 3 & ~3) == len(piece)  # otherwise bytes of an attribute
         return (kind, flags, piece[start + _HEADER.size :]) if is_last else (0, 0, b"")
 
     # --- bytes ---
 
     def _transmit(self, messages: Sequence[Message]) -> list[int]:
-        """The numbers that they get."""
+        """Return their sequence numbers."""
         numbers = [1 + next(self._count) % (DUMP_NUMBER - 1) for _ in messages]
         packed = [
             _packed(kind, flags | NLM_F_REQUEST, number, body)
@@ -228,7 +228,7 @@ class _EmptyError(Exception):
 
 
 def messages_of(piece: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Type, flags, where the body begins and where it ends."""
+    """Type, flags, start and end of the body."""
     position = 0
     while position + _HEADER.size <= len(piece):
         length, kind, flags, _, _ = _HEADER.unpack_from(piece, position)
@@ -247,7 +247,7 @@ def _first(errors: list[tuple[int, str] | None]) -> Refusal | None:
 
 
 def _error(kind: int, flags: int, body: bytes) -> tuple[int, str] | None:
-    """(positive errno, the kernel's own sentence); None for everything but a refusal."""
+    """(positive errno, the kernel's own text); None for anything but an error."""
     code = struct.unpack_from("=i", body)[0] if kind in (NLMSG_ERROR, NLMSG_DONE) else 0
     if code == 0:
         return None

@@ -1,8 +1,8 @@
-"""What the kernel has of ours, or should have, as dictionaries; and their difference, as operations in order. Pure.
+"""Our objects in the kernel, present or wanted, as dictionaries; and their difference as ordered operations. Pure.
 
     packets ─▶ hooks ─▶ keys ─▶ lanes ─▶ classes with leaves on two IFBs
 
-Everything is complete before anything leads there, and nothing goes before what leads there is gone.
+An object is complete before anything refers to it, and is removed after its references.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ap_agent.dataplane.tc import HOOK_NAMES, HtbClass, leaf_bytes
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits, format_kbit
 
-UNMATCHED: Final = 0xFFF  # stands for a link where everything that no link has is limited
+UNMATCHED: Final = 0xFFF  # in place of a link: unmatched traffic
 _SHOWN = ("to the user", "from the user")
 
 Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "unmatched", "hook", "clsact", "stray"]
@@ -38,8 +38,8 @@ _OF_EACH_IFB: Final[tuple[Table, ...]] = ("class", "leaf")
 
 
 class Hook(NamedTuple):
-    """Numbers of the programs of its two filters (0: none, -1: one of no use), whether the second leads to the IFB of
-    its direction, and whether they say that the clsact came with them."""
+    """Ids of the programs of its two filters (0: none, -1: unusable), whether the second redirects to the IFB of its
+    direction, and whether they mark the clsact as ours."""
 
     program: int
     admitted: int
@@ -52,7 +52,7 @@ def new_tree() -> Tree:
 
 
 def limits_of(tree: Tree, interface_id: int) -> Limits | None:
-    """What the program admits; None where it has no lanes of this link."""
+    """Limits of the program; None without lanes of this link."""
     both = [tree["lane", ""][one] for one in (2 * interface_id, 2 * interface_id + 1) if one in tree["lane", ""]]
     return Limits(rate_of(both[0]), rate_of(both[1])) if len(both) == 2 else None
 
@@ -65,14 +65,14 @@ def minor_of(interface_id: int, direction: Direction) -> int:
 
 
 class Target:
-    """The tree that a `Wanted` asks for, without hooks. Only what differs from the `Wanted` before is worked out."""
+    """The tree of a `Wanted`, without hooks; updated incrementally."""
 
     def __init__(self) -> None:
         self.tree = new_tree()
         self._links: dict[int, LimitedLink] = {}
 
     def update(self, wanted: Wanted) -> tuple[Tree, Tree]:
-        """What changed links have had, and have from now on."""
+        """Objects of changed links, before and after."""
         old, links = self._links, dict(wanted.links)
         if wanted.unmatched_kbit is not None:
             links[UNMATCHED] = LimitedLink(UNMATCHED, (), wanted.unmatched_kbit, wanted.unmatched_kbit)
@@ -94,7 +94,7 @@ class Target:
 
 
 def _part(links: Mapping[int, LimitedLink]) -> Tree:
-    """What these links have."""
+    """Objects of these links."""
     tree = new_tree()
     for one, link in links.items():
         for direction, kbit in zip(DIRECTIONS, (link.to_user_kbit, link.from_user_kbit), strict=True):
@@ -114,7 +114,7 @@ def _part(links: Mapping[int, LimitedLink]) -> Tree:
 
 
 class Operation(NamedTuple):
-    """One step. `device` is empty for what is in the program's memory. `name`, `now` and `then` as in `Tree`."""
+    """One step. `device` is empty for the program's memory. `name`, `now` and `then` as in `Tree`."""
 
     kind: Literal["add", "change", "remove"]
     table: Table
@@ -125,7 +125,7 @@ class Operation(NamedTuple):
 
     @property
     def links(self) -> frozenset[int]:
-        """Interface ids that it serves; empty for what serves all of them."""
+        """Interface ids that it affects; empty for all."""
         found: tuple[int, ...] = ()
         if self.table in ("class", "leaf"):
             found = (self.name & ~FROM_USER_BIT,)
@@ -172,7 +172,7 @@ def _key_text(packed: bytes) -> str:
     return f"{text} to {' '.join(local)}" if local else text
 
 
-# Links are lowered first in the program and last in HTB, and raised the other way round: what was admitted is paced.
+# Lower first in the program and last in HTB, raise in reverse: admitted packets are always paced.
 _ORDER: Final = (
     *("put ifb", "put root", "lower lane", "put class", "put leaf", "put lane", "put key", "put unmatched", "put hook"),
     *("remove hook", "remove clsact", "remove unmatched", "remove key", "remove lane", "remove class", "remove ifb"),
@@ -181,9 +181,9 @@ _ORDER: Final = (
 
 
 def difference(now: Tree, then: Tree, names: Mapping[int, str]) -> list[Operation]:
-    """What makes `then` of `now`, in an order in which no packet of a link is ever free. `names`: of devices.
+    """Operations from `now` to `then`, ordered so that no packet of a link is ever unlimited. `names`: of devices.
 
-    A root and a leaf go with what they belong to, and so do the classes of an IFB and the filters of a clsact that go.
+    Roots and leaves are removed with their parents, and so are the classes of an IFB and the filters of a clsact.
     """
     found: dict[str, list[Operation]] = defaultdict(list)
     for table, wanted in then.items():

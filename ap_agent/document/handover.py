@@ -1,11 +1,11 @@
-"""The document that the agent hands to the limiter: one file, taken whole or not at all.
+"""The document that the agent hands to the limiter: one file, accepted whole or not at all.
 
     <state_dir>/document.json, mode 0640, group of the limiter
     {"schema": 1, "signed": text, "signatures": [...], "link_info": text}
     {"schema": 1, "unsigned": {"host_id", "generation", "config_version", "limits_version"}, "link_info": text}
 
-The limiter trusts nobody: it verifies signature, host, version and the hash of `link_info` with a keyring of its own.
-An unsigned document counts only with `allow_unsigned`; it may have `total_kbit` and `observe_only` as a signed text.
+The limiter does not trust the agent: it verifies signature, host, version and the hash of `link_info` with its own
+keyring. An unsigned document requires `allow_unsigned`; it may have `total_kbit` and `observe_only` like a signed text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_BYTES = 24 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a document that passed every check says. `total_kbit` caps all limited links of each direction together.
+    """Content of a valid document. `total_kbit` caps all limited links of each direction together.
 
     `limits_digest` is the SHA-256 of link_info.json, in hexadecimal.
     """
@@ -45,7 +45,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Document:
-    """A handed document and its bytes. `signed` is None where nobody vouches for it."""
+    """A document and its bytes. `signed` is None if unsigned."""
 
     configuration: Configuration
     signed: Signed | None
@@ -60,7 +60,7 @@ class Document:
         return self.configuration.order
 
     def unsigned(self) -> Document:
-        """The same without what is said of keys, in its bytes too: nobody's signature over it was asked for."""
+        """A copy without keys, also in its bytes: its signature was not verified."""
         if self.signed is None:
             return self
         said = self.configuration
@@ -75,7 +75,7 @@ class Document:
         return Document(said, None, data)
 
 
-# A document's object -> what its signed text says, None where it has none and need not. Raises `BundleError`.
+# A document's object -> its signed text, None if there is none and none is needed. Raises `BundleError`.
 Verify = Callable[[Mapping[str, Any]], Signed | None]
 
 
@@ -88,8 +88,7 @@ def document_bytes(
     total_kbit: int | None = None,
     is_observe_only: bool = False,
 ) -> bytes:
-    """What to hand over. `evidence` has the signed text and its signatures as they came, and says the rest itself;
-    None: nothing was signed."""
+    """The document's bytes. `evidence` has the signed text and its signatures as received; None: unsigned."""
     said: dict[str, Any] = {"host_id": host_id, **order._asdict(), "observe_only": is_observe_only}
     if total_kbit is not None:
         said["total_kbit"] = total_kbit
@@ -110,8 +109,8 @@ def read_document(
     allow_unsigned: bool = False,
     known: KnownEntries | None = None,
 ) -> Document:
-    """Check a handed document from end to end. `host_id` is who we are (None: whoever it is for); `known` as in
-    `parse_link_info`. Raises `BundleError` only, which is a `TrustError` where the document is well made."""
+    """Check a document completely. `host_id` is ours (None: any); `known` as in `parse_link_info`. Raises `BundleError`
+    only, or its subclass `TrustError` for a well-formed document."""
     if len(data) > MAX_BYTES:
         raise _invalid(f"has more than {MAX_BYTES} bytes")
     try:
@@ -149,7 +148,7 @@ def read_document(
 
 
 def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
-    """What an unsigned document says of itself, with no hashes and no keys."""
+    """Content of an unsigned document, without hashes and keys."""
     if not allow_unsigned:
         raise TrustError("The document is not signed; this host accepts only signed ones.", code="not_signed")
     said = document.get("unsigned")

@@ -1,4 +1,4 @@
-"""What `show` and `verify` print: one document each, as JSON or in words. Pure."""
+"""Output of `show` and `verify`: one document each, as JSON or text. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def show_document(
 
 
 def show_lines(document: Mapping[str, Any]) -> list[str]:
-    """The same in words, without the problems."""
+    """As text, without the problems."""
     rows = [
         (
             one["name"],

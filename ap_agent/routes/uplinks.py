@@ -1,4 +1,4 @@
-"""The reader of uplinks.toml: what an operator says about each uplink, checked as far as the file alone can tell."""
+"""Parses uplinks.toml, with all checks that need only the file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from link_rules import IPAddress, check_bind_address
 Network = IPv4Network | IPv6Network
 
 FIRST_TABLE: Final = 1000
-MAX_UPLINKS: Final = 64  # a table each
+MAX_UPLINKS: Final = 64  # one table each
 LAST_TABLE: Final = FIRST_TABLE + MAX_UPLINKS - 1
-MAX_SOURCES: Final = 16  # addresses, and prefixes: the kernel tries rules one after the other for each packet
+MAX_SOURCES: Final = 16  # addresses and prefixes: the kernel tries rules one after the other for each packet
 _MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """`addresses` are this host's on `dev`; `prefixes` are further sources whose packets leave by this uplink."""
+    """`addresses` are this host's on `dev`; `prefixes` are further sources that use this uplink."""
 
     name: str
     dev: str
@@ -43,12 +43,12 @@ class Uplink:
 
     @property
     def sources(self) -> tuple[Network, ...]:
-        """An address as the network of it alone."""
+        """Addresses as host networks, and prefixes."""
         return (*(ip_network(one) for one in self.addresses), *self.prefixes)
 
 
 class UplinksError(SettingsError):
-    """uplinks.toml breaks a rule, which `code` names."""
+    """uplinks.toml breaks a rule, named by `code`."""
 
     def __init__(self, path: Path, code: str, message: str) -> None:
         super().__init__(f"{path}: {message}", key=code)

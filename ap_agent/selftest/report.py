@@ -1,4 +1,4 @@
-"""What a self-test found, for a person and for a program. Pure."""
+"""Result of a self-test, as text and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = 2
 
 
 class Result(StrEnum):
-    """Of the whole self-test. `NOT_POSSIBLE`: nothing was measured, because a requirement is missing."""
+    """Of the whole self-test. `NOT_POSSIBLE`: a requirement is missing, so nothing was measured."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
@@ -40,7 +40,7 @@ _WORDS = {Verdict.HOLDS: "pass", Verdict.WRONG: "FAIL", Verdict.INCONCLUSIVE: "i
 
 @dataclass(frozen=True)
 class Report:
-    """`faults`: what the engine itself had to say, or did not do. `stopped`: what was not measured, and why."""
+    """`faults`: errors of the engine. `stopped`: what was not measured, and why."""
 
     needs: tuple[Need, ...]
     judged: tuple[Judged, ...] = ()
@@ -161,7 +161,7 @@ def _result_lines(report: Report) -> str:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The same as JSON; rates in kbit/s of Ethernet frames, deviations relative (0.01: 1 % above)."""
+    """As JSON; rates in kbit/s of Ethernet frames, deviations relative (0.01: 1 % above)."""
     return {
         "schema": SCHEMA,
         "result": report.result,

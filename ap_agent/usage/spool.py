@@ -27,7 +27,7 @@ from ap_agent.usage.batch import Sample, body, last_values, new_batch_id, packed
 FILE_NAME = "usage.sqlite"
 KEPT_MS = 2 * 86_400_000
 MAX_BYTES = 256 * 1024 * 1024
-SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need room too
+SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need space, too
 MAX_REFUSED = 8
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -49,9 +49,9 @@ class StoredBatch:
 
 
 class Spool:
-    """One file. Every method raises `StoreError` and leaves what was there; `changes` makes several into one.
+    """One file. Every method raises `StoreError` and leaves the content unchanged; `changes` combines several.
 
-    Any thread may use it, but not two at a time.
+    Thread-safe only if used by one thread at a time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Spool:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """What happens inside is kept as a whole, durably, or not at all."""
+        """A transaction: everything inside is stored durably, or nothing."""
         with _told(self.path):
             if _lacking(self.path.parent) > 0:
                 raise OSError(errno.ENOSPC, "the remaining space on this file system is reserved for configurations")
@@ -73,14 +73,14 @@ class Spool:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # SQLite did it itself where the disk is full
+                with contextlib.suppress(sqlite3.Error):  # SQLite did it itself if the disk is full
                     self._db.execute("ROLLBACK")
                 raise
 
     # --- samples ---
 
     def open_samples(self) -> list[Sample]:
-        """Those of the batch that grows, oldest first."""
+        """Samples of the open batch, oldest first."""
         return self._samples("WHERE is_open ORDER BY number")
 
     def newest_samples(self) -> list[Sample]:
@@ -97,7 +97,7 @@ class Spool:
         self._db.execute("INSERT INTO samples (at_ms, version, rows, is_open) VALUES (?, ?, ?, 1)", values)
 
     def close_batch(self, samples: Sequence[Sample]) -> None:
-        """The batch that grew is to be sent: these samples, all that are open."""
+        """Close the open batch with these samples."""
         if samples:
             self.add_batch(samples)
         self._db.execute("UPDATE samples SET is_open = 0")
@@ -106,12 +106,12 @@ class Spool:
     # --- batches ---
 
     def add_batch(self, samples: Sequence[Sample]) -> None:
-        """Behind all that wait: of one segment the smaller counters must go first."""
+        """Append it: within a segment smaller counters must be sent first."""
         batch_id = new_batch_id()
         self.add_body(batch_id, samples[-1].at_ms, body(batch_id, samples))
 
     def add_body(self, batch_id: str, ended_ms: int, data: bytes) -> None:
-        """One that is there already is left as it is."""
+        """An existing one is kept."""
         values = (batch_id, ended_ms, data)
         self._db.execute("INSERT OR IGNORE INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
 
@@ -121,12 +121,12 @@ class Spool:
         return StoredBatch(*row) if row is not None else None
 
     def drop(self, number: int) -> None:
-        """The service has it."""
+        """Delete a delivered batch."""
         with _told(self.path):
             self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
 
     def refuse(self, number: int, reason: str) -> None:
-        """Set aside what the service would not have."""
+        """Set aside a rejected batch."""
         with self.changes():
             self._db.execute(
                 "INSERT INTO refused (id, reason, body) SELECT id, ?, body FROM batches WHERE number = ?",
@@ -138,7 +138,7 @@ class Spool:
             )
 
     def waiting(self) -> int:
-        """Batches that are to be sent."""
+        """Number of batches to be sent."""
         return self._number("SELECT count(*) FROM batches")
 
     def bytes_used(self) -> int:
@@ -150,7 +150,7 @@ class Spool:
             return int(self._db.execute(question).fetchone()[0])
 
     def prune(self, now_ms: int, living: frozenset[str]) -> int:
-        """Give up the oldest batches beyond the bounds; returns how many. `living` are the segments that go on."""
+        """Discard the oldest batches beyond the bounds; return their number. `living` are the current segments."""
         with _told(self.path):
             return self._prune(now_ms, living)
 
@@ -170,11 +170,11 @@ class Spool:
             if not left:
                 self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
             total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
-        self._db.executescript("PRAGMA incremental_vacuum")  # what was sent gives its room back; one step is a page
+        self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
         return dropped
 
     def _shorten(self, number: int, living: frozenset[str]) -> int:
-        """Leave the newest values of segments that ended; returns the bytes of what is left."""
+        """Keep the newest values of ended segments; return the bytes that remain."""
         data = self._db.execute("SELECT body FROM batches WHERE number = ?", (number,)).fetchone()[0]
         try:
             short = last_values(data, living)
@@ -189,7 +189,7 @@ class Spool:
     # --- segments that ended ---
 
     def ended(self) -> dict[str, int]:
-        """Those whose last counters are kept, and when they ended (ms)."""
+        """Segments whose last counters are stored, and when they ended (ms)."""
         with _told(self.path):
             return dict(self._db.execute("SELECT segment, at_ms FROM ended"))
 
@@ -201,7 +201,7 @@ class Spool:
 
 
 def read_newest(path: Path) -> list[Sample]:
-    """The two newest samples, oldest first, without changing anything. Raises `StoreError`."""
+    """The two newest samples, oldest first, read-only. Raises `StoreError`."""
     if not path.exists():
         return []
     with _told(path):
@@ -214,13 +214,13 @@ def read_newest(path: Path) -> list[Sample]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A file that is damaged is set aside: what was in it is lost to the service, what comes now is not."""
+    """A damaged file is set aside: its content is lost, but later samples are stored."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link")
     try:
         return _connected(path)
     except sqlite3.DatabaseError as exc:
-        if isinstance(exc, sqlite3.OperationalError):  # locked, full, read-only: nothing is wrong with the content
+        if isinstance(exc, sqlite3.OperationalError):  # locked, full, read-only: the content is intact
             raise
         path.rename(path.with_name(f"{path.name}.damaged"))
         for suffix in ("-wal", "-shm"):
@@ -238,7 +238,7 @@ def _connected(path: Path) -> sqlite3.Connection:
         if version == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchone()
-        db.execute("PRAGMA synchronous = FULL")  # a power cut costs nothing that was said to be stored
+        db.execute("PRAGMA synchronous = FULL")  # committed data survives a power cut
         db.execute("PRAGMA journal_size_limit = 4194304").fetchone()
         if version == 0:
             db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
@@ -249,7 +249,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _lacking(folder: Path) -> int:
-    """Bytes of the file system that should be free and are not; below 0 where there are enough."""
+    """Bytes of the file system that should be free and are not; negative if there are enough."""
     found = os.statvfs(folder)
     return min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20) - found.f_bavail * found.f_frsize
 

@@ -1,8 +1,8 @@
-"""The 95th percentile of values that keep coming, without keeping them. Pure.
+"""A running 95th percentile without storing all values. Pure.
 
-Of all values sorted only those around the percentile are kept, and how many are below and above of them. A value moves
-the percentile by at most one place, so a window of 64 lasts for hours; when it has moved out of the window, whoever has
-the values makes a new one.
+Only the sorted values around the percentile are kept, and the numbers of values below and above them. A value moves the
+percentile by at most one place, so a window of 64 lasts for hours; once the percentile leaves the window, the caller
+makes a new one.
 """
 
 from __future__ import annotations
