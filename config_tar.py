@@ -1,20 +1,20 @@
 """Host -> configuration tarball: the files a host pulls, with a manifest, as deterministic bytes (DOMAIN section 4).
 
-The same configuration gives the same bytes: names and JSON keys are sorted, times, owners and modes fixed. So
-"unchanged" can be a hash. Hosts are taken by their plain attributes; nothing here knows Django or does I/O.
+The same configuration gives the same bytes, so that a hash identifies it: names and JSON keys are sorted, times, owners
+and modes fixed. Reads plain attributes of hosts; no Django, no I/O.
 
     scionlab-config.json        manifest: credentials, version G.H, L, hashes of every file, signatures, systemd units
     etc/scion/topology.json     the AS in SCION's own format
     etc/scion/*.toml            settings of the SCION programs that run on the host (`scion_files`)
-    etc/scion/staticInfoConfig.json    path metadata, where the control service of an attachment point runs
-    etc/scion/certs, crypto, keys, etc/openvpn    handed in as they are: made elsewhere
+    etc/scion/staticInfoConfig.json    path metadata, for the control service of an attachment point
+    etc/scion/certs, crypto, keys, etc/openvpn    made elsewhere and passed in
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
 A host with "limits only" has the manifest and link_info.json, and no units. One whose `configuration_format` is
-`TOPOLOGY_ONLY` has neither settings nor what is handed in: its bytes stay, so that an upgrade restarts nobody's SCION.
+`TOPOLOGY_ONLY` has neither settings nor passed-in files: its bytes are stable, so that an upgrade restarts no SCION.
 
-An agent believes one text of a manifest, by signatures over exactly its bytes (docs/adr/0010): nobody has to agree on a
-canonical form of JSON. Ed25519 is deterministic: the same configuration still gives the same bytes.
+An agent trusts one text in the manifest, by signatures over exactly its bytes (docs/adr/0010), which needs no canonical
+JSON. Ed25519 is deterministic.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Configuration:
         self._look_for_enrolment()
         self._use_secret()
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- stored configuration ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Load the last good bundle from disk, and hand it over. A damaged one is only a problem: the service has

@@ -100,7 +100,7 @@ def _has_bundle(settings: Settings) -> bool:
         return False
 
 
-# --- where the configuration lets the agent write: nothing of somebody else is overwritten ---------------------------
+# --- configured places must not be foreign ---------------------------------------------------------------------------
 
 
 def check_places(settings: Settings) -> None:

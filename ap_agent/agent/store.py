@@ -1,21 +1,20 @@
-"""The state directory: the bundles that were good, side by side, and one symlink that says which counts.
+"""The state directory: accepted bundles, and a symlink to the current one.
 
     <state_dir>/                mode 0750: the limiter's group reads document.json (`hand_over`)
         current -> versions/1.18-7-0f3a9b2c
-        versions/               mode 0700: a stored manifest holds the host's secret
+        versions/               mode 0700: a stored manifest contains the host's secret
         versions/1.18-7-0f3a9b2c/scionlab-config.json
         versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
-        trust.json              the keys that count, and the newest version that was taken (`document.trust`)
-        accepted.json           what `accept` or `accept-older` stored, until it is taken
+        trust.json              trusted keys, and the newest accepted version (`document.trust`)
+        accepted.json           stored by `accept` or `accept-older`, until it is used
         held.json               the configuration that is held back (`hold`)
         tests/                  reports of tests that send, until the service has them (`kept_reports`)
-        usage.sqlite            what links used (`usage.spool`)
+        usage.sqlite            usage of links (`usage.spool`)
 
-A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
-trust.json is replaced; then the symlink is switched by a rename. Whatever kills us in between, `current` points to a
-complete bundle, and `document.trust` says why either trust.json does.
-Reading trusts nothing: the bundle on disk goes through the same checks as one from the network, and its name holds a
-hash of its content.
+A bundle is written completely under a temporary name, with fsync of each file and folder, and renamed; then trust.json
+is replaced; then the symlink is switched by a rename. After a kill at any point `current` is a complete bundle, and
+`document.trust` handles either trust.json. A bundle on disk gets the same checks as one from the network, and its name
+contains a hash of its content.
 """
 
 from __future__ import annotations

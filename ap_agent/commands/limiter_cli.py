@@ -105,7 +105,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     return does[given.command](settings, used, given)
 
 
-# --- what is to be enforced -----------------------------------------------------------------------------------------
+# --- source of the configuration ------------------------------------------------------------------------------------
 
 
 class Source(NamedTuple):

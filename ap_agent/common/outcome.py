@@ -1,11 +1,11 @@
-"""What every command gives back, and how it is printed. Exit codes, the same for all programs:
+"""The outcome of a command and its output. Exit codes, the same for all programs:
 
-0   done: everything that was asked for is so
+0   done
 1   something was not done, or a link is not enforced; the text says which and why
 2   the command line or the configuration is wrong; nothing was touched
 3   not permitted: root or a capability is needed
-4   another process of the same program is at work; nothing was touched
-5   nothing new could be had from the service; the last good state is enforced
+4   another process of the same program is running; nothing was touched
+5   nothing new from the service; the last good state is enforced
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Engine:
             self._program.close()
         self._program = self._settled = None
 
-    # --- what is wanted on this host, and what to say ---
+    # --- wanted tree on this host, and obstacles --------
 
     def _wanted_tree(self, seen: Observed, tree: Tree, done: _Pass, *, is_hidden: bool = False) -> Tree:
         """`tree` with its hooks on existing devices. Adds obstacles to `done`."""

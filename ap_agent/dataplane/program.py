@@ -164,7 +164,7 @@ class Program:
                 if "." not in path.name:  # the kernel's own have a dot
                     path.unlink(missing_ok=True)
 
-    # --- what it is told ---
+    # --- links and lanes ---
 
     def put_link(self, key: bytes, lane: int) -> None:
         """Assign packets of this key to `lane` to the user, and the next lane from the user. Raises `ProgramError`."""

@@ -30,7 +30,7 @@ Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "unmatched", "hoo
 #   class      minor -> HtbClass                               unmatched  0 -> unmatched traffic to the users
 #   leaf       minor of its class -> its limit in bytes        clsact     interface number -> True, of one that is ours
 #   hook       (interface number, direction) -> Hook
-#   stray      interface number -> name, of an IFB of ours that nobody needs: somebody renamed it
+#   stray      interface number -> name, of an unneeded IFB of ours: it was renamed
 Tree = dict[tuple[Table, str], dict[Any, Any]]
 
 _ONCE: Final[tuple[Table, ...]] = ("ifb", "root", "lane", "key", "unmatched", "hook", "clsact", "stray")
@@ -61,7 +61,7 @@ def minor_of(interface_id: int, direction: Direction) -> int:
     return interface_id | (FROM_USER_BIT if direction == FROM_USER else 0)
 
 
-# --- what is wanted --------------------------------------------------------------------------------------------
+# --- wanted tree -----------------------------------------------------------------------------------------------
 
 
 class Target:

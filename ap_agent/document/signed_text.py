@@ -1,11 +1,11 @@
-"""The signed text in a manifest, and how it is read: strictly, sizes first (docs/adr/0010). Pure.
+"""The signed text in a manifest, parsed strictly, sizes first (docs/adr/0010). Pure.
 
-    manifest  "signed": "<text>"                              exactly these bytes are signed; nobody canonicalises
+    manifest  "signed": "<text>"                              exactly these bytes are signed, no canonicalisation
               "signatures": [{"key_id", "signature"}]         Ed25519 over b"scionlab-bandwidth-config/1\\n" + text
-    text      host, version, SHA-256 of every file, the keys that count from now on, the keys that never count again
+    text      host, version, SHA-256 of every file, trusted keys from now on, revoked keys
 
-No key twice, no number beyond 18 digits, no fraction, one spelling of each key and signature. Whose signature counts is
-in `trust`.
+No duplicate keys, no numbers beyond 18 digits, no fractions, canonical keys and signatures. `trust` decides whose
+signature counts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Takes what the first engine (commit 90d5377 and before) left in a kernel, while the limits of ours hold already.
+"""Removes what the first engine (commit 90d5377 and before) left in a kernel, once our own limits are in force.
 
     each card   root 1: htb default fffe, classes 1:<link>, leaf classes 1:<1000+link>, 1:<2000+link>     to the users
                 hooks: u32 filters that redirect to its IFB, a program, a note that the clsact is its own
     an IFB      slbw0, alias "scionlab-bw", root 3: htb default fffe, the same classes                  from the users
 
-`make_way` renames its IFB, whose name ours has. Then the engine builds and verifies what is ours, in front of the old
-objects. `remove` leads all packets past the old classes, with one filter in front of theirs, lets their queues drain,
-reads their last counters, and deletes them. What is somebody else's keeps the root or the IFB that it is in.
+`make_way` renames its IFB, whose name ours has. Then our engine builds and verifies its objects in front of the old
+ones. `remove` makes all packets bypass the old classes, with one filter in front of theirs, lets their queues drain,
+reads their last counters, and deletes them. A root or IFB with foreign objects in it stays.
 """
 
 from __future__ import annotations

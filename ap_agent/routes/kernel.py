@@ -146,7 +146,7 @@ def _route(one: Any, version: int, names: dict[int, str]) -> Route:
     return Route(one.get_attr("RTA_TABLE") or MAIN, network, dev, ip_address(gateway) if gateway is not None else None)
 
 
-# --- what it is told --------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def _do_rule(kernel: Any, verb: str, rule: Rule) -> None:

@@ -95,7 +95,7 @@ class Course:
         is_clear = all(row.verdict is Verdict.HOLDS for row in first)
         if is_clear or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
             return first
-        self._say(f"{one.title}, once more", self._left_s() + one.seconds + _OVERHEAD_S)
+        self._say(f"{one.title}, again", self._left_s() + one.seconds + _OVERHEAD_S)
         second = map(judge, hosts.measure(one))
         return [old if old.verdict is Verdict.HOLDS else new for old, new in zip(first, second, strict=True)]
 

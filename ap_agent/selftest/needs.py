@@ -134,7 +134,7 @@ def namespaces_refused(words: str) -> Need:
     return Need(*_NAMESPACES, State.MISSING, words, _NO_NAMESPACES)
 
 
-# --- what is tried ----------------------------------------------------------------------------------------------------
+# --- features ---------------------------------------------------------------------------------------------------------
 
 
 def try_all(run: Callable[..., str]) -> list[Need]:

@@ -1,13 +1,13 @@
-"""Samples and batches on the disk: what was counted survives a kill and a power cut until the service has it.
+"""Samples and batches on disk: they survive a kill and a power cut until the service has them.
 
     <state_dir>/usage.sqlite      mode 0600, write-ahead log, one writer: the running agent
-        samples     those of the batch that grows, and the two newest of all
-        batches     closed, in the order in which they are to be sent; `body` is what the service gets
-        refused     what the service would not have (400, 413); kept to be looked at
+        samples     those of the open batch, and the two newest of all
+        batches     closed, in the order of sending; `body` is the upload
+        refused     rejected by the service (400, 413); kept for inspection
         ended       segments whose last counters are in a batch
 
-Each change is one transaction. Of a batch that is given up, for age or room, the newest values of segments that have
-ended stay: a later sample makes up for those of all others.
+Each change is one transaction. Of a batch that is discarded, for age or space, the newest values of ended segments are
+kept: later samples make up for all others.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _failed(now: datetime, has_webhook: bool) -> dict[Place, State]:
     return found
 
 
-# --- what is told -----------------------------------------------------------------------------------------------
+# --- mails ------------------------------------------------------------------------------------------------------
 
 
 def _open(kind: MailKind) -> dict[Place, Notice]:
@@ -306,7 +306,7 @@ def local_time(at: datetime, zone: tzinfo) -> str:
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-# --- what somebody else did -------------------------------------------------------------------------------------
+# --- cancelled by someone else ----------------------------------------------------------------------------------
 
 
 def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | None) -> int:

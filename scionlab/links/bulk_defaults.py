@@ -66,7 +66,7 @@ def store(
     return {"attachment_points": points, "links": total_of(affected.values()).links}
 
 
-# --- who is affected --------------------------------------------------------------------------------------------
+# --- affected Links ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

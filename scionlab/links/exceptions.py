@@ -78,7 +78,7 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
     made = MaximumException.objects.create(
         link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
     )
-    audit.note_exception(made, actor=actor, detail=f"asked for: {_words(made)}", reason=reason)
+    audit.note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)

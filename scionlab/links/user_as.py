@@ -210,7 +210,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     logger.info("user_as.deleted as=%s actor=%s", name, actor and actor.pk)
 
 
-# --- what is stored -----------------------------------------------------------------------------------------------
+# --- stored values ------------------------------------------------------------------------------------------------
 
 
 def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> dict[str, Value]:

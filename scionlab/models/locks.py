@@ -1,39 +1,39 @@
-"""The locks and their order. The numbers that they guard are found in `models.numbers`.
+"""The locks and their order. `models.numbers` allocates the numbers that they guard.
 
-Every service takes the locks that it needs in this order, and rows of one table in the order of their primary keys.
-So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test_lock_order.py watches them all):
+Every service takes its locks in this order, and rows of one table in the order of their primary keys, which prevents
+deadlocks (docs/adr/0026; tests/concurrency/test_lock_order.py checks all services):
 
      1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
-     2. NoticeWatch         who looks for what to tell people
-     3. BulkChange          which preview is carried out
-     4. AccountRequest, MaximumException  whose link is used; which request for a higher maximum is decided
-     5. BandwidthPolicy     who changes the site's default
-     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes signing keys or raises G
-     7. User                who is counted against a quota; all administrators where one of them might be the last
+     2. NoticeWatch         the check for due notices
+     3. BulkChange          which preview is applied
+     4. AccountRequest, MaximumException  which link is used; which request for a higher maximum is decided
+     5. BandwidthPolicy     the site default
+     6. ServiceState        guards the ids of all ASes, signing keys, and G
+     7. User                quota of a user; all administrators if one of them might be the last
      8. ISD                 guards its TRCs, and the certificates of its core ASes
-     9. AS                  whose hosts, routers, attachments or own keys change
+     9. AS                  guards its hosts, routers, attachments and keys
     10. AttachmentPoint     guards the default in force there, its numbers (interface ids, ports, VPN addresses, border
                             routers), and its Links
-    11. Link                in any order where the attachment point's row is held
-    12. UserAS              who changed it last
+    11. Link                in any order if the attachment point's row is held
+    12. UserAS              last change of the AS
     13. Host                all hosts of each AS concerned, once, because every service ends by raising counters
     14. HostReceipt
     15. LinkEnforcement
-    16. UsageBatch, UsageSeries  and what is summed up of them
+    16. UsageBatch, UsageSeries  and their sums
     17. EnrolmentToken, Mail
 
-A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order
-to decide (is this number allowed?) holds the attachment point's row; whoever changes a default holds the rows of all
-the attachment points it counts for. Saves at two attachment points do not meet.
+A service locks the rows of a table at once, or later only rows that it holds already. Reading a default to decide (is
+this number allowed?) requires the attachment point's lock; changing a default requires those of all attachment points
+that use it. Saves at two attachment points do not block each other.
 
-Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
-lock is the database's own (`lock_addresses`).
+Public addresses are locked between the attachment points and the Links, with advisory locks, as there is no row for an
+address (`lock_addresses`).
 
-Where two meet anyway (a row that is deleted takes others along, in whichever order the database finds them), the
-database ends one of the two transactions, which is then run again (`scionlab.platform.retry`).
+If a deadlock happens anyway (a deleted row takes others along, in an order of the database's own), the database aborts
+one transaction, which is then repeated (`scionlab.platform.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
-`transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.
+`transaction_mode` IMMEDIATE), so they run one after the other. On both, decisive reads must be inside the transaction.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def _lock(rows: QuerySet[Any]) -> None:
 
 
 # --- before a service ---------------------------------------------------------------------------------------
-# For whoever first compares what is stored with what somebody has seen, and then calls a service, which takes the same
-# locks again: these begin where it begins, and hold all that it will hold of the same table. Within a transaction.
+# For callers that compare stored values with shown ones and then call a service, which takes the same locks again:
+# these start at the same table, and hold all rows that it will lock there. Within a transaction.
 
 
 def lock_link(link_id: int) -> None:

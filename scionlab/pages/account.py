@@ -90,7 +90,7 @@ def _ask(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
 
 
 def _registration_closed() -> str:
-    """Why nobody can register; "" if registration is open."""
+    """Why registration is closed; "" if it is open."""
     try:
         check_registration("")
     except RuleError as exc:

@@ -1,4 +1,4 @@
-"""The pages of the second factor: allauth's views and forms, in our words, with our counter and our outbox.
+"""The pages of the second factor: allauth's views and forms, with our texts, login guard and outbox.
 
 password ──▶ right ──▶ has a second factor? ──no──▶ logged in
                                └──yes──▶ code or security key ──▶ logged in

@@ -1,10 +1,10 @@
-"""Accounts that people make and keep themselves: registration, another address, another password, the end.
+"""Accounts: registration, change of address, password reset, closing.
 
-    form sent ──▶ AccountRequest ──▶ worker looks who it is ──▶ Mail ──▶ link ──▶ what was asked for
-                  (same statements whether or not the address has an account, and the same answer)
+    form submitted ──▶ AccountRequest ──▶ worker checks the address ──▶ Mail ──▶ link ──▶ confirmed
+                  (same statements and same response, whether or not the address has an account)
 
-Whoever guesses addresses learns nothing, neither from words nor from time: the request that they wait for never looks
-at accounts. What the address is told differs, and only its owner reads it.
+The response reveals nothing about accounts, neither by text nor by timing: the request never reads them. Only the mail
+differs, which only the owner of the address reads.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Purpose = AccountRequest.Purpose
 
 LINK_LIFETIME = timedelta(hours=24)
 COUNTED_FOR = timedelta(hours=1)
-# Maximum of mails to one address in that time, per purpose. Further requests are dropped silently, so that nobody
-# learns of earlier ones.
+# Maximum of mails to one address in that time, per purpose. Further requests are dropped silently, so that they
+# do not reveal earlier ones.
 REQUESTS_PER_EMAIL = 3
 
 

@@ -21,7 +21,7 @@ from scionlab.platform.field_errors import FieldRuleError
 
 logger = logging.getLogger(__name__)
 
-TOKEN_PREFIX: Final = "slbwu_"  # noqa: S105  by it scanners find tokens that somebody published
+TOKEN_PREFIX: Final = "slbwu_"  # noqa: S105  lets scanners find leaked tokens
 MAX_TOKENS: Final = 20
 LAST_YEAR: Final = 9998  # the end is shown in any zone, and datetime ends with the year 9999
 _RANDOM_BYTES: Final = 32

@@ -111,7 +111,7 @@ def values_of(obj: models.Model, names: tuple[str, ...]) -> dict[str, Value]:
     return {name: getattr(obj, name) for name in names}
 
 
-# --- who and when ------------------------------------------------------------------------------------------------
+# --- last change -------------------------------------------------------------------------------------------------
 
 
 def note_change(user_as_id: int, *, actor: User | None) -> None:

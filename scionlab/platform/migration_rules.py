@@ -1,8 +1,8 @@
-"""Which migrations a running service survives: the old code goes on working while and after one is applied.
+"""Rules for migrations that a running service survives: old code must work while and after one is applied.
 
 A deployment applies migrations first and then replaces processes one by one (docs/operations.md), so for a while old
-code meets new tables. Expand, then contract: what old code needs stays for one version more. And nothing may hold a
-lock that makes people wait for as long as a large table takes. What cannot be otherwise says why, in the migration:
+code meets new tables. Expand, then contract: what old code needs stays for one more version. And no lock may last as
+long as reading a large table takes. An exception states its reason in the migration:
 
     class Migration(migrations.Migration):
         contract = "0.3 was the last version that read Link.speed"   # removes or renames what old code knows

@@ -1,9 +1,9 @@
-"""What people and programs read while the database is away, full or read-only, or while more passwords are to be hashed
-than there are places: 503 with Retry-After, no server error.
+"""503 with Retry-After, instead of a server error, while the database is unavailable, full or read-only, or while the
+password pool is full.
 
-Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
-way without it (docs/reliability.md). A transaction that the database ended for another one's sake, however often it was
-done again (`scionlab.platform.retry`), is told as what it is.
+This module defines which errors count as such an outage. Redis is not among them: everything has a fallback without it
+(docs/reliability.md). A transaction that failed in conflicts, despite retries (`scionlab.platform.retry`), has its own
+message.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from scionlab.platform.retry import is_conflict
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_S: Final = (2, 6)  # spread: those who are sent away together are not to return together
+RETRY_AFTER_S: Final = (2, 6)  # spread, so that clients do not return together
 WARN_EVERY_S: Final = 10.0
-# What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
-# only a look tells; to save the same once more changes nothing (people.stale_pages).
+# A save is one transaction. If the answer to its commit was lost, only reading shows the result; saving the same again
+# changes nothing (people.stale_pages).
 SENTENCE: Final = (
     "The database is unavailable. The change was saved completely or not at all: check in a few seconds whether "
     "it was saved, and retry if not."

@@ -1,8 +1,8 @@
 """State of polling hosts: the row that a poll is compared with, read for many polls in one statement.
 
 A row is used for `FRESH_S`, and only for 304: for any other response Django reads the database. A message about a
-change removes the row. While the database is unavailable the last known row still answers 304; nobody is rejected
-because of it.
+change removes the row. While the database is unavailable the last known row still answers 304; no host is
+rejected because of it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class JointTestBody(StrictSerializer):
 
 
 class SumDocument(serializers.Serializer[Any]):
-    """Means over the seconds in which all of these Links were loaded; null: nobody counted."""
+    """Means over the seconds in which all of these Links were loaded; null: not counted."""
 
     seconds = serializers.IntegerField()
     limit_kbit = serializers.FloatField(allow_null=True)

@@ -90,7 +90,7 @@ class LinkTestReportView(_OwnTestView):
         answer=ReportedDocument,
         success=(status.HTTP_200_OK, status.HTTP_201_CREATED),
         examples={
-            "Nobody answered": {
+            "No answer": {
                 "schema": 1,
                 "side": "user",
                 "outcome": "nobody",

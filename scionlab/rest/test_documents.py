@@ -75,7 +75,7 @@ class TcpDocument(serializers.Serializer[Any]):
 
 
 class TestStepDocument(serializers.Serializer[Any]):
-    """One phase of one direction. Rates are of frames, as limits count them; null: nobody counted."""
+    """One phase of one direction. Rates are of frames, as limits count them; null: not counted."""
 
     number = serializers.IntegerField()
     code = serializers.ChoiceField(choices=get_args(SendingCode))

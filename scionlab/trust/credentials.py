@@ -55,7 +55,7 @@ def _core_files(as_: AS) -> dict[str, bytes]:
     return files.ca_files(credential_of(held[Kinds.CA])) | files.voting_files(*voters)
 
 
-# --- what is stored -----------------------------------------------------------------------------------------------
+# --- stored credentials -------------------------------------------------------------------------------------------
 
 
 def in_use(as_: AS) -> list[Certificate]:

@@ -1,11 +1,11 @@
-"""OpenVPN between an attachment point and the user ASes in its VPN: certificates and configurations, as pure functions.
+"""OpenVPN between an attachment point and its user ASes: certificates and configurations, as pure functions.
 
     CA       one per VPN server; signs the two others, and its key is on no host
     server   the attachment point's host
     client   a user AS's host, admitted while the server has a file for its common name (`ccd-exclusive`)
 
-P-256 with SHA-256. All certificates of a VPN end together, after `LIFETIME`: whom the server admits is decided by its
-files and no date, so an early end would only take tunnels down.
+P-256 with SHA-256. All certificates of a VPN expire together, after `LIFETIME`: files and not expiry decide whom the
+server admits, so an early expiry would only interrupt tunnels.
 
 Directives are those of OpenVPN 2.6 (its manual: server, client, link, tls and vpn-network options); Debian's unit
 `openvpn@NAME` runs NAME.conf within /etc/openvpn.

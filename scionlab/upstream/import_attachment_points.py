@@ -124,7 +124,7 @@ def _placed_clients(this: Import) -> Iterable[rows.VpnClient]:
     return (row for row in this.network.clients.values() if row.vpn in this.vpns and row.host in this.hosts)
 
 
-# --- what is told beside ----------------------------------------------------------------------------------------
+# --- notes ------------------------------------------------------------------------------------------------------
 
 
 def note_quotas(this: Import) -> None:

@@ -85,7 +85,7 @@ def import_links(this: Import) -> set[int]:
     return {link.pk for link in stored}
 
 
-# --- what is to be done -----------------------------------------------------------------------------------------
+# --- planned changes --------------------------------------------------------------------------------------------
 
 
 def _links_here() -> _Links:

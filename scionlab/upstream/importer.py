@@ -1,15 +1,14 @@
-"""Takes over what upstream SCIONLab's coordination service has: a dump of its database -> our rows.
+"""Imports a dump of the database of SCIONLab's own coordination service.
 
-All or nothing, in one transaction, and any number of times: the same file again changes nothing. Its hosts get limits
-only, so that nothing of SCION's on them is ever ours to replace; its attachment points begin with observing
-(docs/import.md).
+Atomic and idempotent: the same file again changes nothing. Imported hosts get limits only, so that their SCION files are
+never replaced; imported attachment points begin with observe only (docs/import.md).
 
-    import_rules              what breaks a rule of ours, before anything is written
+    import_rules              entries that break a rule, before anything is written
     import_rows               people, ISDs, ASes, hosts, border routers
     import_attachment_points  VPNs, attachment points, clients of VPNs
     import_trust              TRCs, certificates and keys of SCION, each verified
-    import_links              Links with their interfaces; what is here and no longer there
-    import_state              what these steps share
+    import_links              Links with their interfaces; objects that are missing in the dump
+    import_state              shared state of these steps
 """
 
 from __future__ import annotations

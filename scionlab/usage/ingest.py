@@ -96,7 +96,7 @@ def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
     return replace(batch, times_ms=[moved(at_ms) for at_ms in batch.times_ms], links=links)
 
 
-# --- whose ----------------------------------------------------------------------------------------------------
+# --- series ---------------------------------------------------------------------------------------------------
 
 
 def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:

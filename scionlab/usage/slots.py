@@ -65,7 +65,7 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
 
 
 def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
-    """Nobody else adds to these attachment points meanwhile."""
+    """There are no concurrent additions to these attachment points."""
     names = {ap_isd_as for ap_isd_as, _ in uplinks}
     stored = UsageUplink.objects.filter(ap_isd_as__in=names, begins_at__in={at for _, at in uplinks})
     for row in stored:

@@ -1,16 +1,15 @@
-"""Which hosts a change concerns: compares what each host's configuration says of a Link before and after.
+"""Decides when H and L rise, by comparing each host's view of a Link before and after a change (DOMAIN section 2).
 
-This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
+A host sees a Link only while it is active:
 
-    the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
-    only numbers differ that its link_info.json states: at an attachment point what it enforces,
-    for a time too (`links.timed_limit`), and whether it observes only; where a user AS is an
-    attachment point itself, what it asked for at its own uplink                                    L of that host
+    the host's view of the Link changes (added, removed, address, port, router, MTU)                H of that host
+    only numbers in its link_info.json change: at an attachment point what it enforces,
+    including timed limits (`links.timed_limit`), and whether it observes only; if a user AS
+    is an attachment point itself, what it requested at its own uplink                              L of that host
     the total of an attachment point, or that it observes only                                      L of its host
-    nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
+    nothing of the above (same values saved, an inactive Link edited, a label)                      none
 
-A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
-at most once per save, however many Links changed.
+The limit of an added Link is part of H; if both differ, both rise. Each counter of a host rises at most once per save.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The bounded place where passwords are hashed.
+"""The bounded pool that hashes passwords.
 
     thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503)
-                           --> Child 0 .. `processes`-1: a niced process each, started when first needed
+                           --> Child 0 .. `processes`-1: a niced process each, started on demand
                                  --> slot 0 .. `processes`-1: a lock file that all web processes of the machine share
 
-The slots make the bound one of the machine and not of each web process. Children are started as programs and never
-forked: this process has threads, and a fork of it could inherit a lock that nobody releases.
+The slots bound the whole machine and not each web process. Children are started as programs and never forked: this
+process has threads, and a fork could inherit a held lock.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Base TRCs and their updates: what an ISD wants to be, and who has to sign that.
+"""Base TRCs and their updates: required signatures of each.
 
     base       every voter in it
-    regular    votes of regular voters of the predecessor, at least its quorum, among them each one whose certificate
+    regular    votes of regular voters of the predecessor, at least its quorum, including each one whose certificate
                changes; and each root that changes, with its old key. Core ASes, quorum, sensitive voters and the
-               subjects of all certificates stay as they are
+               subjects of all certificates are unchanged
     sensitive  everything else: votes of sensitive voters of the predecessor, at least its quorum
 
-In each update, every voter whose certificate is new signs too. Source: trc.rst of SCION v0.15.1, "TRC Update".
+In each update, every voter with a new certificate signs, too. Source: trc.rst of SCION v0.15.1, "TRC Update".
 """
 
 from __future__ import annotations
