@@ -247,7 +247,7 @@ class TestPolicy(models.Model):
             text = "Enter both hours, or none for any time."
             raise ValidationError({empty: ValidationError(text, code="hours_incomplete")})
         if self.hours_begin is not None and self.hours_begin == self.hours_end:
-            text = f"From {self.hours_begin} to {self.hours_end} is an empty period. Enter two hours, or none for any time."
+            text = f"From {self.hours_begin} to {self.hours_end} is empty. Enter two hours, or none for any time."
             raise ValidationError({"hours_end": ValidationError(text, code="hours_empty")})
 
 

@@ -225,7 +225,7 @@ def test_load_of_a_test_that_begins_later_is_looked_at_before_it_gets_its_key(
         ({"hours_begin": 1, "hours_end": 0}, "greater than or equal to 1"),
         ({"hours_begin": 9}, "Enter both hours, or none for any time."),
         ({"hours_end": 9}, "Enter both hours, or none for any time."),
-        ({"hours_begin": 9, "hours_end": 9}, "From 9 to 9 is an empty period."),
+        ({"hours_begin": 9, "hours_end": 9}, "From 9 to 9 is empty."),
         ({"hours_zone": "Europe/Zuerich"}, "is not a time zone"),
         ({"max_load_percent": 1}, ""),
         ({"max_load_percent": 100}, ""),
