@@ -20,10 +20,10 @@ from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
 from scionlab.enforcement.webhook import webhook_send
-from scionlab.links.defaults import fan_out, unsettled_attachment_points
-from scionlab.links.exceptions import exceptions_tell
+from scionlab.links.defaults import fan_out, pending_attachment_points
+from scionlab.links.exceptions import exceptions_notify
 from scionlab.links.link_test import link_tests_retire
-from scionlab.links.test_mails import link_tests_tell
+from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.timed_limit import timed_limits_retire
 from scionlab.models import Host, Mail, WebhookDelivery
 from scionlab.operations.retention import old_rows_forget
@@ -98,8 +98,8 @@ def find_notices() -> None:
     """Create mails about states (`enforcement.notices`), tests (`links.test_mails`), and ending exceptions
     (`links.exceptions`)."""
     notices_find()
-    link_tests_tell()
-    exceptions_tell()
+    link_tests_notify()
+    exceptions_notify()
 
 
 @shared_task
@@ -186,7 +186,7 @@ def sweep() -> None:
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)
-    if unsettled_attachment_points():
+    if pending_attachment_points():
         queue_now(FAN_OUT_DEFAULTS, expires_s=PIECES_EXPIRE_S)
     for host_id in hosts_to_render(now=now, limit=RENDERS_PER_SWEEP):
         queue_now(RENDER_HOST, host_id, expires_s=PIECES_EXPIRE_S)

@@ -25,7 +25,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.timetable import tests_by_id
 
 _LOOK_S = 0.1
-TELL_WITHIN_S = 5.0  # in total, including name resolution, which no connection timeout covers
+SEND_WITHIN_S = 5.0  # in total, including name resolution, which no connection timeout covers
 _CONNECT_S, _READ_S, _DEADLINE_S = 2.0, 3.0, 4.0
 
 
@@ -123,7 +123,7 @@ class Agent:
                 return False
             sleep(_LOOK_S)
 
-    def tell(self, *, even_if_old: bool = True) -> AgentError | None:
+    def send_receipt(self, *, even_if_old: bool = True) -> AgentError | None:
         """Send a receipt now, with evidence if the service asks for it. Errors are returned, never raised."""
         error = None
         for is_wanted in (even_if_old, False):
@@ -143,11 +143,13 @@ class Agent:
 # --- without a loop ------------------------------------------------------------------------------------------------
 
 
-def tell(settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger) -> str | None:
+def send_last_receipt(
+    settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger
+) -> str | None:
     """Send one receipt with the limiter's last state while no agent runs: otherwise the service would show "enforced"
     until the last report is outdated. Bounded, so that removing a package does not wait for an unreachable service.
     Returns None if the service knows it or there is no service, otherwise the reason. Read-only on disk. Never raises
-    an `AgentError`; takes at most `TELL_WITHIN_S`."""
+    an `AgentError`; takes at most `SEND_WITHIN_S`."""
     bounded = replace(
         settings,
         connect_timeout_s=min(settings.connect_timeout_s, _CONNECT_S),
@@ -156,7 +158,7 @@ def tell(settings: Settings, make_client: Callable[[Settings], Client | None], l
         confirm_config=False,
     )
     is_over = threading.Event()
-    outcome: list[str | None] = [f"No answer within {TELL_WITHIN_S:g} s."]
+    outcome: list[str | None] = [f"No answer within {SEND_WITHIN_S:g} s."]
 
     def send() -> None:
         try:
@@ -170,7 +172,7 @@ def tell(settings: Settings, make_client: Callable[[Settings], Client | None], l
         threads.start("last receipt", send)
     except AgentError as exc:
         return exc.message
-    is_over.wait(TELL_WITHIN_S)
+    is_over.wait(SEND_WITHIN_S)
     return outcome[0]
 
 
@@ -182,7 +184,7 @@ def _send(settings: Settings, make_client: Callable[[Settings], Client | None], 
         agent = Agent(settings, client, logger)
         agent.configuration.read()
         agent.limiter.read()
-        error = agent.tell()
+        error = agent.send_receipt()
     finally:
         client.close()
     return error.message if error is not None else None

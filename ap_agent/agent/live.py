@@ -21,7 +21,7 @@ from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
 from ap_agent.common.watch import Watch
-from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_looks
+from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_request
 from ap_agent.document.series import SeriesSample, SideSample
 
 SCHEMA = 1
@@ -65,7 +65,7 @@ def session(
             while links:
                 now = monotonic()
                 if now >= ask_at or told != frozenset(links):
-                    write_looks(settings.state_dir, links)
+                    write_request(settings.state_dir, links)
                     ask_at, told = now + ASK_AGAIN_S, frozenset(links)
                 _wait(watch, ask_at - now)
                 if (found := identity_of(path)) in {None, known}:

@@ -37,7 +37,7 @@ _PAUSE_S = 0.2  # after reading the limiter's state: at most five reads a second
 
 class Loop:
     """Runs an `Agent` until it is stopped. `wait(seconds)` returns early on a signal; `keep_lock` raises
-    `LockHeldError` if another agent took over, which ends this one; `each_look` is called regularly."""
+    `LockHeldError` if another agent took over, which ends this one; `each_check` is called regularly."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Loop:
         uniform: Callable[[float, float], float] = random.uniform,
         reload: Callable[[], tuple[Settings, Client | None]] | None = None,
         keep_lock: Callable[[], None] = lambda: None,
-        each_look: Callable[[], None] = lambda: None,
+        each_check: Callable[[], None] = lambda: None,
     ) -> None:
         self.agent = agent
         self._log = logger
@@ -60,7 +60,7 @@ class Loop:
         self._watch = watch
         self._waker = Waker()
         self._monotonic, self._given_wait = monotonic, wait
-        self._reload, self._keep_lock, self._each_look = reload, keep_lock, each_look
+        self._reload, self._keep_lock, self._each_check = reload, keep_lock, each_check
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
@@ -74,7 +74,7 @@ class Loop:
             agent, self.usage, self.results, logger, for_reports, monotonic=monotonic, uniform=uniform
         )
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
-        self._next_look = self._deaf_until = monotonic()
+        self._next_check = self._deaf_until = monotonic()
         self._told: set[tuple[str, str]] = set()
         self._answers = 0
 
@@ -124,8 +124,8 @@ class Loop:
             self._reread()
         for one in self._beside:
             one.finish()
-        if self._monotonic() >= self._next_look:
-            self._look()
+        if self._monotonic() >= self._next_check:
+            self._check()
         self._read_state()
         self.polls.step()
         if self.polls.answers != self._answers:
@@ -149,12 +149,12 @@ class Loop:
             self.sending.moment(),
             self._monotonic() + silent_in_s if silent_in_s is not None else None,
         ]
-        return [self._next_look, *(one for one in moments if one is not None)]
+        return [self._next_check, *(one for one in moments if one is not None)]
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Check what should not change: the lock, stored files, the document."""
         # Slightly longer than a poll's pause with jitter, so that it causes no extra wake-ups while polls run.
-        self._next_look = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
+        self._next_check = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
         try:
             self._keep_lock()
         except LockHeldError:
@@ -166,10 +166,10 @@ class Loop:
             self.agent.extra.pop("lock", None)
         with contained(self.agent.extra, self._log, "look"):
             self.agent.configuration.keep()
-            self._each_look()
+            self._each_check()
 
     def _read_state(self) -> None:
-        self.results.look()
+        self.results.refresh()
         if self._monotonic() < self._deaf_until or not self.agent.limiter.read():
             return
         self._deaf_until = self._monotonic() + _PAUSE_S
@@ -202,7 +202,7 @@ class Loop:
         self.polls.plan_anew()
         self.reports.plan_anew()
         self.metrics.plan_anew(self._monotonic())
-        self._next_look = self._monotonic()
+        self._next_check = self._monotonic()
         self._log.info("agent.reload", url=settings.url)
 
     # --- waiting and reporting --------------------------------------------------------------------------------------

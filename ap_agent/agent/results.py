@@ -73,7 +73,7 @@ class Results:
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._not_before = self._retry_at = self._monotonic()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the limiter's file, if it changed."""
         path = results_path(self._settings)
         try:

@@ -60,7 +60,7 @@ def run(
             watch=watch,
             reload=reload,
             keep_lock=lock.keep,
-            each_look=lambda: follow.look(loop),
+            each_check=lambda: follow.check(loop),
         )
         loop.install_signals()
         try:
@@ -81,7 +81,7 @@ class _EnrolmentWatch:
         # Without an enrolment any file is new, including one written while this process started.
         self._known = identity_of(self._path) if is_enrolled else None
 
-    def look(self, loop: Loop) -> None:
+    def check(self, loop: Loop) -> None:
         found = identity_of(self._path)
         if found in {None, self._known}:
             return

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ap_agent.agent import enrol as enrolment
-from ap_agent.agent.agent import Agent, tell
+from ap_agent.agent.agent import Agent, send_last_receipt
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
@@ -97,7 +97,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
         "accept": _accept,
         "accept-older": _accept_older,
         "once": _once,
-        "tell": _tell,
+        "tell": _send_receipt,
         "status": status,
         "watch": lambda settings, _given: watch(settings),
         "usage": _usage,
@@ -203,7 +203,7 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
             if bundle is None and pulled.contact == "none":
                 raise SettingsError(NOT_ENROLLED)
             heard = bundle is not None and agent.wait_for_limiter(_LIMITER_ANSWERS_S)
-            agent.tell()
+            agent.send_receipt()
         finally:
             agent.hang_up()
     problems = agent.problems
@@ -224,11 +224,11 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
     return Outcome(code, shown.out, "\n".join([*delivery, *([shown.err] if shown.err else [])]))
 
 
-def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
+def _send_receipt(settings: Settings, _given: argparse.Namespace) -> Outcome:
     """Send one receipt of the limiter's last state within seconds, or give up: after `reset`, and at a removal."""
     if settings.url is None:
         return Outcome(OK, "No service is configured.")
-    untold = tell(settings, make_client, get_logger())
+    untold = send_last_receipt(settings, make_client, get_logger())
     if untold is not None:
         return Outcome(NOT_DONE, err=f"The report was not sent: {untold}")
     return Outcome(OK, "The report was sent.")

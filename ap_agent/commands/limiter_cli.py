@@ -224,7 +224,7 @@ def show_kernel(
         if source is None or source.configuration.limits_digest != written.limits_digest:
             return written
         try:
-            return oneshot.look(settings, engine, source.configuration, datetime.now(UTC))
+            return oneshot.observe(settings, engine, source.configuration, datetime.now(UTC))
         except AgentError:
             return written
 

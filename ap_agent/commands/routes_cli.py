@@ -53,7 +53,7 @@ def routes(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome
         trial.guard(settings.routes_dir, lambda: _is_service_reached(given.config, environment))
         return Outcome(OK)
     if given.action in {"confirm", "rollback"}:
-        return _settle(settings, given.action)
+        return _conclude(settings, given.action)
     return _change(settings, given, environment)
 
 
@@ -120,7 +120,7 @@ def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present
         raise type(exc)(f"{exc.message}{end}") from exc
 
 
-def _settle(settings: Settings, action: str) -> Outcome:
+def _conclude(settings: Settings, action: str) -> Outcome:
     folder = settings.routes_dir
     with Lock(folder, "routes", action):
         found = trial.load(folder)
@@ -128,7 +128,7 @@ def _settle(settings: Settings, action: str) -> Outcome:
             return Outcome(NOT_DONE, err=f"Nothing to {action}: no change waits for its confirmation.")
         if not found.is_waiting:
             return Outcome(NOT_DONE, err=f"Nothing to {action}: {_ended_words(found)}")
-        ended = trial.settle(folder, by="the operator", confirms=action == "confirm")
+        ended = trial.conclude(folder, by="the operator", confirms=action == "confirm")
     return _ended(ended or found, is_wanted=True)
 
 
@@ -216,7 +216,7 @@ def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> 
     return True
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def _said(

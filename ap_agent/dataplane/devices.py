@@ -101,7 +101,7 @@ def _device(said: Any) -> Device:
     )
 
 
-def looked_at(
+def lowest_devices(
     devices: Sequence[Device], interfaces: Collection[str], hooked: Collection[int] = ()
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """(The lowest devices, on which packets are classified; names among `interfaces` that no device has).

@@ -12,7 +12,7 @@ from pathlib import Path
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import obstacles
-from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, looked_at, read_host
+from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
 from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
 from ap_agent.dataplane.reading import Observed, Reader
@@ -114,7 +114,7 @@ class Engine:
         if not left and not seen.taken_names:
             self._settled = wanted, seen
             if self._program is not None:
-                self._program.settle(self._target.tree["key", ""], writer.keep if done.is_needed else None)
+                self._program.finish(self._target.tree["key", ""], writer.keep if done.is_needed else None)
         return self._outcome(done, seen, done.ids, writer)
 
     def _enforce_changed(self, done: _Pass, writer: Writer) -> Outcome | None:
@@ -203,7 +203,9 @@ class Engine:
 
     def _wanted_tree(self, seen: Observed, tree: Tree, done: _Pass, *, is_hidden: bool = False) -> Tree:
         """`tree` with its hooks on existing devices. Adds obstacles to `done`."""
-        devices, missing = looked_at(seen.devices, done.wanted.interfaces, seen.hooked) if done.is_needed else ((), ())
+        devices, missing = (
+            lowest_devices(seen.devices, done.wanted.interfaces, seen.hooked) if done.is_needed else ((), ())
+        )
         fatal = list(obstacles.of_names(seen)) if done.is_needed else []
         notes = [
             Problem("interface_missing", one, f"Interface {one} does not exist; correct `interfaces`, or wait for it.")

@@ -88,7 +88,7 @@ class Lanes:
         self._used: dict[int, bytes] = {}
         self._counted: dict[int, tuple[int, Counters]] = {}
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Read the pieces that changed since the last time."""
         memory, size = self._memory[:], self._size * _LANES_AT_ONCE
         for at, last in enumerate(self._pieces):
@@ -107,12 +107,12 @@ class Lanes:
 
     def used(self) -> dict[int, bytes]:
         """Written part of each lane that has a segment."""
-        self._look()
+        self._refresh()
         return dict(self._used)
 
     def counted(self) -> dict[int, tuple[int, Counters]]:
         """(Segment, counters) of each lane that has a segment."""
-        self._look()
+        self._refresh()
         return self._counted
 
     def counted_of(self, numbers: Iterable[int]) -> dict[int, tuple[int, Counters]]:
@@ -126,7 +126,7 @@ class Lanes:
 
     def ended(self, numbers: Collection[int]) -> list[tuple[int, int, int, Counters]]:
         """(Lane, rate in kbit/s, segment, counters) of those of them that have a segment."""
-        self._look()
+        self._refresh()
         return [(one, rate_of(self._used[one]), *self._counted[one]) for one in numbers if one in self._used]
 
     def packed(self, number: int) -> bytes:

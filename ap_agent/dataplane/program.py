@@ -133,7 +133,7 @@ class Program:
         found._names = names
         return found
 
-    def settle(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
+    def finish(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
         """Finish a pass with links of these keys: addresses without links are released; if this program is in use
         (`keep`), other versions are unpinned, and lanes of another layout end: `keep` gets them.
 

@@ -160,7 +160,7 @@ class Reader:
             classes.pop(minor, None)
             readbacks.pop(minor, None)
         questions = [tc.pack_class_name(seen.ifbs[ifb], one) for one in minors]
-        for body in self._asker.ask_all(tc.RTM_GETTCLASS, questions):
+        for body in self._asker.query_all(tc.RTM_GETTCLASS, questions):
             if isinstance(body, bytes):
                 message = _CLASS_HEADER.pack(16 + len(body), tc.RTM_NEWTCLASS, 0, 0, 0) + body
                 found = tc.parse_classes(message)

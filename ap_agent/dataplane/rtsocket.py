@@ -148,7 +148,7 @@ class RtSocket:
 
     # --- questions ---
 
-    def ask_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
+    def query_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
         """Many queries of one kind, each with its answer, in order. Raises `AgentError`."""
         answers: list[bytes | Refusal] = []
         for start in range(0, len(bodies), QUESTIONS_AT_ONCE):

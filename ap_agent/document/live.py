@@ -26,13 +26,13 @@ MOST_LINKS = 64
 ASKED_FOR_S = 15.0  # validity of a request
 
 
-def write_looks(folder: Path, links: Collection[int]) -> None:
+def write_request(folder: Path, links: Collection[int]) -> None:
     """Request these links for another `ASKED_FOR_S`. Raises `OSError`."""
     document = {"schema": SCHEMA, "links": sorted(links)[:MOST_LINKS]}
     write_atomically(folder / LOOKS_FILE, json.dumps(document).encode(), mode=0o640, is_durable=False)
 
 
-def read_looks(folder: Path) -> frozenset[int]:
+def read_request(folder: Path) -> frozenset[int]:
     """The links of the last request; empty if none. Raises `StoreError`, `NotPermittedError`."""
     path = folder / LOOKS_FILE
     data = read_own(path, MAX_BYTES)

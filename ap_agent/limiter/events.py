@@ -55,7 +55,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Notifications:
     """The relevant changes. `is_lost`: the kernel dropped messages, so anything may have changed. `is_all`: no message
     is left."""
 
@@ -118,18 +118,18 @@ class Listener:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def settle(self, own_ports: frozenset[int]) -> Heard:
+    def drain_own(self, own_ports: frozenset[int]) -> Notifications:
         """Consume pending messages after our own changes: those from these netlink ports are ours, and so are those
         about our IFBs, unless they differ from what we made."""
-        heard = Heard()
+        heard = Notifications()
         for _ in range(_DRAINS):
             more = self.drain(own_ports, is_after_work=True)
-            heard = Heard(heard.changes | more.changes, heard.is_lost or more.is_lost, more.is_all)
+            heard = Notifications(heard.changes | more.changes, heard.is_lost or more.is_lost, more.is_all)
             if more.is_all:
                 break
         return heard
 
-    def drain(self, own_ports: frozenset[int] = frozenset(), *, is_after_work: bool = False) -> Heard:
+    def drain(self, own_ports: frozenset[int] = frozenset(), *, is_after_work: bool = False) -> Notifications:
         """Consume pending messages without waiting; bounded, so that nothing else waits long."""
         changes: set[Change] = set()
         messages, is_lost = 0, False
@@ -150,7 +150,7 @@ class Listener:
             changes.update(self._changes(bytes(self._buffer[:size]), own_ports))
         if is_after_work:
             changes = {one for one in changes if not (one.what.startswith(_DEVICE) and self._ifbs.get(one.device))}
-        return Heard(frozenset(changes), is_lost, messages < _MESSAGES_AT_ONCE - is_lost)
+        return Notifications(frozenset(changes), is_lost, messages < _MESSAGES_AT_ONCE - is_lost)
 
     def _changes(self, data: bytes, own_ports: frozenset[int]) -> Iterator[Change]:
         position = 0

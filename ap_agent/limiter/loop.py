@@ -28,8 +28,8 @@ from ap_agent.common.watch import Watch
 from ap_agent.limiter.counting import Counting, not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.events import Change, Heard, Listener, unannounced
-from ap_agent.limiter.looking import Looking
+from ap_agent.limiter.events import Change, Listener, Notifications, unannounced
+from ap_agent.limiter.live_counters import LiveCounters
 from ap_agent.limiter.pacing import Pacing
 from ap_agent.limiter.report import Extras, Report
 from ap_agent.limiter.watching import Watching
@@ -72,7 +72,7 @@ class Loop:
         self._wait = wait if wait is not None else self._wait_for_somebody
         self._counting = Counting(enforcer, monotonic)
         self._watching = Watching(enforcer, enforcer.settings.limiter_run_dir, logger, monotonic)
-        self._looking = Looking(enforcer, logger, monotonic)
+        self._live = LiveCounters(enforcer, logger, monotonic)
         self._pacing = Pacing()
         self._conditions = Conditions(logger)
         self._loop_problems: dict[str, Problem] = {}
@@ -135,15 +135,15 @@ class Loop:
         now = self._monotonic()
         before = self._documents.problems
         is_new = self._look_at_files(now)
-        self._hear(self._events.drain())
+        self._note(self._events.drain())
         self._look_for_unannounced(now)
         is_called = self._pacing.due is not None and now >= self._pacing.due
         must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)
         must_enforce = must_compare or is_new or self._enforcer.is_step_due()
         if must_enforce:
             self._enforce(is_settled=not must_compare and self._is_settled)
-        self._watching.look()  # after clock-driven changes: a sample has the rates of the second that begins
-        self._looking.look()
+        self._watching.sample()  # after clock-driven changes: a sample has the rates of the second that begins
+        self._live.sample()
         has_news = self._counting.count(now) or self._documents.problems != before
         if must_enforce or has_news or now >= self._next_state:
             self._tell()
@@ -166,7 +166,7 @@ class Loop:
             moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
         if self._watching.is_needed:
             moments.append(self._monotonic() + min(CLOCK_S, self._watching.next_in_s()))
-        moments.append(self._monotonic() + self._looking.next_in_s())
+        moments.append(self._monotonic() + self._live.next_in_s())
         if self._notifier.watchdog_s is not None:
             moments.append(self._next_watchdog)
         return moments
@@ -178,7 +178,7 @@ class Loop:
         if now < self._files_rested_at or not self._are_files_new():
             return False
         is_new = self._documents.take()
-        self._looking.ask()
+        self._live.read_request()
         self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
         return is_new
 
@@ -212,17 +212,17 @@ class Loop:
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
-    def _hear(self, heard: Heard) -> None:
+    def _note(self, heard: Notifications) -> None:
         if heard.is_lost:
             self._log.debug("kernel.events_lost")
-        self._pacing.hear(heard, self._monotonic())
+        self._pacing.note(heard, self._monotonic())
 
     def _look_for_unannounced(self, now: float) -> None:
         if now < self._next_unannounced:
             return
         self._next_unannounced = now + UNANNOUNCED_S
         before, self._unannounced = self._unannounced, self._unannounced_now()
-        self._hear(Heard(before ^ self._unannounced))
+        self._note(Notifications(before ^ self._unannounced))
 
     def _unannounced_now(self) -> frozenset[Change]:
         return unannounced(self._enforcer.outcome.devices, self._enforcer.settings.maps_dir)
@@ -241,7 +241,7 @@ class Loop:
         written = {one.device for one in outcome.plan.operations if one.device} if outcome.writes else set()
         for change in self._pacing.compared(began, ended, written, is_finished=self._enforcer.is_finished):
             self._log.info("kernel.drift", device=change.device or None, what=change.what)
-        self._hear(self._events.settle(outcome.ports))
+        self._note(self._events.drain_own(outcome.ports))
 
     def _stay_alone(self) -> None:
         try:

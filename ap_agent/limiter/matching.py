@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.dataplane.devices import Device, Host, looked_at
+from ap_agent.dataplane.devices import Device, Host, lowest_devices
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits
@@ -267,7 +267,7 @@ def _link_local_devices(link: LinkInfo, host: Host, settings: Settings) -> tuple
     names = [one.name for one in host.devices if one.ifindex in indexes]
     if len(names) != 1 and len(settings.interfaces) == 1:
         names = list(settings.interfaces)
-    devices, _ = looked_at(host.devices, names[:1]) if len(names) == 1 else ((), ())
+    devices, _ = lowest_devices(host.devices, names[:1]) if len(names) == 1 else ((), ())
     if devices:
         return devices
     message = (

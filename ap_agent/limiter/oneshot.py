@@ -34,7 +34,7 @@ def plan(settings: Settings, engine: Engine, configuration: Configuration, now: 
     return replace(enforcer.outcome, failed=enforcer.errors, problems=enforcer.problems, is_ok=enforcer.is_ok)
 
 
-def look(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
+def observe(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
     """The kernel's state and counters of a configuration, while no limiter runs. Read-only. Raises `AgentError`."""
     enforcer, _ = _parts(settings, engine, now)
     enforcer.plan(configuration)

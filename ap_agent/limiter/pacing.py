@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ap_agent.common.problem import Problem
-from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.events import Change, Notifications
 
 SETTLE_S = 0.02  # one command causes several messages, and a device that comes up sends some for a while
 REST_S = 0.1  # between two comparisons
@@ -49,7 +49,7 @@ class Pacing:
         """When to compare; None without events."""
         return self._due
 
-    def hear(self, heard: Heard, now: float) -> None:
+    def note(self, heard: Notifications, now: float) -> None:
         if not heard.concerns_us:
             return
         self._causes |= heard.changes

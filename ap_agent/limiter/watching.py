@@ -16,7 +16,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.document.series import Series, read_series, write_series
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.looking import samples_of
+from ap_agent.limiter.live_counters import samples_of
 from link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
@@ -65,7 +65,7 @@ class Watching:
             waits.append(max(0.0, self._next_write - self._monotonic()))
         return min(waits, default=math.inf)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take due samples, and write new ones."""
         tests = {one.test_id: (number, one) for number, one in self._tests()}
         due = [both for both in tests.values() if self._is_due(both[1])]

@@ -89,7 +89,7 @@ def save(folder: Path, trial: Trial) -> None:
     _write(_path(folder), sealed(_json_of(trial)))
 
 
-def settle(folder: Path, *, by: str, confirms: bool) -> Trial | None:
+def conclude(folder: Path, *, by: str, confirms: bool) -> Trial | None:
     """End a waiting trial, and return it; an ended one is returned unchanged. The caller has the lock."""
     trial = load(folder)
     if trial is None or not trial.is_waiting:
@@ -147,11 +147,11 @@ def _end(folder: Path, *, is_reached: bool, is_terminated: bool) -> None:
     """The caller now has the lock, so the change is made, and its time has begun."""
     trial = load(folder)
     if is_reached:
-        settle(folder, by="the Coordination Service was reached", confirms=True)
+        conclude(folder, by="the Coordination Service was reached", confirms=True)
     elif is_terminated:
-        settle(folder, by="SIGTERM", confirms=False)
+        conclude(folder, by="SIGTERM", confirms=False)
     elif trial is not None and not trial.left_s:
-        settle(folder, by=f"no confirmation within {trial.within_s} s", confirms=False)
+        conclude(folder, by=f"no confirmation within {trial.within_s} s", confirms=False)
 
 
 def _ask(folder: Path, is_service_reached: Callable[[], bool], reached: threading.Event) -> None:

@@ -106,7 +106,7 @@ class Course:
         return sum(one.seconds + _OVERHEAD_S for one in self._left)
 
 
-def settle_in() -> None:
+def isolate() -> None:
     """Call first: namespaces created later have their names on a private /run.
 
     The host's names are unmounted: otherwise a namespace deleted on the host would live on here. Raises `LabError`.
@@ -186,7 +186,7 @@ def _tell(**what: object) -> None:
 def main() -> int:
     """See the module's docstring."""
     course = Course(lambda step, left_s: _tell(step=step, left_s=round(left_s, 1)))
-    settle_in()
+    isolate()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
     _tell(report=document(report), text=text(report), exit_code=report.exit_code)

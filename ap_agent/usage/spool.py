@@ -56,7 +56,7 @@ class Spool:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _told(path):
+        with _as_store_errors(path):
             self._db = _opened(path)
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Spool:
     @contextmanager
     def changes(self) -> Iterator[None]:
         """A transaction: everything inside is stored durably, or nothing."""
-        with _told(self.path):
+        with _as_store_errors(self.path):
             if _lacking(self.path.parent) > 0:
                 raise OSError(errno.ENOSPC, "the remaining space on this file system is reserved for configurations")
             self._db.execute("BEGIN IMMEDIATE")
@@ -88,7 +88,7 @@ class Spool:
         return self._samples("ORDER BY number DESC LIMIT 2")[::-1]
 
     def _samples(self, which: str) -> list[Sample]:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             found = self._db.execute(f"SELECT at_ms, version, rows FROM samples {which}")  # noqa: S608 - our own text
             return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in found]
 
@@ -116,13 +116,13 @@ class Spool:
         self._db.execute("INSERT OR IGNORE INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
 
     def oldest(self) -> StoredBatch | None:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             row = self._db.execute("SELECT number, id, body FROM batches ORDER BY number LIMIT 1").fetchone()
         return StoredBatch(*row) if row is not None else None
 
     def drop(self, number: int) -> None:
         """Delete a delivered batch."""
-        with _told(self.path):
+        with _as_store_errors(self.path):
             self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
 
     def refuse(self, number: int, reason: str) -> None:
@@ -146,12 +146,12 @@ class Spool:
         return self._number(f"SELECT ({used}) * page_size FROM pragma_page_size")  # noqa: S608 - our own text
 
     def _number(self, question: str) -> int:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             return int(self._db.execute(question).fetchone()[0])
 
     def prune(self, now_ms: int, living: frozenset[str]) -> int:
         """Discard the oldest batches beyond the bounds; return their number. `living` are the current segments."""
-        with _told(self.path):
+        with _as_store_errors(self.path):
             return self._prune(now_ms, living)
 
     def _prune(self, now_ms: int, living: frozenset[str]) -> int:
@@ -190,7 +190,7 @@ class Spool:
 
     def ended(self) -> dict[str, int]:
         """Segments whose last counters are stored, and when they ended (ms)."""
-        with _told(self.path):
+        with _as_store_errors(self.path):
             return dict(self._db.execute("SELECT segment, at_ms FROM ended"))
 
     def note_ended(self, segments: Iterable[tuple[str, int]]) -> None:
@@ -204,7 +204,7 @@ def read_newest(path: Path) -> list[Sample]:
     """The two newest samples, oldest first, read-only. Raises `StoreError`."""
     if not path.exists():
         return []
-    with _told(path):
+    with _as_store_errors(path):
         db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
             found = db.execute("SELECT at_ms, version, rows FROM samples ORDER BY number DESC LIMIT 2").fetchall()
@@ -255,7 +255,7 @@ def _lacking(folder: Path) -> int:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, ValueError) as exc:

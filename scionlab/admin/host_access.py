@@ -58,7 +58,7 @@ ROTATIONS = {
         "(scionlab-bw-agent) or the new secret is installed by hand (the stock client, which exits when rejected). Its "
         "limits stay enforced.",
         "have a new secret. The previous one is revoked: enrol them again.",
-        {"keep_former": False},
+        {"keep_previous": False},
     ),
 }
 

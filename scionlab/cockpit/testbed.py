@@ -58,9 +58,7 @@ class ApState:
         self.host: Host = ap.host
         self.receipt: HostReceipt | None = agent.receipt
         self.problems = agent.problems
-        self.is_behind = self.heard_at is not None and agent.is_behind(
-            generation
-        )  # the agent reports, but is behind
+        self.is_behind = self.contact_at is not None and agent.is_behind(generation)  # the agent reports, but is behind
         self.states: Counter[State] = Counter()
         self.clamped = 0
         self.standing = Limits(0, 0)
@@ -134,21 +132,21 @@ class ApState:
     # --- the agent ----------------------------------------------------------------------------------------
 
     @property
-    def heard_at(self) -> datetime | None:
+    def contact_at(self) -> datetime | None:
         return self.agent.reported_at or self.host.last_seen_at
 
     @property
     def is_silent(self) -> bool:
         if self.receipt is not None:
             return self.agent.is_silent
-        return self.heard_at is not None and self.now - self.heard_at > SILENT_AFTER
+        return self.contact_at is not None and self.now - self.contact_at > SILENT_AFTER
 
     @property
     def contact(self) -> str:
         """One of "reports", "no report", "limits removed", "no agent", "never connected"."""
         if self.agent.removed_at is not None:
             return "limits removed"
-        if self.heard_at is None:
+        if self.contact_at is None:
             return "never connected"
         if self.is_silent:
             return "no report"

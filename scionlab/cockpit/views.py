@@ -74,7 +74,7 @@ def overview(request: PageRequest) -> HttpResponse:
         {
             "trouble": lambda state: (state.weight, state.active_links),
             "name": lambda state: state.name,
-            "heard": lambda state: state.heard_at or _EARLIEST,
+            "heard": lambda state: state.contact_at or _EARLIEST,
             "gaps": lambda state: (len(reports[state.ap.pk].gaps), reports[state.ap.pk].silent),
             "links": lambda state: state.active_links,
             "sum": lambda state: max(state.standing),

@@ -1,7 +1,7 @@
 """Time of last contact with hosts, without a database write per poll.
 
-Each web process collects in memory (`HEARD`) and hands over every few seconds, in one command, to a hash in Redis; once
-a minute, beat runs `flush`, which writes that hash to the database in one statement. Without Redis the process writes
+Each web process collects in memory (`CONTACTS`) and hands over every few seconds, in one command, to a hash in Redis;
+once a minute, beat runs `flush`, which writes that hash to the database in one statement. Without Redis the process writes
 its own collection once a minute.
 
 The last use of API tokens is recorded in the same way (`TOKENS_USED`).
@@ -49,7 +49,7 @@ HOSTS: Final = Ledger("scionlab.seen", "scionlab_host", "last_seen_at")
 TOKENS: Final = Ledger("scionlab.token_used", "scionlab_apitoken", "last_used_at")
 
 
-class Heard:
+class Contacts:
     """Contacts of one process since it last handed over: host -> seconds since the epoch. Thread-safe."""
 
     def __init__(self, ledger: Ledger = HOSTS) -> None:
@@ -110,8 +110,8 @@ class Heard:
             self._times = {**taken, **self._times}  # newer contacts win
 
 
-HEARD = Heard()
-TOKENS_USED = Heard(TOKENS)
+CONTACTS = Contacts()
+TOKENS_USED = Contacts(TOKENS)
 
 
 def flush(ledger: Ledger = HOSTS) -> int:

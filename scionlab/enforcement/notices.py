@@ -30,7 +30,7 @@ from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User, Webhook
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
@@ -77,9 +77,9 @@ def notices_find(*, now: datetime | None = None) -> int:
     if now - watch.since < AWAY_AFTER:  # known outages stay; new ones cannot be detected
         known = set(_open(MailKind.AWAY))
         away = {place: state for place, state in away.items() if place in known}
-    made = _tell(MailKind.AWAY, away, over=_is_back, now=now)
-    made += _tell(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
-    made += _tell(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
+    made = _notify(MailKind.AWAY, away, over=_is_back, now=now)
+    made += _notify(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
+    made += _notify(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
     if made:
         logger.info("notices.found mails=%s", made)
     return made
@@ -123,7 +123,7 @@ def _group(
     found: dict[Place, State] = {}
     for link in links:
         user, host = link.interface_b.AS.useras.owner, link.interface_a.host
-        told: list[User | None] = [user] if user.wants_mail(kind) else []
+        told: list[User | None] = [user] if user.accepts_mail(kind) else []
         for one in [*told, None] if has_webhook else told:
             found.setdefault((None if one is None else one.pk, host.pk), make(link, one, host)).links.append(link)
     return found
@@ -181,7 +181,7 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
+def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
     """Send mails for new states and, if `over` says so, for states that ended, with the remaining links."""
     known, mails, new, changed = _open(kind), [], [], []
     for place, state in states.items():
@@ -258,7 +258,7 @@ def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
         "failed": f"{links} at {isd_as} not enforced since {at:%Y-%m-%d %H:%M} UTC.",
         "failed_over": f"Limits at {isd_as} no longer fail.",
     }
-    webhook_tell(
+    webhook_enqueue(
         event,
         key=f"{event}:{host.pk}:{at.isoformat()}",
         text=texts[event],
@@ -309,7 +309,7 @@ def local_time(at: datetime, zone: tzinfo) -> str:
 # --- cancelled by someone else ----------------------------------------------------------------------------------
 
 
-def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
+def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
     """Notify the owner that someone else cancelled one of their timed limits, in the transaction that cancels it.
 
     Returns the number of mails: none if the owner cancelled it.
@@ -318,7 +318,7 @@ def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | N
     if actor is not None and actor.pk == user.pk:
         return 0
     context: dict[str, object] = {
-        "what": timed.said(user.tz),
+        "what": timed.describe(user.tz),
         "by": "an administrator" if actor is not None else "the service",
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,

@@ -18,9 +18,9 @@ from scionlab.configuration.evidence import evidence_note, noted_version
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.facts import is_about, shows_wanted
+from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.enforcement.said import Said, compare, mark_of, repeats, same_again
 from scionlab.models import Host, HostReceipt, LinkTest, ReportGap, selectors
 from scionlab.people.mail import mails_create
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
@@ -166,7 +166,7 @@ def _save_host_receipt(
     return row
 
 
-def _note_delays(said: Said, received_at: datetime) -> None:
+def _note_delays(said: ReceiptChanges, received_at: datetime) -> None:
     """Record the delay of a change, for each Link whose previous receipt had an older configuration. (Not after drift
     or silence: then the kernel had it long before.)"""
     for link in said.links:

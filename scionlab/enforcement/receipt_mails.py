@@ -13,8 +13,8 @@ from django.utils import timezone
 from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.facts import shows_wanted
+from scionlab.enforcement.receipt_changes import ReceiptChanges
 from scionlab.enforcement.remarks import remark_on
-from scionlab.enforcement.said import Said
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, selectors
 from scionlab.people.mail import mails_create
 
@@ -25,7 +25,7 @@ _OBSERVED: Final = (
 )
 
 
-def enforced_mails(receipt: HostReceipt, said: Said, *, former_at: datetime) -> list[Mail]:
+def enforced_mails(receipt: HostReceipt, said: ReceiptChanges, *, former_at: datetime) -> list[Mail]:
     """Create a mail for each Link of which `receipt` is the first to confirm the change, except those of bulk changes.
     The previous receipt was received at `former_at`."""
     mails = []
@@ -101,7 +101,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
 
 def _for_a_time(link: Link) -> str:
     zone = link.interface_b.AS.useras.owner.tz
-    timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    timed = [f"  {one.describe(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
     if not timed:
         return ""
     return "\n".join(["Temporary limits, after which this limit applies again automatically:", *timed]) + "\n\n"

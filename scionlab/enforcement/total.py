@@ -72,10 +72,10 @@ def _in_force(receipt: HostReceipt) -> Limits | None:
 
 
 def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[State, str]:
-    return _unheard(agent) or _unconfirmed(ap, agent, found, generation)
+    return _why_unknown(agent) or _unconfirmed(ap, agent, found, generation)
 
 
-def _unheard(agent: Agent) -> tuple[State, str] | None:
+def _why_unknown(agent: Agent) -> tuple[State, str] | None:
     """Why the kernel's state is unknown."""
     if agent.receipt is None:
         return "waiting", "no agent reports what is enforced"

@@ -66,7 +66,7 @@ def webhook_set(*, url: str, actor: User, is_renewed: bool = False) -> str:
     return secret
 
 
-def webhook_tell(event: str, *, key: str, **facts: object) -> bool:
+def webhook_enqueue(event: str, *, key: str, **facts: object) -> bool:
     """Store a notice in the transaction of the event. Return False without a webhook, or if `key` is already stored."""
     if not Webhook.objects.exists():
         return False

@@ -14,10 +14,10 @@ from django.views.decorators.csrf import csrf_exempt
 from bandwidth_config import RuleError
 from scionlab.configuration.installed import full_fetched, manifest_note, refusal
 from scionlab.configuration.render import config_for
-from scionlab.enforcement.last_contact import HEARD
+from scionlab.enforcement.last_contact import CONTACTS
 from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_changes import known_links
 from scionlab.enforcement.receipt_mails import deployment_note
-from scionlab.enforcement.said import known_links
 from scionlab.host_api.auth import host_endpoint, is_agent
 from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
@@ -39,7 +39,7 @@ def config(request: HttpRequest, host: Host) -> HttpResponse:
     Our agent sends `limits` and `digest`. `wait` is ignored here: `scionlab.polls` holds waiting polls and forwards
     them when there is something to deliver.
     """
-    HEARD.note([host.pk])
+    CONTACTS.note([host.pk])
     version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
     malformed = _malformed(version, limits, digest)
     if malformed is not None:

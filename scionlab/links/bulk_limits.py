@@ -20,7 +20,7 @@ from scionlab.links.bulk_plan import (
     PresentLimits,
     plan,
 )
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import BulkChange, Link, User, UserAS, locks, selectors
 from scionlab.notation.isd_as import format_isd_as
 from scionlab.people import audit
@@ -75,7 +75,7 @@ def lock(keys: Collection[int]) -> Locked:
     ap_ids = sorted({pk for pk in aps if pk is not None})
     locks.lock_attachment_points(ap_ids)
     for ap_id in ap_ids:
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return Locked({link.pk: link for link in read_links(set(keys))}, changes)
 
 
@@ -100,7 +100,7 @@ def store(
     audit.note_links([(locked.links[line.key], line.old, line.new) for line in changed], actor=actor, reason=reason)
     _note_change({link.interface_b.AS_id for link in touched}, actor)
     hosts = locked.changes.carry_out()
-    mails = bulk_mail.tell_owners(change, changed, actor=actor, reason=reason)
+    mails = bulk_mail.notify_owners(change, changed, actor=actor, reason=reason)
     return {"links": len(changed), "hosts": len(hosts), "mails": mails}
 
 

@@ -16,7 +16,7 @@ from scionlab.people.mail import mails_create
 _MOST_NAMED = 50
 
 
-def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
+def notify_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
     """Create the mails in the transaction of the change, after its versions are stored; return their number. The
     administrator who made the change gets none."""
     by_owner: dict[User, list[str]] = defaultdict(list)
@@ -25,7 +25,7 @@ def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User,
     related = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
     for link in Link.objects.filter(pk__in=new).select_related(*related).order_by("pk"):
         owner, line = link.interface_b.AS.useras.owner, new[link.pk]
-        if owner == actor or not owner.wants_mail(MailKind.CHANGED):
+        if owner == actor or not owner.accepts_mail(MailKind.CHANGED):
             continue
         by_owner[owner].append(_sentence(link, line))
         # If the enforced limit does not change, an own change of the owner may still be pending, with its own mail.
@@ -67,6 +67,6 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
 
 
 def _if_not(owner: User) -> str:
-    if owner.wants_mail(MailKind.FAILED):
+    if owner.accepts_mail(MailKind.FAILED):
         return "We will email you if a limit fails for more than 10 minutes."
     return "You are unsubscribed from emails about failed limits."

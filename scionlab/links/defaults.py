@@ -139,7 +139,7 @@ def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, 
 def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
     """Store total and observe only: both are in the signed text of the host's configuration."""
     changes = Changes()
-    settle_default(ap.pk, changes)
+    apply_default(ap.pk, changes)
     if "total_kbit" in new:
         old, ap.total_kbit = ap.total_kbit, new["total_kbit"]
         audit.note_total(ap, actor=actor, old=old, new=ap.total_kbit, reason=reason)
@@ -193,10 +193,10 @@ def fan_out() -> list[int]:
     Level-triggered and idempotent: it compares what is applied with what is in force, so it may run at any time. L
     rises once per host, only if a limit there changes. A failure at one attachment point does not affect others.
     """
-    return for_each(unsettled_attachment_points(), carry_out_default)
+    return for_each(pending_attachment_points(), carry_out_default)
 
 
-def unsettled_attachment_points() -> list[int]:
+def pending_attachment_points() -> list[int]:
     """Attachment points whose maximum differs from the default in force, or where an exception began or ended. Three
     statements."""
     in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
@@ -211,7 +211,7 @@ def carry_out_default(attachment_point_id: int) -> list[int]:
     """Apply the default of one attachment point, e.g. a new one."""
     locks.lock_attachment_points([attachment_point_id])
     changes = Changes()
-    settle_default(attachment_point_id, changes)
+    apply_default(attachment_point_id, changes)
     return sorted(changes.carry_out())
 
 
@@ -226,7 +226,7 @@ def _stated_above(kbit: int) -> Q:
     return Q(bandwidth_kbit__gt=above["link"]) | Q(from_user_kbit__gt=above["link"]) | Q(Exists(timed))
 
 
-def settle_default(attachment_point_id: int, changes: Changes) -> None:
+def apply_default(attachment_point_id: int, changes: Changes) -> None:
     """Set the maximum to the default in force, and apply current exceptions; collect the Links whose limit changes. The
     row is locked.
 
@@ -243,10 +243,10 @@ def settle_default(attachment_point_id: int, changes: Changes) -> None:
         AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
         changes.note_limits(provider_host_of)
         logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
-    _settle_exceptions(ap, new, changes)
+    _apply_exceptions(ap, new, changes)
 
 
-def _settle_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
+def _apply_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
     other: Any = selectors.links_with_other_exception(timezone.now()).filter(interface_a__AS=ap.AS_id)
     links = list(other.select_related("interface_a").prefetch_related(selectors.TIMED_LIMITS))
     locks.lock_links(link.pk for link in links)

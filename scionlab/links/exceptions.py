@@ -1,6 +1,6 @@
 """Exceptions from the maximum: requested, approved or declined, granted directly, ended.
 
-A row is the administrators' decision. `defaults.settle_default` applies it to the Links, like a changed default: a task
+A row is the administrators' decision. `defaults.apply_default` applies it to the Links, like a changed default: a task
 does so immediately, and again when the exception has ended (`tasks.sweep` finds that). L of a host rises only if a
 limit changes.
 """
@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, format_kbit
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.models import AttachmentPoint, Link, Mail, MaximumException, User, UserAS, locks, selectors
 from scionlab.models.user import MailKind
 from scionlab.notation.local_time import say_time
@@ -52,7 +52,9 @@ class Group:
 
 
 @transaction.atomic
-def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User) -> MaximumException:
+def exception_request(
+    *, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+) -> MaximumException:
     """Request a higher maximum for one Link; each administrator gets a mail.
 
     Raises `RuleError` (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of
@@ -83,7 +85,7 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
     text = f"{actor.email} requests a maximum of {format_kbit(maximum_kbit)} for the link {link}."
-    webhook_tell("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
+    webhook_enqueue("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
     return made
 
 
@@ -204,7 +206,7 @@ def exception_end(*, exception_id: int, actor: User) -> MaximumException:
 
 
 @transaction.atomic
-def exceptions_tell(*, now: datetime | None = None) -> int:
+def exceptions_notify(*, now: datetime | None = None) -> int:
     """Notify owners of exceptions that end within a day, or have ended; return the number of new mails. Idempotent."""
     now = now or timezone.now()
     approved = MaximumException.objects.filter(state=State.APPROVED)

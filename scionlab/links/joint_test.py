@@ -237,7 +237,7 @@ def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:
     if other is not None:
         where = next(one for one in links if one.pk == other.link_id).interface_a.AS.isd_as
         text = (
-            f"The link to {where} has a temporary limit at that time: {other.said()}. Cancel that one, or choose "
+            f"The link to {where} has a temporary limit at that time: {other.describe()}. Cancel that one, or choose "
             "another time."
         )
         raise TimedOverlapError(text, other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import Link, locks
 from scionlab.versions.changes import Changes, read_links
 
@@ -24,5 +24,5 @@ def locked_links(link_ids: Collection[int], changes: Changes) -> list[Link]:
     if found:
         locks.lock_attachment_points(found)
     for ap_id in sorted(found):
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return read_links(set(link_ids))

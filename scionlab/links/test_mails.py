@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from link_tests import WATCH
 from scionlab.enforcement.notices import local_time
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.links.joint_report import status_of_joint, with_parts
 from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
@@ -36,7 +36,7 @@ LOOKED_AT_FOR: Final = timedelta(days=1)  # since the end, or the arrival of the
 AT_ONCE: Final = 200
 
 
-def link_tests_tell(*, now: datetime | None = None) -> list[int]:
+def link_tests_notify(*, now: datetime | None = None) -> list[int]:
     """Judge ended tests and create the mails; return the judged tests. Idempotent and safe to run concurrently."""
     now = now or timezone.now()
     is_recent = Q(ends_at__gt=now - LOOKED_AT_FOR) | Q(results__received_at__gt=now - LOOKED_AT_FOR)
@@ -44,12 +44,12 @@ def link_tests_tell(*, now: datetime | None = None) -> list[int]:
     matters = ~Q(tool=WATCH) | Q(begins_at__gt=F("created_at") + SCHEDULED_AHEAD)
     over = LinkTest.objects.filter(is_recent, is_new, matters, cancelled_at=None, ends_at__lte=now - LATE_AFTER)
     ids = over.order_by("ends_at", "pk").values_list("pk", flat=True)[:AT_ONCE]
-    return for_each(list(dict.fromkeys(ids)), lambda test_id: [test_id] if _tell(test_id, now) else [])
+    return for_each(list(dict.fromkeys(ids)), lambda test_id: [test_id] if _notify(test_id, now) else [])
 
 
 @retried
 @transaction.atomic
-def _tell(test_id: int, now: datetime) -> bool:
+def _notify(test_id: int, now: datetime) -> bool:
     rows = with_results(LinkTest.objects.filter(pk=test_id))
     test = rows.select_related("link__interface_b__AS__isd", "link__interface_b__AS__useras").first()
     if test is None:
@@ -61,7 +61,7 @@ def _tell(test_id: int, now: datetime) -> bool:
     if is_over_limit:
         text = f"More passed than the limit of the link {test.link}."
         page = settings.SITE_URL + reverse("link_test", args=[test.link.interface_b.AS_id, test.link_id, test.pk])
-        webhook_tell("over_the_limit", key=f"over_the_limit:{test.pk}", text=text, page=page)
+        webhook_enqueue("over_the_limit", key=f"over_the_limit:{test.pk}", text=text, page=page)
     if is_over_limit:
         logger.error("link_test.over_the_limit id=%s %s", test.pk, test)
     return True

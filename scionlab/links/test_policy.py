@@ -28,7 +28,7 @@ class Allowance(NamedTuple):
     hours: tuple[Hours, ...] = ()
 
     @property
-    def said_hours(self) -> str:
+    def hours_text(self) -> str:
         return say_hours(self.hours)
 
     def columns(self) -> dict[str, int | None]:

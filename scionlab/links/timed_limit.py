@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError, check_change, format_number
 from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
-from scionlab.enforcement.notices import timed_limit_cancelled_tell
+from scionlab.enforcement.notices import timed_limit_cancelled_notify
 from scionlab.links.locked import locked_link
 from scionlab.links.profiles import Profile
 from scionlab.links.retirement import retire, retire_at
@@ -121,7 +121,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     if timed_limits_cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
-        timed_limit_cancelled_tell(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
+        timed_limit_cancelled_notify(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
     changes.carry_out()
     return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
 
@@ -204,7 +204,7 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
     if other is not None:
         text = (
             f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
-            f"link: {other.said()}. Cancel that one, or choose another time."
+            f"link: {other.describe()}. Cancel that one, or choose another time."
         )
         raise TimedOverlapError(text, other)
     if present.count() >= MAX_TIMED_PER_LINK:

@@ -11,7 +11,7 @@ from django.db import transaction
 from bandwidth_config import RuleError
 from scionlab.links.attachment_rules import check_attachments, raise_first
 from scionlab.links.attachments import AttachmentSpec, attachment_point_id, provider_links, public_addresses, spec_of
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.links.statements import DEACTIVATED, statements_end
 from scionlab.links.update import links_set_bandwidth
 from scionlab.links.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
@@ -279,7 +279,7 @@ def _lock_attachment_points(ids: set[int]) -> Changes:
     changes = Changes()
     locks.lock_attachment_points(ids)
     for ap_id in sorted(ids):
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return changes
 
 

@@ -99,7 +99,7 @@ class AttachmentPoint(models.Model):
         "publish limits",
         default=False,
         db_default=False,
-        help_text="The limits of the Links here are in SCION's path metadata, for the whole world to read.",
+        help_text="The limits of the Links here are public, in SCION's path metadata.",
     )
     path_metadata = models.TextField(
         "path metadata of the operator",

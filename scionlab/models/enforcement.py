@@ -41,7 +41,7 @@ class HostReceipt(models.Model):
         blank=True,
         db_default="",
         editable=False,
-        help_text="Identifies what this receipt said of Links (enforcement.said). Empty: to be read again.",
+        help_text="Digest of the Links in this receipt (enforcement.receipt_changes). Empty: to be read again.",
     )
     content = models.CharField(max_length=16, choices=Content, default=Content.COUNTED, db_default=Content.COUNTED)
     run = models.CharField(max_length=32, blank=True, db_default="", help_text="Identifies one run of the agent.")

@@ -92,7 +92,7 @@ class LinkTest(models.Model):
         return round((self.ends_at - self.begins_at).total_seconds())
 
     @property
-    def said_by(self) -> link_tests.LinkTest:
+    def as_rule_value(self) -> link_tests.LinkTest:
         """As named in the rules."""
         times = (self.begins_at, self.ends_at, self.test_id, self.kind)
         return link_tests.LinkTest(*times, self.port, self.kbit, self.max_bytes)
@@ -256,5 +256,5 @@ def tests_of(host_id: int) -> dict[int, tuple[dict[str, str | int], ...]]:
     rows: Any = LinkTest.objects.filter(cancelled_at=None, retired_at=None)
     found: dict[int, list[link_tests.LinkTest]] = defaultdict(list)
     for one in rows.filter(link__interface_a__host=host_id, link__active=True):
-        found[one.link_id].append(one.said_by)
+        found[one.link_id].append(one.as_rule_value)
     return {link_id: tuple(one.statement() for one in sorted(several)) for link_id, several in found.items()}

@@ -21,7 +21,7 @@ class MaximumException(models.Model):
     """
 
     class State(models.TextChoices):
-        ASKED = "asked", "asked for"
+        ASKED = "asked", "requested"
         APPROVED = "approved", "approved"
         DECLINED = "declined", "declined"
 

@@ -33,7 +33,7 @@ class TimedLimit(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="timed_limits",
-        help_text="Whose congestion it is.",
+        help_text="Joint test for which it congests the Link.",
     )
     kind = models.CharField(max_length=16, choices=Kind)
     begins_at = models.DateTimeField()
@@ -65,9 +65,9 @@ class TimedLimit(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.said(UTC)
+        return self.describe(UTC)
 
-    def said(self, zone: tzinfo | None = None) -> str:
+    def describe(self, zone: tzinfo | None = None) -> str:
         """Return `square wave from … until …`, in `zone` or the reader's; for logs and the audit in UTC."""
         return f"{self.get_kind_display()} from {say_time(self.begins_at, zone)} until {say_time(self.ends_at, zone)}"
 

@@ -208,8 +208,8 @@ class UsageProgress(models.Model):
     """Progress of an attachment point's percentiles. The row is locked while 5-minute rows are added or ranked."""
 
     ap_isd_as = models.CharField("attachment point", max_length=24, unique=True)
-    ranked_until = SlotField(help_text="Five minutes before are in the windows of their month.")
-    settled_before = models.DateField(help_text="Percentiles of months before are for good.")
+    ranked_until = SlotField(help_text="Earlier five-minute rows are included in the windows of their month.")
+    settled_before = models.DateField(help_text="Percentiles of earlier months are final.")
 
     class Meta:
         verbose_name_plural = "usage progress"
@@ -244,7 +244,7 @@ class UsageMonth(models.Model):
     from_user_slots = models.PositiveIntegerField()
     computed_at = models.DateTimeField()
     window = models.BinaryField(
-        null=True, help_text="What later values of the month need (`usage.rank`); empty: it must be read anew."
+        null=True, help_text="Window for later values of the month (`usage.rank`); empty: to be recomputed."
     )
 
     class Meta:

@@ -109,7 +109,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         """Zone in which times are shown."""
         return zone_of(self)
 
-    def wants_mail(self, kind: str) -> bool:
+    def accepts_mail(self, kind: str) -> bool:
         """Whether a mail of this `MailKind` may be sent; "" is always sent."""
         return kind == "" or (self.is_active and kind not in self.mail_opt_outs)
 

@@ -84,16 +84,18 @@ def _refuse_user_as(as_: AS, field: str) -> None:
 
 
 @transaction.atomic
-def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, for_stock_client: bool = False) -> None:
+def host_rotate_secret(
+    *, host_id: int, actor: User, keep_previous: bool = True, for_stock_client: bool = False
+) -> None:
     """Rotate the secret; the next configuration carries the new one.
 
     The previous one is accepted for SECRET_GRACE_HOURS, so that the host can fetch with it; the one before is rejected
-    immediately. Without `keep_former` (it was stolen) both are rejected, and the host must be enrolled again. L rises:
-    our agent fetches. H rises only `for_stock_client`, which ignores L and restarts SCION.
+    immediately. Without `keep_previous` (it was stolen) both are rejected, and the host must be enrolled again. L
+    rises: our agent fetches. H rises only `for_stock_client`, which ignores L and restarts SCION.
     """
     locks.lock_hosts([host_id])
-    former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_former else ""
-    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_former else None
+    former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_previous else ""
+    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_previous else None
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))

@@ -71,7 +71,7 @@ def infrastructure_as_create(
     core AS leads to a new TRC.
 
     Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`, `isd_range`,
-    `address_required`, and those of `check_underlay_address` and `isd_settle`.
+    `address_required`, and those of `check_underlay_address` and `isd_ensure`.
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
@@ -175,7 +175,7 @@ def infrastructure_as_update(
 ) -> AS:
     """Rename the AS (`as_id` is its primary key), or change whether it is core, which is in the TRC and its topology,
     so H of its hosts rises. `shown`: values that the page showed, see `people.stale_pages`. Raises `RuleError`
-    (`core_link_needs_core_ases`, those of `isd_settle`), `StalePageError`, `AS.DoesNotExist`."""
+    (`core_link_needs_core_ases`, those of `isd_ensure`), `StalePageError`, `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     locks.lock_as(as_id)
     as_ = AS.objects.select_related("isd").get(pk=as_id)
@@ -201,7 +201,7 @@ def infrastructure_as_update(
 @transaction.atomic
 def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
     """Delete the AS with its hosts and keys; for a core AS a TRC without it follows. Raises `RuleError`
-    (`as_has_links`, `link_of_user_as`, those of `isd_settle`), `AS.DoesNotExist`."""
+    (`as_has_links`, `link_of_user_as`, those of `isd_ensure`), `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     locks.lock_ases([as_id])  # no AS can attach there meanwhile
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)

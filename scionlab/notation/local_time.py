@@ -78,12 +78,12 @@ def say_time(at: datetime, zone: tzinfo | None = None) -> str:
 _SAID_IN_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC", flags=re.ASCII)
 
 
-def said_locally(text: str) -> str:
+def localized(text: str) -> str:
     """Convert the UTC times in a stored sentence to the reader's zone."""
-    return _SAID_IN_UTC.sub(_said_locally, text)
+    return _SAID_IN_UTC.sub(_localized, text)
 
 
-def _said_locally(match: re.Match[str]) -> str:
+def _localized(match: re.Match[str]) -> str:
     try:
         return say_time(datetime.strptime(match[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC))
     except (ValueError, OverflowError):  # no such date

@@ -59,16 +59,16 @@ def register(request: HttpRequest) -> HttpResponse:
     """Register an address. Logged-in users are redirected."""
     if request.user.is_authenticated:
         return redirect(start_page(request.user))
-    return _ask(request, Purpose.REGISTER, "register")
+    return _request_mail(request, Purpose.REGISTER, "register")
 
 
 @enter
 @never_cache
 def password_reset(request: HttpRequest) -> HttpResponse:
-    return _ask(request, Purpose.PASSWORD, "password_reset")
+    return _request_mail(request, Purpose.PASSWORD, "password_reset")
 
 
-def _ask(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
+def _request_mail(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
     """The response does not depend on the address."""
     form, closed, status = EmailForm(request.POST or None), "", 200
     if purpose == Purpose.REGISTER:

@@ -56,13 +56,13 @@ class Now:
 
 
 def now_of(link: Link) -> Now:
-    return _now([live.look([_end(link)]).get(_end(link))])
+    return _now([live.request_rates([_end(link)]).get(_end(link))])
 
 
 def sums_of(ases: Sequence[UserAS]) -> dict[int, Now]:
     """Sums over the active Links of each AS, by its primary key; none for an AS without any."""
     links = {user_as.pk: [one for one in selectors.links_of(user_as) if one.active] for user_as in ases}
-    found = live.look(_end(link) for several in links.values() for link in several)
+    found = live.request_rates(_end(link) for several in links.values() for link in several)
     return {pk: _now([found.get(_end(link)) for link in several]) for pk, several in links.items() if several}
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
-from scionlab.links.exceptions import exception_ask
+from scionlab.links.exceptions import exception_request
 from scionlab.models import selectors
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.notation.local_time import parse_local_time, write_local_time, zone_of
@@ -67,7 +67,7 @@ def exception_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     form = ExceptionForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user))
     if is_sent and form.is_valid():
         try:
-            exception_ask(link_id=link.pk, actor=request.user, **form.cleaned_data)
+            exception_request(link_id=link.pk, actor=request.user, **form.cleaned_data)
         except RuleError as exc:
             form.refuse(exc)
         else:

@@ -70,7 +70,7 @@ def own_page(view: View) -> View:
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method == "POST" and not request.user.is_authenticated:
-            return _ask_to_log_in(request, _page_of_form(request), _typed(request))
+            return _login_required(request, _page_of_form(request), _typed(request))
         return or_log_in(request, *args, **kwargs)
 
     answer.is_own = True  # type: ignore[attr-defined]  # for `csrf_failure`
@@ -114,7 +114,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noq
     else:
         return render(request, "403_csrf.html", status=403)
     if not request.user.is_authenticated:
-        return _ask_to_log_in(request, page, typed)
+        return _login_required(request, page, typed)
     if typed:
         keep_typed(request, page, typed)
     return redirect(page or "front")
@@ -142,7 +142,7 @@ def _typed(request: HttpRequest) -> str:
     return text if len(text) <= MAX_TYPED_BYTES else ""
 
 
-def _ask_to_log_in(request: HttpRequest, page: str, typed: str) -> HttpResponse:
+def _login_required(request: HttpRequest, page: str, typed: str) -> HttpResponse:
     """403 and not 200: nothing was done."""
     context = {"form": LoginForm(request), "next": page, "typed": typed, "is_expired": True}
     return render(request, "registration/login.html", context, status=403)

@@ -32,7 +32,7 @@ from redis.exceptions import RedisError
 from bandwidth_config import RuleError
 from scionlab.models import User
 from scionlab.pages.own_pages import PageRequest, View, keep_typed, own_page, start_page
-from scionlab.people.second_factor import change_told, lacks_required_factor
+from scionlab.people.second_factor import change_notified, lacks_required_factor
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.login_guard import code_failed, code_refused, failures_forget
 from scionlab.trust import secrets_box
@@ -163,7 +163,7 @@ def factor_page(view: Callable[..., Any]) -> View:
     @wraps(view)
     def shown(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
-            with change_told(request.user):
+            with change_notified(request.user):
                 answer: Any = view(request, *args, **kwargs)
                 if hasattr(answer, "render"):
                     answer.context_data |= {"nav": "account", "tab": "second_factor"}

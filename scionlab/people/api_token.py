@@ -86,7 +86,7 @@ def api_token_create(
         made_by=made_by,
         token_sha256=_hash(text.encode()),
     )
-    _tell_owner(token, is_for_password=replaces)
+    _notify_owner(token, is_for_password=replaces)
     logger.info(
         "api_token.created token=%s user=%s may_write=%s expires_at=%s", token.pk, user_id, may_write, expires_at
     )
@@ -120,7 +120,7 @@ def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | 
         raise FieldRuleError("token_expiry_bound", text, "expires_at")
 
 
-def _tell_owner(token: ApiToken, *, is_for_password: bool) -> None:
+def _notify_owner(token: ApiToken, *, is_for_password: bool) -> None:
     """A mail without a kind: an attacker with a token or a session cannot unsubscribe from it."""
     context = {"token": token, "is_for_password": is_for_password, "address": from_address.get()}
     mails_create([mail_of("token_made", context, key=f"api_token:{token.pk}", recipient=token.user.email)])

@@ -46,7 +46,7 @@ def mails_create(mails: Iterable[Mail]) -> int:
 
     Skips kinds that the recipient is unsubscribed from.
     """
-    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.wants_mail(mail.kind)}
+    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.accepts_mail(mail.kind)}
     if not wanted:
         return 0
     known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
@@ -87,7 +87,7 @@ def _why_not(mail: Mail) -> str:
         user = mail.request.user
         if user is None or user.email != mail.recipient:
             return "the account has another address now"
-    if mail.user is not None and not mail.user.wants_mail(mail.kind):
+    if mail.user is not None and not mail.user.accepts_mail(mail.kind):
         return "the user is unsubscribed from this kind"
     return ""
 

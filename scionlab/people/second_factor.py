@@ -30,7 +30,7 @@ def lacks_required_factor(user: User) -> bool:
 
 
 @contextmanager
-def change_told(user: User) -> Iterator[None]:
+def change_notified(user: User) -> Iterator[None]:
     """A transaction in which the second factor may change; a change also creates the mail about it."""
     with transaction.atomic():
         before = _rows(user)
@@ -52,7 +52,7 @@ def second_factor_remove(*, user_id: int) -> bool:
     """
     with transaction.atomic():
         user = locks.lock_user(user_id)
-        with change_told(user):
+        with change_notified(user):
             deleted: int = Authenticator.objects.filter(user=user).delete()[0]
     return deleted > 0
 

@@ -22,7 +22,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
-from scionlab.enforcement.last_contact import HAND_OVER_S, HEARD
+from scionlab.enforcement.last_contact import CONTACTS, HAND_OVER_S
 from scionlab.host_api.auth import UID, basic_credentials
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.models.host import secret_fits
@@ -33,7 +33,7 @@ from scionlab.polls.connections import RECEIPT_THREADS
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
-from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
+from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_request
 from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Application:
         if scope["type"] != "http":
             raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
         poll = read_poll(scope)
-        if poll is None and (asked := read_asked(scope)) is not None:
+        if poll is None and (asked := read_request(scope)) is not None:
             await self._tests.answer(asked, scope, receive, send)
         elif poll is None:
             threads = self._receipts if _RECEIPT.fullmatch(scope["path"]) else self._pages
@@ -174,7 +174,7 @@ class Application:
         if state is None or not poll.is_up_to_date(state):
             await self._deliver(scope, send)
             return
-        HEARD.note([state.host_id])
+        CONTACTS.note([state.host_id])
         if not poll.wait_s:
             POLLS.labels("not_modified").inc()
             await not_modified(send)
@@ -250,8 +250,8 @@ class Application:
             on_change = partial(known.changed, waiting=self._room)
             self._messages = wakeup.Messages(settings.REDIS_URL, on_change, self._room.call)
             self._keep(self._messages.run())
-        self._keep(wakeup.every(self._look_interval_s, self._look))
-        self._keep(wakeup.every(lambda: LOOK_S, self._tests.look))
+        self._keep(wakeup.every(self._check_interval_s, self._check))
+        self._keep(wakeup.every(lambda: LOOK_S, self._tests.check))
         self._keep(wakeup.every(lambda: HAND_OVER_S, self._hand_over))
 
     def stop_waiting(self) -> None:
@@ -283,14 +283,14 @@ class Application:
             raise RuntimeError("The server does not speak ASGI's lifespan protocol: start it with lifespan on.")
         return self._known
 
-    def _look_interval_s(self) -> float:
+    def _check_interval_s(self) -> float:
         if self._running().is_away:
             return wakeup.DATABASE_AWAY_S
         is_told = self._messages is not None and self._messages.is_listening
         round_s = wakeup.SAFETY_NET_S if is_told else wakeup.WITHOUT_MESSAGES_S
         return wakeup.pause_s(round_s, len(self._room))
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         if self._room and not settings.REDIS_URL:
             loop = asyncio.get_running_loop()
             self._called_at, called = await loop.run_in_executor(self._tarballs, live.called_since, self._called_at)
@@ -298,15 +298,15 @@ class Application:
                 self._room.call(uid, links)
         known = self._running()
         if not known.is_behind:  # a slow database is not asked more often
-            known.look_again(self._round.piece(self._room.uids))
+            known.refresh(self._round.piece(self._room.uids))
 
     async def _hand_over(self, *, at_once: bool = False) -> None:
         known = self._running()
         waiting: Iterable[HostState | None] = map(known.last, self._room.uids)
-        HEARD.note([state.host_id for state in waiting if state is not None])  # waiting polls count
+        CONTACTS.note([state.host_id for state in waiting if state is not None])  # waiting polls count
         WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
+        await loop.run_in_executor(self._tarballs, lambda: CONTACTS.hand_over(at_once=at_once))
 
 
 async def _send_away(send: Send, *, after: int = 0) -> None:

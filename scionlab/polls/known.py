@@ -123,10 +123,10 @@ class Known:
 
     @property
     def is_behind(self) -> bool:
-        """Whether some rows of `look_again` are still to be read."""
+        """Whether some rows of `refresh` are still to be read."""
         return bool(self._due)
 
-    def look_again(self, uids: Iterable[str], *, is_urgent: bool = False) -> None:
+    def refresh(self, uids: Iterable[str], *, is_urgent: bool = False) -> None:
         """Read these rows and call `on_read`; urgent ones first, and new polls before both."""
         (self._urgent if is_urgent else self._due).update(uids)
         self._start()
@@ -143,13 +143,13 @@ class Known:
         uids = list(self._entries) if host_ids is None else [self._uids[pk] for pk in host_ids if pk in self._uids]
         for uid in uids:
             self._entries[uid].read_at = NEVER
-        self.look_again((uid for uid in uids if uid in waiting), is_urgent=host_ids is not None)
+        self.refresh((uid for uid in uids if uid in waiting), is_urgent=host_ids is not None)
 
     def confirm(self, uid: str) -> None:
         """Call `on_read` with the known row; one that was dropped meanwhile is read again."""
         entry = self._entries.get(uid)
         if entry is None or entry.read_at == NEVER:
-            self.look_again([uid], is_urgent=True)
+            self.refresh([uid], is_urgent=True)
         else:
             self._on_read(uid, entry.state)
 

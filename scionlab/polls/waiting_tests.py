@@ -45,7 +45,7 @@ class Asked:
     wait_s: int
 
 
-def read_asked(scope: Scope) -> Asked | None:
+def read_request(scope: Scope) -> Asked | None:
     """None for a request that Django answers immediately."""
     path = _PATH.fullmatch(scope["path"])
     if scope["method"] != "GET" or path is None:
@@ -125,7 +125,7 @@ class WaitingTests:
                 return
             body = nothing_more
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Wake requests whose test changed."""
         if not self._places:
             return

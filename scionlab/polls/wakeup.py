@@ -34,17 +34,17 @@ QUIET_S: Final = 10.0  # after this much silence the connection is checked
 
 
 class Messages:
-    """Listens while `run` runs; `is_listening` is true while published messages arrive. `on_look` gets a host's uid and
+    """Listens while `run` runs; `is_listening` is true while published messages arrive. `on_call` gets a host's uid and
     its links with an open page."""
 
     def __init__(
         self,
         url: str,
         on_change: Callable[[Collection[int] | None], None],
-        on_look: Callable[[str, Sequence[int]], None],
+        on_call: Callable[[str, Sequence[int]], None],
     ) -> None:
         self._url = url
-        self._on_change, self._on_look = on_change, on_look
+        self._on_change, self._on_call = on_change, on_call
         self.is_listening = False
 
     async def run(self) -> None:
@@ -81,7 +81,7 @@ class Messages:
             self._on_change(None)  # earlier messages are not repeated
         elif message["channel"] == live.CHANNEL.encode():
             if (called := live.called_by(message["data"])) is not None:
-                self._on_look(*called)
+                self._on_call(*called)
         elif message["type"] == "message":
             self._on_change(woken_by(message["data"]))
 

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.links.throughput import tenths
-from scionlab.notation.local_time import said_locally
+from scionlab.notation.local_time import localized
 from scionlab.notation.shown import SPACE, age, kbit, lasting, titled
 from scionlab.pages.consequences import duration, in_words
 
@@ -127,7 +127,7 @@ def day(at: datetime) -> SafeString:
 @register.filter
 def locally(text: str) -> str:
     """Convert the UTC times in an audit text to the reader's zone."""
-    return said_locally(text)
+    return localized(text)
 
 
 def _time(at: datetime, form: str) -> SafeString:

@@ -22,7 +22,7 @@ from scionlab.people.audit import Issue
 from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.trust.credentials import control_service_host, credential_of, within
-from scionlab.trust.isd import core_keys_withdraw, isd_settle, issue_of
+from scionlab.trust.isd import core_keys_withdraw, isd_ensure, issue_of
 from scionlab.trust.pki.certificates import Kind, Validity, issue
 from scionlab.trust.pki.keys import key_to_pem, new_key, new_master_key
 from scionlab.trust.pki.lifetimes import LIFETIME, as_renewed_from
@@ -40,7 +40,7 @@ def usable_ca(now: datetime) -> Q:
 def as_equip(as_: AS, *, actor: User | None) -> None:
     """Create keys and certificates of a new AS, in its transaction. No counter rises, as nothing was fetched.
 
-    Raises `RuleError` (`secret_unreadable`; for a core AS as `isd_settle`).
+    Raises `RuleError` (`secret_unreadable`; for a core AS as `isd_ensure`).
     """
     if as_.is_core:
         as_role_changed(as_, actor=actor)
@@ -49,8 +49,8 @@ def as_equip(as_: AS, *, actor: User | None) -> None:
 
 def as_role_changed(as_: AS, *, actor: User | None) -> None:
     """Update the ISD after an AS became core, is no longer core, or was deleted. The task does the rest. Raises
-    `RuleError` as `isd_settle`."""
-    if isd_settle(isd_id=as_.isd_id, actor=actor):
+    `RuleError` as `isd_ensure`."""
+    if isd_ensure(isd_id=as_.isd_id, actor=actor):
         queue_after_commit(RENEW_KEYS)
 
 
@@ -125,7 +125,7 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
 
     `master`: also new master keys, so H of all hosts of the AS rises, and paths through it are renewed over hours.
     `core`: also new voters, root and CA of a core AS, and a TRC with them; the task then issues new certificates to all
-    ASes below. Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_settle`), `AS.DoesNotExist`.
+    ASes below. Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_ensure`), `AS.DoesNotExist`.
     """
     now = timezone.now()
     as_ = AS.objects.select_related("isd").get(pk=as_id)
@@ -153,7 +153,7 @@ def _renew_core(as_: AS, *, actor: User, now: datetime, reason: str) -> None:
     if not as_.is_core:
         raise RuleError("as_not_core", f"{as_} is not a core AS: it has no voters, root or CA.")
     core_keys_withdraw(as_, now)
-    isd_settle(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
+    isd_ensure(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
     queue_after_commit(RENEW_KEYS)
 
 

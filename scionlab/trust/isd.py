@@ -1,6 +1,6 @@
 """Trust of an ISD: voters, roots and CAs of its core ASes, and its TRCs.
 
-`isd_settle` creates what is missing, renews what is due and follows changes: it is called after any change of a core
+`isd_ensure` creates what is missing, renews what is due and follows changes: it is called after any change of a core
 AS, and by the renewal task. The ISD's row is the lock.
 """
 
@@ -75,7 +75,7 @@ def issue_of(kind: Kind, isd_as: str, serial_number: int, validity: Validity) ->
 
 
 @transaction.atomic
-def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, reason: str = "") -> bool:
+def isd_ensure(*, isd_id: int, actor: User | None, now: datetime | None = None, reason: str = "") -> bool:
     """Create or renew what the ISD needs: certificates of core ASes, then a TRC with them, then CAs.
 
     No counter rises. Returns True if anything was created: AS certificates may have to follow (`trust.renewal`). Does
@@ -102,7 +102,7 @@ def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, 
 
 
 def core_keys_withdraw(as_: AS, now: datetime) -> None:
-    """Stop using these keys; call `isd_settle` next, which creates others. The ISD's row is locked."""
+    """Stop using these keys; call `isd_ensure` next, which creates others. The ISD's row is locked."""
     Certificate.objects.filter(isd=as_.isd_id, as_id=as_.as_id, replaced_at=None).update(replaced_at=now)
 
 
@@ -248,7 +248,7 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
     signed = updates.base_trc(work.isd.isd_id, _policy(work.isd, core), validity, keys, base=base)
     made, issued = trc_store(work.isd, signed, None)
     audit.note_issues([*work.issued, issued], actor=actor, reason=reason)
-    isd_settle(isd_id=isd_id, actor=actor, now=work.now, reason=reason)  # CAs below replaced roots
+    isd_ensure(isd_id=isd_id, actor=actor, now=work.now, reason=reason)  # CAs below replaced roots
     return made
 
 

@@ -18,7 +18,7 @@ from bandwidth_config import RuleError
 from scionlab.models import AS, ISD, Certificate, Host, locks
 from scionlab.platform.retry import retried
 from scionlab.trust.chain import own_keys_make, usable_ca
-from scionlab.trust.isd import isd_settle
+from scionlab.trust.isd import isd_ensure
 from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def keys_renew(*, now: datetime | None = None) -> int:
     now = now or timezone.now()
     for isd_id in ISD.objects.filter(ases__is_core=True).distinct().values_list("pk", flat=True):
         try:
-            retried(isd_settle)(isd_id=isd_id, actor=None, now=now)
+            retried(isd_ensure)(isd_id=isd_id, actor=None, now=now)
         except RuleError as exc:
             logger.error("trust.isd_not_settled isd=%s code=%s %s", isd_id, exc.code, exc.message)
     due = ases_due(now).order_by(F("keys__not_after").asc(nulls_last=True), "pk").values_list("pk", flat=True)

@@ -131,7 +131,7 @@ def signing_key_rotate(*, actor: User | None) -> SigningKey:
             "signing_keys_many", f"There are {count} valid signing keys, which is the maximum. Revoke one first."
         )
     key = _make(actor)
-    _tell_agents()
+    _announce()
     return key
 
 
@@ -172,7 +172,7 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
         )
     now = timezone.now()
     SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)
-    _tell_agents()  # before the tokens: creating one locks its host first, too
+    _announce()  # before the tokens: creating one locks its host first, too
     # They may name this key; an agent that requires it would use its token in vain.
     EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=now)
     logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
@@ -214,7 +214,7 @@ def _make(actor: User | None) -> SigningKey:
     return key
 
 
-def _tell_agents() -> None:
+def _announce() -> None:
     """Raise L of hosts of attachment points, so that our agents, which alone check signatures, fetch.
 
     Not H, which makes stock clients restart SCION; not the hosts of user ASes, which have no agent.

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Count
 
 from scionlab.links.attachments import MAX_ATTACHMENTS
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import VPN, AttachmentPoint, User, VPNClient, selectors
 from scionlab.network.infrastructure import check_subnet
 from scionlab.people import audit
@@ -43,7 +43,7 @@ def import_vpns(this: Import) -> None:
 def import_attachment_points(this: Import) -> None:
     policy = selectors.policy()
     for ap_id in AttachmentPoint.objects.order_by("pk").values_list("pk", flat=True):
-        settle_default(ap_id, this.changes)  # a new Link must not be clamped to an outdated maximum
+        apply_default(ap_id, this.changes)  # a new Link must not be clamped to an outdated maximum
     here = {ap.AS_id: ap for ap in AttachmentPoint.objects.select_related("AS__isd", "host")}
     count = this.report.counts["attachmentpoint"]
     for row in this.network.attachment_points.values():

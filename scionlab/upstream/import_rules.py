@@ -85,15 +85,15 @@ class _Rules:
     def problems(self) -> list[Problem]:
         net = self._net
         found = [
-            *_told("user", net.users.values(), self._user),
-            *_told("isd", net.isds.values(), self._isd),
-            *_told("as", net.ases.values(), self._as),
-            *_told("host", net.hosts.values(), self._host),
-            *_told("borderrouter", net.routers.values(), self._router),
-            *_told("vpn", self._vpns.values(), self._vpn),
-            *_told("attachmentpoint", net.attachment_points.values(), self._attachment_point),
-            *_told("vpnclient", self._clients.values(), self._client),
-            *_told("link", net.links.values(), self._link),
+            *_problems("user", net.users.values(), self._user),
+            *_problems("isd", net.isds.values(), self._isd),
+            *_problems("as", net.ases.values(), self._as),
+            *_problems("host", net.hosts.values(), self._host),
+            *_problems("borderrouter", net.routers.values(), self._router),
+            *_problems("vpn", self._vpns.values(), self._vpn),
+            *_problems("attachmentpoint", net.attachment_points.values(), self._attachment_point),
+            *_problems("vpnclient", self._clients.values(), self._client),
+            *_problems("link", net.links.values(), self._link),
         ]
         return found + self._repeated({(one.kind, one.pk) for one in found})
 
@@ -301,7 +301,7 @@ def sockets(
 # --- helpers --------------------------------------------------------------------------------------------------
 
 
-def _told(kind: str, found: Iterable[_Row], check: Callable[..., None]) -> Iterator[Problem]:
+def _problems(kind: str, found: Iterable[_Row], check: Callable[..., None]) -> Iterator[Problem]:
     for row in found:
         try:
             check(row)

@@ -64,13 +64,13 @@ class Import:
 
     def note_changed(self, kind: str, row: Row, differences: Mapping[str, tuple[object, object]]) -> None:
         self.report.counts[kind].changed += 1
-        self.report.changed.append(f"{kind} {row.pk} ({row.name}): {told(differences)}")
+        self.report.changed.append(f"{kind} {row.pk} ({row.name}): {describe(differences)}")
 
     def keep(self, kind: str, row: Row, differences: Mapping[str, tuple[object, object]]) -> None:
-        self.report.kept.append(f"{kind} {row.pk} ({row.name}): {told(differences)}")
+        self.report.kept.append(f"{kind} {row.pk} ({row.name}): {describe(differences)}")
 
 
-def told(differences: Mapping[str, tuple[object, object]]) -> str:
+def describe(differences: Mapping[str, tuple[object, object]]) -> str:
     """Value here, then value in the file."""
     return ", ".join(f"{name} {_written(here)} -> {_written(there)}" for name, (here, there) in differences.items())
 

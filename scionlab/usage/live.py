@@ -1,8 +1,8 @@
 """Live rates of links with an open page. Stored in the cache `live` only, never in the database.
 
-    a page ──▶ `look`: registered for `LOOKED_FOR_S`; a silent agent is called: its waiting poll ends
+    a page ──▶ `request_rates`: registered for `LOOKED_FOR_S`; a silent agent is called: its waiting poll ends
     agent  ──▶ `store`: rates of the last second ──▶ the response lists open links (`looked_at`)
-    a page ◀── `look`: the newest rates
+    a page ◀── `request_rates`: the newest rates
 
 Without open pages agents report nothing, and nothing is written. An unavailable cache counts as no report. Of two
 concurrent registrations one may be lost: each page registers again within seconds.
@@ -64,17 +64,17 @@ class Rates:
         return counted_bytes * 8 / self.over_ms
 
 
-def look(ends: Iterable[End]) -> dict[End, Rates]:
+def request_rates(ends: Iterable[End]) -> dict[End, Rates]:
     """Register an open page with these links for `LOOKED_FOR_S`. Return the newest rates."""
     wanted = set(ends)
     try:
-        return _look(wanted) if wanted else {}
+        return _read_rates(wanted) if wanted else {}
     except _AWAY as exc:
         logger.warning("live.away error=%r", exc)
         return {}
 
 
-def _look(ends: set[End]) -> dict[End, Rates]:
+def _read_rates(ends: set[End]) -> dict[End, Rates]:
     cache, now = caches["live"], time.time()
     hosts = sorted({uid for uid, _ in ends})
     found: dict[str, Any] = cache.get_many([key for uid in hosts for key in (f"looks:{uid}", f"heard:{uid}")])

@@ -61,7 +61,7 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
         update_fields=[*_RATES, "packed"],
     )
     _add_uplinks(uplinks)
-    _tell_late(late, progress)
+    _invalidate(late, progress)
 
 
 def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
@@ -86,7 +86,7 @@ def _add(uplink: UsageUplink, name: str, more: int | None) -> None:
         setattr(uplink, name, min((getattr(uplink, name) or 0) + more, MAX_STORED))
 
 
-def _tell_late(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
+def _invalidate(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
     """Invalidate percentiles that already include these five minutes. Final ones stay: batches are late by at most 3
     days, and a month is final after 4 and when nothing is pending."""
     for (ap_isd_as, month), whose in late.items():

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.pacing import Pacing
 
 CLASS = Change("eth0", "class")
@@ -14,8 +14,8 @@ FILTER = Change("eth0", "filter")
 ADDRESS = Change("", "address")
 
 
-def of(*changes: Change) -> Heard:
-    return Heard(frozenset(changes))
+def of(*changes: Change) -> Notifications:
+    return Notifications(frozenset(changes))
 
 
 def compared(
@@ -26,7 +26,7 @@ def compared(
 
 def test_nothing_heard_means_nothing_due() -> None:
     pacing = Pacing()
-    pacing.hear(Heard(), 10.0)
+    pacing.hear(Notifications(), 10.0)
     assert pacing.due is None
 
 
@@ -41,7 +41,7 @@ def test_a_comparison_is_due_shortly_after_the_first_event_and_later_ones_do_not
 
 def test_lost_messages_are_an_occasion() -> None:
     pacing = Pacing()
-    pacing.hear(Heard(is_lost=True), 10.0)
+    pacing.hear(Notifications(is_lost=True), 10.0)
     assert pacing.due == pytest.approx(10.02)
 
 

@@ -15,7 +15,7 @@ from scionlab.links.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.links.joint_test import joint_test_cancel, joint_test_create
 from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.profiles import constant
-from scionlab.links.test_mails import link_tests_tell
+from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.test_slots import SlotTakenError
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth, link_update
@@ -376,7 +376,7 @@ def test_one_mail_tells_of_one_that_was_scheduled(wide: UserAS, owner: User, now
     measured(made)
     TestResult.objects.update(received_at=made.ends_at)
     now.moment = made.ends_at + timedelta(seconds=61)
-    assert len(link_tests_tell()) == 4
+    assert len(link_tests_notify()) == 4
     mail = Mail.objects.get(kind="tested")
     assert mail.recipient == owner.email
     assert mail.subject == "Joint test of your links at 17-ffaa:0:1107, 17-ffaa:0:1108: finished"

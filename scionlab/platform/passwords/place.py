@@ -53,23 +53,23 @@ class Place:
             self._idle.put(one)
 
     @sensitive_variables("request")
-    def ask(self, request: Mapping[str, Any]) -> str | bool:
+    def submit(self, request: Mapping[str, Any]) -> str | bool:
         """Raises `HashingBusyError`, `HashingFailedError`."""
         if not self._places.acquire(blocking=False):
             raise HashingBusyError
         try:
-            return self._ask_a_child(json.dumps(request).encode())
+            return self._use_child(json.dumps(request).encode())
         finally:
             self._places.release()
 
     @sensitive_variables("message")
-    def _ask_a_child(self, message: bytes) -> str | bool:
+    def _use_child(self, message: bytes) -> str | bool:
         try:
             one = self._idle.get(timeout=WAIT_S)
         except queue.Empty:
             raise HashingBusyError from None
         try:
-            answer = json.loads(one.ask(message))
+            answer = json.loads(one.request(message))
         finally:
             self._idle.put(one)
         if "error" in answer:
@@ -91,7 +91,7 @@ class Child:
         self._line: Connection | None = None
 
     @sensitive_variables("message")
-    def ask(self, message: bytes) -> bytes:
+    def request(self, message: bytes) -> bytes:
         """Return the answer; if the process died, retry once with a new one. Raises `HashingBusyError`."""
         for _ in range(2):
             line = self._line or self._start()

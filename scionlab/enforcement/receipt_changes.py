@@ -54,7 +54,7 @@ class Known(NamedTuple):
 
 
 @dataclass
-class Said:
+class ReceiptChanges:
     """`links` are those with possibly more than changed counters, with their rows now and before; `written` are all
     rows to store, `silent` the Links whose row is to be removed. `is_plain`: the receipt covers only our Links, each as
     configured."""
@@ -92,18 +92,20 @@ def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content)
     )
 
 
-def same_again(host_id: int) -> Said:
+def same_again(host_id: int) -> ReceiptChanges:
     """The result for a receipt that `repeats`: steps of timed limits may have passed, for which mails are due."""
     timed = TimedLimit.objects.filter(link__interface_a__host=host_id, cancelled_at=None, retired_at=None)
     keys = set(timed.values_list("link", flat=True))
     if not keys:
-        return Said(is_plain=True)
+        return ReceiptChanges(is_plain=True)
     rows = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=keys)}
     links = list(selectors.limited_links(host_id, Q(pk__in=rows)).values())
-    return Said(links=links, rows=rows, old=rows, is_plain=True)
+    return ReceiptChanges(links=links, rows=rows, old=rows, is_plain=True)
 
 
-def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime) -> Said:
+def compare(
+    host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime
+) -> ReceiptChanges:
     """Compare. `is_ours`: the receipt is about a current document of this service; otherwise it does not count."""
     ours = {one.interface_id: one for one in _ours(host_id)}
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__interface_a__host=host_id)}
@@ -114,7 +116,7 @@ def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datet
         if is_ours and interface_id in receipt.links and one.is_known_by(receipt)
     }
     is_plain = len(spoken_of) == len(receipt.links) and not receipt.is_limiter_silent
-    found = Said(old=old, unknown=unknown, is_plain=is_plain)
+    found = ReceiptChanges(old=old, unknown=unknown, is_plain=is_plain)
     changed = set()
     for interface_id, one in spoken_of.items():
         row, before = _row(one.pk, receipt, receipt.links[interface_id], received_at), old.get(one.pk)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
-from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_looks, write_live
+from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.state import DirectionState
 from ap_agent.limiter.enforcing import Enforcer
@@ -22,7 +22,7 @@ from ap_agent.limiter.report import link_states
 EACH_S = 1.0
 
 
-class Looking:
+class LiveCounters:
     """Moments are monotonic seconds."""
 
     def __init__(self, enforcer: Enforcer, logger: Logger, monotonic: Callable[[], float]) -> None:
@@ -35,14 +35,14 @@ class Looking:
     def _path(self) -> Path:
         return self._enforcer.settings.state_dir / LOOKS_FILE
 
-    def ask(self) -> None:
+    def read_request(self) -> None:
         """Read the agent's request, if it changed. An unreadable one requests nothing."""
         found = identity_of(self._path)
         if found is None or found == self._known:
             return
         self._known, now = found, self._monotonic()
         try:
-            links = read_looks(self._path.parent)
+            links = read_request(self._path.parent)
         except AgentError as exc:
             self._log.debug("looks.refused", message=exc.message)
             return
@@ -55,7 +55,7 @@ class Looking:
         now = self._monotonic()
         return max(0.0, self._next - now) if self._links and now < self._until else math.inf
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Read what is due. A file that cannot be written is only logged."""
         if self.next_in_s() > 0:
             return
