@@ -38,11 +38,8 @@ _BANDWIDTH_HINT = "Enter a whole number of kbit/s, for example 500."
 
 
 class RuleError(ValueError):
-    """A value breaks a rule of the domain.
-
-    `code` is stable and names the rule, `message` is one sentence with the value, the limit and the remedy; form, API
-    and admin show the same message.
-    """
+    """A value breaks a rule of the domain. `code` is stable and names the rule, `message` is one sentence with the
+    value, the limit and the remedy; form, API and admin show the same message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -73,11 +70,8 @@ def format_kbit(bandwidth_kbit: int) -> str:
 
 
 def parse_bandwidth(text: object) -> int:
-    """Parse kbit/s from a form or API. Raises `RuleError` (`bandwidth_required`, ...).
-
-    Only plain decimal digits are accepted: `1e3`, `1.5`, `+5` and `0x10` are ambiguous. `check_bandwidth` checks the
-    bounds.
-    """
+    """Parse kbit/s from a form or API. Raises `RuleError` (`bandwidth_required`, ...). Only plain decimal digits are
+    accepted: `1e3`, `1.5`, `+5` and `0x10` are ambiguous. `check_bandwidth` checks the bounds."""
     if text is None or text == "":
         raise RuleError("bandwidth_required", f"A bandwidth is missing. {_BANDWIDTH_HINT}")
     if isinstance(text, int) and not isinstance(text, bool):
@@ -96,10 +90,8 @@ def parse_bandwidth(text: object) -> int:
 
 
 def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
-    """Check that a Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2).
-
-    Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Check that a Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2). Raises `RuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     if bandwidth_kbit < MIN_BANDWIDTH_KBIT:
         raise RuleError(
             "bandwidth_negative",
@@ -120,10 +112,8 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
 
 
 def check_total(total_kbit: int) -> None:
-    """Check the maximum of all Links of an attachment point together, in each direction.
-
-    Raises `RuleError` (`total_range`): 0 is not allowed, because it would block every Link.
-    """
+    """Check the maximum of all Links of an attachment point together, in each direction. Raises `RuleError`
+    (`total_range`): 0 is not allowed, because it would block every Link."""
     if not MIN_TOTAL_KBIT <= total_kbit <= MAX_TOTAL_KBIT:
         raise RuleError(
             "total_range",
@@ -183,12 +173,10 @@ def check_limits(limits: Limits, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None
 
 
 def check_change(old: Limits | None, new: Limits, maximum_kbit: int) -> dict[str, RuleError]:
-    """Return the directions of `new` that must not be stored at a Link, by name in `Limits`, with their errors.
-
-    A new number lies in [0, maximum]. A stored one (`old`; None: nothing stored) may stay although a lowered default
-    clamps it: it is the user's choice. Equal directions are one number on every page, and one error, that of
-    `to_user_kbit`.
-    """
+    """Return the directions of `new` that must not be stored at a Link, by name in `Limits`, with their errors. A new
+    number lies in [0, maximum]. A stored one (`old`; None: nothing stored) may stay although a lowered default clamps
+    it: it is the user's choice. Equal directions are one number on every page, and one error, that of
+    `to_user_kbit`."""
     errors: dict[str, RuleError] = {}
     for name, was, kbit in zip(Limits._fields, old or (None, None), new, strict=True):
         if kbit != was:
@@ -254,12 +242,10 @@ def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) ->
 
 
 class LinkEnd(Protocol):
-    """Attributes of an active Link that `generate_link_info` reads, from the host's side.
-
-    `is_limited`: the remote AS is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the
-    user AS), `from_user_kbit` (None: the same) and `timed` (in any order) are as requested; `maximum_kbit` clamps them.
-    `is_observed`: measured and not limited. `tests`: as `link_tests` writes them.
-    """
+    """Attributes of an active Link that `generate_link_info` reads, from the host's side. `is_limited`: the remote AS
+    is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the user AS), `from_user_kbit`
+    (None: the same) and `timed` (in any order) are as requested; `maximum_kbit` clamps them. `is_observed`: measured
+    and not limited. `tests`: as `link_tests` writes them."""
 
     @property
     def interface_id(self) -> int: ...

@@ -151,10 +151,8 @@ class Signer:
 
 @dataclass(frozen=True)
 class KeyRing:
-    """The valid signing keys of the service, all of which sign, and the ids of revoked ones.
-
-    Sorted, whatever the order of the arguments. Raises `ValueError` without a key: nothing is delivered unsigned.
-    """
+    """The valid signing keys of the service, all of which sign, and the ids of revoked ones. Sorted, whatever the order
+    of the arguments. Raises `ValueError` without a key: nothing is delivered unsigned."""
 
     signers: tuple[Signer, ...]
     revoked: tuple[str, ...] = ()
@@ -205,11 +203,8 @@ def host_members(
     vpn_files: Mapping[str, bytes] = _NO_FILES,
 ) -> dict[str, bytes]:
     """Return name -> content of the host's files, signed by all `keys`. `as_hosts` are all hosts of its AS, the one
-    with the control service first; None: only this one.
-
-    `trust_files` (keys, certificates, TRCs) and `vpn_files` are those of this host, by path. Raises `RuleError`
-    (`host_without_as`, `border_router_twice`).
-    """
+    with the control service first; None: only this one. `trust_files` (keys, certificates, TRCs) and `vpn_files` are
+    those of this host, by path. Raises `RuleError` (`host_without_as`, `border_router_twice`)."""
     own = snapshot(host)
     # The host itself replaces its row in `as_hosts`, so that all files have one version.
     hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
@@ -282,10 +277,8 @@ def _manifest(
 def _signed_part(
     host: HostSnapshot, files: Mapping[str, bytes], *, schema: Mapping[str, int], generation: int, keys: KeyRing
 ) -> dict[str, Any]:
-    """The manifest's `sha256`, `signed` and `signatures`.
-
-    The text has only a hash of the secret, so that it does not reveal the host's credentials.
-    """
+    """The manifest's `sha256`, `signed` and `signatures`. The text has only a hash of the secret, so that it does not
+    reveal the host's credentials."""
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     statement: dict[str, Any] = {
         "type": SIGNED_TYPE,

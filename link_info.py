@@ -109,10 +109,8 @@ def parse_link_info(
     document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024, known: KnownEntries | None = None
 ) -> dict[int, LinkInfo]:
     """Parse link_info.json. Raises only `LinkInfoError`, for any bytes; a document is accepted whole or not at all.
-
     Entries with only the thesis' four keys are accepted; unknown keys are ignored (DOMAIN section 3). `known` are the
-    entries of the previous document, which are not checked again if equal; it is updated to this document.
-    """
+    entries of the previous document, which are not checked again if equal; it is updated to this document."""
     if len(document) > max_bytes:
         raise LinkInfoError("too_large", f"link_info.json has {len(document)} bytes, more than {max_bytes}.")
     try:

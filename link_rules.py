@@ -47,10 +47,7 @@ def read_time(value: object) -> datetime | None:
 
 def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:
     """Check the steps of a timed limit: 1 to 200 of at least a second each, from 0 on without a gap, for at most 30
-    days.
-
-    Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`).
-    """
+    days. Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`)."""
     if not 1 <= len(steps) <= MAX_STEPS:
         raise RuleError(
             "timed_steps", f"{len(steps)} steps are not between 1 and {MAX_STEPS}. Choose fewer, longer steps."
@@ -115,12 +112,10 @@ def _not_a_host(address: IPAddress) -> str | None:
 def check_underlay_address(
     text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
 ) -> IPAddress:
-    """Check the remote address of a link: a unicast address of another host (DOMAIN section 9).
-
-    `global_only` also rejects private and documentation addresses; `own` are the attachment point's addresses; `family`
-    is 4 or 6 if the other end only has that one. Raises `RuleError` (`address_invalid`, `address_refused`,
-    `address_own`, `address_family`, `address_not_global`).
-    """
+    """Check the remote address of a link: a unicast address of another host (DOMAIN section 9). `global_only` also
+    rejects private and documentation addresses; `own` are the attachment point's addresses; `family` is 4 or 6 if the
+    other end only has that one. Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`,
+    `address_family`, `address_not_global`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None:
@@ -150,11 +145,8 @@ def check_underlay_address(
 
 
 def check_internal_address(text: object, *, alone: bool) -> IPAddress:
-    """Check the address at which other hosts of the AS reach border routers and services.
-
-    A host that is `alone` in its AS may have a loopback address. Raises `RuleError` (`address_invalid`,
-    `address_refused`).
-    """
+    """Check the address at which other hosts of the AS reach border routers and services. A host that is `alone` in its
+    AS may have a loopback address. Raises `RuleError` (`address_invalid`, `address_refused`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None and not (alone and address.is_loopback):
@@ -167,10 +159,8 @@ def check_internal_address(text: object, *, alone: bool) -> IPAddress:
 
 
 def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
-    """Check the address of a host's own socket behind a NAT: usually private.
-
-    Raises `RuleError` (`address_invalid`, `address_refused`, `address_family`).
-    """
+    """Check the address of a host's own socket behind a NAT: usually private. Raises `RuleError` (`address_invalid`,
+    `address_refused`, `address_family`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None:

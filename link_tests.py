@@ -45,12 +45,9 @@ _ID = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 @dataclass(frozen=True, slots=True, order=True)
 class LinkTest:
     """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 random
-    hexadecimal digits.
-
-    Only for a test that sends: `port` is the attachment point's, `kbit` the highest rate at which it sends (whole
-    frames, as limits count; for TCP the payload), `max_bytes` the most that it sends (payload; for TCP with
-    retransmissions).
-    """
+    hexadecimal digits. Only for a test that sends: `port` is the attachment point's, `kbit` the highest rate at which
+    it sends (whole frames, as limits count; for TCP the payload), `max_bytes` the most that it sends (payload; for TCP
+    with retransmissions)."""
 
     begins_at: datetime
     ends_at: datetime
@@ -78,10 +75,8 @@ def run_key(host_secret: str, test_id: str) -> bytes:
 
 
 def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
-    """Check the duration of a watch; `maximum_s`: allowed by a policy, capped at 10 minutes.
-
-    Raises `RuleError` (`test_short`, `test_long`).
-    """
+    """Check the duration of a watch; `maximum_s`: allowed by a policy, capped at 10 minutes. Raises `RuleError`
+    (`test_short`, `test_long`)."""
     if duration_s < MIN_WATCH_S:
         raise RuleError(
             "test_short", f"{duration_s} s are shorter than the {MIN_WATCH_S} s that a watch lasts at least."
@@ -104,11 +99,8 @@ def check_sending(duration_s: int) -> None:
 
 
 def read_tests(value: object) -> tuple[LinkTest, ...]:
-    """Parse the value of `Tests` into tests of known kinds, in order of time; None: there are none.
-
-    Raises `RuleError` (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`,
-    `test_range`), for any value.
-    """
+    """Parse the value of `Tests` into tests of known kinds, in order of time; None: there are none. Raises `RuleError`
+    (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`, `test_range`), for any value."""
     if value is None:
         return ()
     if not isinstance(value, list):

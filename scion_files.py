@@ -109,10 +109,8 @@ def as_mtu_bytes(hosts: Iterable[ScionHost]) -> int:
 
 
 def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int = MTU_BYTES) -> dict[str, Any]:
-    """topology.json of an AS: the routers of all its hosts; the control service runs on the first.
-
-    Routers without an active link are left out. Raises `RuleError` (`border_router_twice`).
-    """
+    """topology.json of an AS: the routers of all its hosts; the control service runs on the first. Routers without an
+    active link are left out. Raises `RuleError` (`border_router_twice`)."""
     routers: dict[str, Any] = {}
     for host in hosts:
         own = _border_routers(host)
@@ -172,10 +170,8 @@ def published_limits(ends: Iterable[ConfigLinkEnd], *, observe_only: bool) -> di
 
 
 def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -> dict[str, Any]:
-    """staticInfoConfig.json: the operator's `entries`, with `Inter` of these interfaces replaced by their limits.
-
-    Also for a limit of 0, which an operator's number would contradict: SCION has no number for "nothing passes".
-    """
+    """staticInfoConfig.json: the operator's `entries`, with `Inter` of these interfaces replaced by their limits. Also
+    for a limit of 0, which an operator's number would contradict: SCION has no number for "nothing passes"."""
     document = copy.deepcopy(dict(entries))
     if not limits:
         return document
@@ -194,10 +190,8 @@ def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -
 
 
 def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
-    """Path -> text for the programs that run on the host; none before `COMPLETE`.
-
-    `is_ca`: its control service renews the chains of the ISD's ASes itself, with the key in crypto/ca.
-    """
+    """Path -> text for the programs that run on the host; none before `COMPLETE`. `is_ca`: its control service renews
+    the chains of the ISD's ASes itself, with the key in crypto/ca."""
     if host.configuration_format < COMPLETE:
         return {}
     packages = PACKAGES[host.scion_packages]

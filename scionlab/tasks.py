@@ -176,10 +176,8 @@ def retire_timed_limits() -> None:
 
 @shared_task
 def sweep() -> None:
-    """Queue unfinished work as separate tasks: mails first, which people wait for.
-
-    A constant number of statements, and a failure in one part does not affect others.
-    """
+    """Queue unfinished work as separate tasks: mails first, which people wait for. A constant number of statements, and
+    a failure in one part does not affect others."""
     now = timezone.now()
     found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
     found += [(SEND_WEBHOOK, one) for one in due_ids(WebhookDelivery, now=now, limit=MAILS_PER_SWEEP)]

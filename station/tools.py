@@ -84,11 +84,8 @@ class Tool:
         return read
 
     def phases(self, parameters: Mapping[str, int], to_user_kbit: int, from_user_kbit: int) -> tuple[Phase, ...]:
-        """Phases for a Link with these limits; `parameters` as `read` returns them.
-
-        Raises `RuleError`: `test_blocked` if a direction is blocked, `test_parameter` if it takes too long or has too
-        many packets.
-        """
+        """Phases for a Link with these limits; `parameters` as `read` returns them. Raises `RuleError`: `test_blocked`
+        if a direction is blocked, `test_parameter` if it takes too long or has too many packets."""
         if min(to_user_kbit, from_user_kbit) < 1:
             raise RuleError(
                 "test_blocked", "This link is blocked in a direction. Set a limit above 0, and test it then."

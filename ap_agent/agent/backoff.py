@@ -34,10 +34,8 @@ class Pulled:
 
 
 class Backoff:
-    """Pace of one host's polls. Each `begin` is followed by one `end`.
-
-    `long_poll_s` is how long the service may hold a poll; 0: plain polls every `interval_s`.
-    """
+    """Pace of one host's polls. Each `begin` is followed by one `end`. `long_poll_s` is how long the service may hold a
+    poll; 0: plain polls every `interval_s`."""
 
     def __init__(
         self, interval_s: float, cap_s: float, long_poll_s: float, uniform: Callable[[float, float], float]
@@ -57,11 +55,8 @@ class Backoff:
         self._short_until = 0.0
 
     def begin(self, now: float) -> int:
-        """Start a poll. Return how many seconds the service may hold it; 0: respond immediately.
-
-        After a start or a failure the first poll is not held, so that a recovery is noticed within moments instead of a
-        minute.
-        """
+        """Start a poll. Return how many seconds the service may hold it; 0: respond immediately. After a start or a
+        failure the first poll is not held, so that a recovery is noticed within moments instead of a minute."""
         wait_s = self._long_poll_s if self._is_answered else 0.0
         if now < self._short_until:
             wait_s = min(wait_s, self._short_s)

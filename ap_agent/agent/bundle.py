@@ -39,11 +39,8 @@ Verify = Callable[[Mapping[str, Any]], Signed | None]
 
 @dataclass(frozen=True)
 class Bundle:
-    """A configuration that passed every check. `limits_version` is None if the manifest has none.
-
-    `members` has every file, including the manifest with the host's secret: never log it. `signed` is None without a
-    signature.
-    """
+    """A configuration that passed every check. `limits_version` is None if the manifest has none. `members` has every
+    file, including the manifest with the host's secret: never log it. `signed` is None without a signature."""
 
     version: str
     limits_version: int | None
@@ -92,10 +89,8 @@ def digest(members: Mapping[str, bytes]) -> str:
 def read_bundle(
     data: bytes, *, host_id: str | None, limits: Limits = DEFAULT_LIMITS, verify: Verify = read_signed
 ) -> Bundle:
-    """Check a tarball completely. `host_id` is ours (None: any). Raises `BundleError` only.
-
-    `verify` checks the signer; without it a signed text must match its bundle, whoever signed it.
-    """
+    """Check a tarball completely. `host_id` is ours (None: any). Raises `BundleError` only. `verify` checks the signer;
+    without it a signed text must match its bundle, whoever signed it."""
     return check_members(unpack(data, limits), host_id=host_id, verify=verify)
 
 

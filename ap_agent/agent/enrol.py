@@ -72,11 +72,9 @@ def parse_token(text: str) -> Token:
 
 
 def enrol(url: str, token: Token, settings: Settings, path: Path, *, replaces: bool) -> Enrolled:
-    """Use the token and write the credentials to `path`. `settings` are for the connection.
-
-    Raises `SettingsError` and `NotPermittedError` before the token is used; `FetchError` if the service does not
-    respond or rejects it; `AgentError` if the response cannot be trusted.
-    """
+    """Use the token and write the credentials to `path`. `settings` are for the connection. Raises `SettingsError` and
+    `NotPermittedError` before the token is used; `FetchError` if the service does not respond or rejects it;
+    `AgentError` if the response cannot be trusted."""
     url = _checked_url(url, settings)
     _refuse_to_overwrite(path, settings, replaces=replaces)
     with _reserved(path) as new:

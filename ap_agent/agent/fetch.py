@@ -108,11 +108,8 @@ class Listener(Protocol):
 
 
 class ServiceClient:
-    """The Coordination Service as this host sees it.
-
-    One thread may poll while another one sends receipts and usage, and a third one has a listener. Two threads must not
-    do the same.
-    """
+    """The Coordination Service as this host sees it. One thread may poll while another one sends receipts and usage,
+    and a third one has a listener. Two threads must not do the same."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.url is None or settings.host_id is None or settings.host_secret is None:
@@ -154,10 +151,8 @@ class ServiceClient:
                 one.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
-        """Fetch something newer than `have`; the service may hold the request for `wait_s`.
-
-        Raises `AuthError` (401, 403) and `FetchError` (everything else).
-        """
+        """Fetch something newer than `have`; the service may hold the request for `wait_s`. Raises `AuthError` (401,
+        403) and `FetchError` (everything else)."""
         query: dict[str, str] = {}
         if have is not None:
             query["version"] = have.version
@@ -190,11 +185,9 @@ class ServiceClient:
                 raise self._error_of(answer)
 
     def send_usage(self, data: bytes) -> None:
-        """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored.
-
-        Raises `UploadRefusedError` if a retry cannot help, `UploadUnknownError` if the service does not support usage,
-        and as above.
-        """
+        """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored. Raises
+        `UploadRefusedError` if a retry cannot help, `UploadUnknownError` if the service does not support usage, and as
+        above."""
         self._upload("/usage", "usage", data)
 
     def send_test_result(self, result: Mapping[str, Any]) -> None:

@@ -24,10 +24,8 @@ class HandOver:
         self._written: tuple[str, tuple[int, ...]] | None = None  # the bundle's name, and the identity of its file
 
     def put(self, bundle: Bundle) -> bool:
-        """Write the document for the limiter; return whether it changed. Raises `StoreError`.
-
-        An unchanged file is not written, so that the limiter is not woken; a modified one is replaced.
-        """
+        """Write the document for the limiter; return whether it changed. Raises `StoreError`. An unchanged file is not
+        written, so that the limiter is not woken; a modified one is replaced."""
         if self._written is not None and self._written == (bundle.name, _identity(self.path)):
             return False
         evidence = bundle.evidence() if bundle.signed is not None else None

@@ -45,11 +45,9 @@ class Bounds:
 
 
 class ClockComparison:
-    """Offset of this host's clock to the service's, by the Date header of the newest response. Thread-safe.
-
-    The header has whole seconds (RFC 9110, 6.6.1), rounded down, so the middle of its second is used. Half the round
-    trip is subtracted. The result is accurate to half a second and half a round trip.
-    """
+    """Offset of this host's clock to the service's, by the Date header of the newest response. Thread-safe. The header
+    has whole seconds (RFC 9110, 6.6.1), rounded down, so the middle of its second is used. Half the round trip is
+    subtracted. The result is accurate to half a second and half a round trip."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -100,11 +98,9 @@ class WebClient:
 
     @contextmanager
     def request(self, method: str, path: str, *, wait_s: float = 0.0, **options: Any) -> Iterator[requests.Response]:
-        """One request whose response is read inside the `with` block (`read_body`); the deadline covers both.
-
-        `wait_s` is how long the service may hold it, added to the timeouts. `options` are those of `requests`
-        (`params`, `json`, `data`, `auth`). Raises `FetchError` for network errors; statuses are not errors here.
-        """
+        """One request whose response is read inside the `with` block (`read_body`); the deadline covers both. `wait_s`
+        is how long the service may hold it, added to the timeouts. `options` are those of `requests` (`params`, `json`,
+        `data`, `auth`). Raises `FetchError` for network errors; statuses are not errors here."""
         bounds = self._bounds
         allowed = Bounds(bounds.connect_timeout_s, bounds.read_timeout_s + wait_s, bounds.deadline_s + wait_s)
         with self._connections.deadline(allowed.deadline_s) as is_overdue:
@@ -168,10 +164,8 @@ def read_body(answer: requests.Response, max_bytes: int, *, limit: str) -> bytes
 
 
 def error_of(answer: requests.Response, *, address: str, check: str) -> FetchError:
-    """Map an error status to an exception, and whether it is retryable.
-
-    `address` is the URL, `check` names its settings. Callers handle 401 and 403.
-    """
+    """Map an error status to an exception, and whether it is retryable. `address` is the URL, `check` names its
+    settings. Callers handle 401 and 403."""
     status = answer.status_code
     if 300 <= status < 400 and status != 304:
         target = shown(answer.headers.get("Location", "nowhere"))
@@ -191,10 +185,8 @@ def error_of(answer: requests.Response, *, address: str, check: str) -> FetchErr
 
 
 def parse_retry_after(header: str | None, answered_at: datetime | None) -> float | None:
-    """Seconds to wait: the header has seconds or a date (RFC 9110, 10.2.3). None if invalid.
-
-    `answered_at` is the response's own date, so that a wrong clock of this host does not matter.
-    """
+    """Seconds to wait: the header has seconds or a date (RFC 9110, 10.2.3). None if invalid. `answered_at` is the
+    response's own date, so that a wrong clock of this host does not matter."""
     if header is None:
         return None
     text = header.strip()

@@ -72,10 +72,8 @@ class LimiterView:
         return True
 
     def silent_in_s(self) -> float | None:
-        """Time until the newest state is outdated [s]; None if it is, or there is none.
-
-        Writes that were observed are dated by the monotonic clock.
-        """
+        """Time until the newest state is outdated [s]; None if it is, or there is none. Writes that were observed are
+        dated by the monotonic clock."""
         if self.state is None:
             return None
         age_s = (self._now() - self.state.written_at).total_seconds()

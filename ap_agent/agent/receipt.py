@@ -235,11 +235,9 @@ def _clipped(text: str, chars: int) -> str:
 
 
 def news(state: LimiterState | None, problems: Iterable[Problem]) -> object:
-    """Hash of what needs an immediate receipt: everything but times, counters and the number of writes.
-
-    Excludes changes of timed limits that the kernel follows: the service has the same schedule, and a receipt of
-    thousands of links every second would add nothing.
-    """
+    """Hash of what needs an immediate receipt: everything but times, counters and the number of writes. Excludes
+    changes of timed limits that the kernel follows: the service has the same schedule, and a receipt of thousands of
+    links every second would add nothing."""
     listed = sorted((one.code, one.subject) for one in problems)
     if state is None:
         return None, listed

@@ -22,10 +22,8 @@ def load_settings(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
     """The settings in force: defaults, then `path`, then `overrides` (stored by `-b`), then the environment. The
-    enrolment comes from its own file (`credentials`), unless set by hand.
-
-    With `path` None the default file is read if it exists; a given path must exist. Raises `SettingsError`.
-    """
+    enrolment comes from its own file (`credentials`), unless set by hand. With `path` None the default file is read if
+    it exists; a given path must exist. Raises `SettingsError`."""
     settings = settings_without_enrolment(path, environment, overrides)
     file = credentials_path(settings.credentials_file, environment)
     settings = _with_secret(settings) if file is None else with_credentials(settings, file)

@@ -50,10 +50,8 @@ _OUR_NAME = re.compile(
 
 
 class Store:
-    """One state directory. Reading never creates or changes anything.
-
-    Every method raises `StoreError`, and those that read `NotPermittedError` without access.
-    """
+    """One state directory. Reading never creates or changes anything. Every method raises `StoreError`, and those that
+    read `NotPermittedError` without access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -53,10 +53,8 @@ def save_choice(folder: Path, choice: OperatorChoice) -> None:
 
 
 def limiter_settings(config: Path | None, environment: Mapping[str, str]) -> tuple[Settings, OperatorChoice]:
-    """File, then what `-b` stored, then the environment; without an unusable enrolment.
-
-    Raises `SettingsError`, `StoreError`, `NotPermittedError`.
-    """
+    """File, then what `-b` stored, then the environment; without an unusable enrolment. Raises `SettingsError`,
+    `StoreError`, `NotPermittedError`."""
     settings, _ = settings_of_limiter(config, environment)
     choice = load_choice(settings.limiter_state_dir)
     if choice.default_bandwidth_kbit is not None:

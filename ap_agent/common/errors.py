@@ -20,10 +20,8 @@ class AgentError(Exception):
 
 
 class FetchError(AgentError):
-    """The service was unreachable or sent no valid response: keep the last good state, retry later.
-
-    `retry_after_s` is from the Retry-After header, if any.
-    """
+    """The service was unreachable or sent no valid response: keep the last good state, retry later. `retry_after_s` is
+    from the Retry-After header, if any."""
 
     retryable = True
 

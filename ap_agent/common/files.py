@@ -22,11 +22,9 @@ _KINDS = (
 
 
 def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Content of a plain file, or of /dev/null, and its stat result. Non-blocking.
-
-    Returns one byte more than `max_bytes` of a larger file, for the caller to reject. Raises `OSError`, whose
-    `strerror` names other file types.
-    """
+    """Content of a plain file, or of /dev/null, and its stat result. Non-blocking. Returns one byte more than
+    `max_bytes` of a larger file, for the caller to reject. Raises `OSError`, whose `strerror` names other file
+    types."""
     _require_plain(path.stat(), path)  # before it is opened: opening a device may have effects
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:  # noqa: PTH123  # of a descriptor
@@ -69,9 +67,7 @@ def _require_plain(found: os.stat_result, path: Path) -> None:
 
 def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     """Parse JSON in UTF-8: no duplicate keys, no numbers of more than 18 digits, no NaN, fractions only if allowed.
-
-    Raises `ValueError` with the reason, which quotes nothing.
-    """
+    Raises `ValueError` with the reason, which quotes nothing."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -128,10 +124,8 @@ def _hash_of(document: dict[str, Any]) -> str:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int, is_durable: bool = True) -> None:
-    """Readers see the old content or the new; with `is_durable` also after a power cut.
-
-    Raises `OSError`, also if a folder has that name.
-    """
+    """Readers see the old content or the new; with `is_durable` also after a power cut. Raises `OSError`, also if a
+    folder has that name."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     new = path.with_name(f".{path.name}.scionlab-bw-new")  # a unique name

@@ -48,10 +48,8 @@ def lock_path(run_dir: Path, program: Program) -> Path:
 
 
 class Lock:
-    """A `with` block that runs only once per program and kernel. Never waits.
-
-    Raises `LockHeldError`, `NotPermittedError`, and `AgentError` if the folder is unusable.
-    """
+    """A `with` block that runs only once per program and kernel. Never waits. Raises `LockHeldError`,
+    `NotPermittedError`, and `AgentError` if the folder is unusable."""
 
     def __init__(self, run_dir: Path, program: Program, command: str) -> None:
         self._path = lock_path(run_dir, program)
@@ -115,10 +113,8 @@ class Lock:
 
 
 def holder(path: Path) -> Holder | None:
-    """The process that holds the lock; None if free. Read-only.
-
-    pid is 0 if the holder has not written its name, or the file is unreadable.
-    """
+    """The process that holds the lock; None if free. Read-only. pid is 0 if the holder has not written its name, or the
+    file is unreadable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

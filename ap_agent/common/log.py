@@ -71,10 +71,8 @@ def quoted(value: object) -> str:
 
 
 class Conditions:
-    """Current problems, so that each is logged when it starts and when it ends, not every ten seconds.
-
-    A condition is identified by code and subject; its message may change (a counter in it) without being news.
-    """
+    """Current problems, so that each is logged when it starts and when it ends, not every ten seconds. A condition is
+    identified by code and subject; its message may change (a counter in it) without being news."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger

@@ -11,11 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
-    """Switch root to the folder's owner inside of `with`; no effect for others, or without the folder.
-
-    Files stay writable for the service. And a compromised service user cannot make root write or delete elsewhere
-    through a symbolic link. The whole process changes its effective user: no other thread may need root meanwhile.
-    """
+    """Switch root to the folder's owner inside of `with`; no effect for others, or without the folder. Files stay
+    writable for the service. And a compromised service user cannot make root write or delete elsewhere through a
+    symbolic link. The whole process changes its effective user: no other thread may need root meanwhile."""
     try:
         owner = folder.stat()
     except OSError:  # missing; or reported by the caller

@@ -47,9 +47,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True)
 class Key:
     """One configuration key. `check` converts the TOML value to the setting; `parse` converts text to a TOML value.
-
-    Both raise `ValueError` with the remedy as its text.
-    """
+    Both raise `ValueError` with the remedy as its text."""
 
     wanted: str
     check: Callable[[Any], Any]

@@ -31,10 +31,8 @@ _alive: weakref.WeakSet[Beside] = weakref.WeakSet()
 
 
 def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
-    """Run it in a daemon thread.
-
-    The reference is dropped when the thread has ended. Raises `AgentError` if no thread can be created.
-    """
+    """Run it in a daemon thread. The reference is dropped when the thread has ended. Raises `AgentError` if no thread
+    can be created."""
     beside = Beside(name, run)
     _alive.add(beside)
     try:

@@ -41,11 +41,9 @@ class Watch:
         return self._descriptor
 
     def drain(self) -> bool:
-        """Consume events; return whether one concerns one of the files. The caller checks the file itself.
-
-        Other files of the folder are ignored: a temporary file that is renamed later would cause a check that is too
-        early, and delay the right one.
-        """
+        """Consume events; return whether one concerns one of the files. The caller checks the file itself. Other files
+        of the folder are ignored: a temporary file that is renamed later would cause a check that is too early, and
+        delay the right one."""
         try:
             data = os.read(self._descriptor, 65536)
         except BlockingIOError:

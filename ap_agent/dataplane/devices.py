@@ -104,11 +104,9 @@ def _device(said: Any) -> Device:
 def lowest_devices(
     devices: Sequence[Device], interfaces: Collection[str], hooked: Collection[int] = ()
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """(The lowest devices, on which packets are classified; names among `interfaces` that no device has).
-
-    With `interfaces` only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it. While one of the
-    names is missing, devices in `hooked` (interface numbers) are kept: a renamed card keeps its limits.
-    """
+    """(The lowest devices, on which packets are classified; names among `interfaces` that no device has). With
+    `interfaces` only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it. While one of the
+    names is missing, devices in `hooked` (interface numbers) are kept: a renamed card keeps its limits."""
     lowest = {
         one.ifindex: one
         for one in devices

@@ -90,10 +90,8 @@ class Engine:
 
     def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:
         """Apply `wanted`. `is_settled`: nothing else changed since the last call, so only differences to the last
-        `wanted` are written and read back, and nothing is dumped.
-
-        Raises `AgentError` if the state is unknown: `NotPermittedError`, `ProgramError` and others.
-        """
+        `wanted` are written and read back, and nothing is dumped. Raises `AgentError` if the state is unknown:
+        `NotPermittedError`, `ProgramError` and others."""
         done, writer = _Pass(wanted), Writer(self._socket, self.on_closed)
         if is_settled and (outcome := self._enforce_changed(done, writer)) is not None:
             return outcome

@@ -29,9 +29,7 @@ _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 @dataclass(frozen=True)
 class Lane:
     """One direction of a link. Times in ns at the limit's own rate: of `room`, `early` and heartbeats in bytes.
-
-    `class_minor`: of the HTB class that paces admitted packets.
-    """
+    `class_minor`: of the HTB class that paces admitted packets."""
 
     rate_kbit: int
     class_minor: int

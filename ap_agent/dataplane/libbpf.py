@@ -228,10 +228,7 @@ def mapped(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def make_folder(folder: Path) -> None:
-    """For pins: in an existing BPF file system, or in one that is mounted there now.
-
-    Raises `ProgramError`.
-    """
+    """For pins: in an existing BPF file system, or in one that is mounted there now. Raises `ProgramError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:

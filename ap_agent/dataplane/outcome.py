@@ -45,10 +45,8 @@ class Plan:
 class Outcome:
     """`writes`: operations that the kernel accepted. `failed`: links that are not enforced, with reasons. `devices`:
     where packets are classified. `ports`: of the netlink socket, which the kernel puts into the events that we cause.
-
     `readback` (to the user, from the user; key 0: unmatched traffic): None for what the kernel lacks. After a settled
-    pass it only has changed links.
-    """
+    pass it only has changed links."""
 
     plan: Plan
     writes: int = 0

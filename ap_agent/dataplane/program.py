@@ -76,11 +76,9 @@ def known_bit(packed_key: bytes) -> int:
 
 
 class Program:
-    """The program and its maps. `ids`: program ids, as in filters. `is_whole`: the programs exist, too.
-
-    Pins are `lanes-1` for a map of layout 1, `to_user-<hash of the object file>` for a program: another version of the
-    program continues with maps of the same layout, and creates new ones otherwise.
-    """
+    """The program and its maps. `ids`: program ids, as in filters. `is_whole`: the programs exist, too. Pins are
+    `lanes-1` for a map of layout 1, `to_user-<hash of the object file>` for a program: another version of the program
+    continues with maps of the same layout, and creates new ones otherwise."""
 
     def __init__(self, fds: Mapping[str, int], folder: Path | None = None, version: str = "") -> None:
         """Takes over the descriptors. Raises `ProgramError`."""
@@ -135,10 +133,8 @@ class Program:
 
     def finish(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
         """Finish a pass with links of these keys: addresses without links are released; if this program is in use
-        (`keep`), other versions are unpinned, and lanes of another layout end: `keep` gets them.
-
-        Restores removed pins: without them the next start would count from 0. Raises `ProgramError`.
-        """
+        (`keep`), other versions are unpinned, and lanes of another layout end: `keep` gets them. Restores removed pins:
+        without them the next start would count from 0. Raises `ProgramError`."""
         if self._has_forgotten_keys:
             self._forget_all_but(keys)
         if keep is None or self._folder is None:

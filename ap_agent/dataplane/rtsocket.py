@@ -40,10 +40,8 @@ _Answer = tuple[int, int, bytes]  # type, flags, body
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of the kernel: which message of its group, why, and its own text if any.
-
-    `number` is a positive errno. ENOBUFS with the text `LOST`: the answer was lost, so it may have succeeded.
-    """
+    """An error of the kernel: which message of its group, why, and its own text if any. `number` is a positive errno.
+    ENOBUFS with the text `LOST`: the answer was lost, so it may have succeeded."""
 
     index: int
     number: int
@@ -95,10 +93,8 @@ class RtSocket:
     # --- requests ---
 
     def send(self, groups: Sequence[Sequence[Message]]) -> list[Refusal | None]:
-        """Send all messages in order. Return the first error of each group, None for success.
-
-        The messages of a group are sent in one piece: the kernel processes them even if we are killed meanwhile.
-        """
+        """Send all messages in order. Return the first error of each group, None for success. The messages of a group
+        are sent in one piece: the kernel processes them even if we are killed meanwhile."""
         refusals: list[Refusal | None] = []
         for piece in self._pieces(groups):
             refusals += self._send_piece(piece)
@@ -166,10 +162,8 @@ class RtSocket:
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """Yield a dump in pieces of some 32 kB with whole messages (see `messages_of`); the last piece ends with
-        NLMSG_DONE. Raises `RefusedError`, `AgentError`.
-
-        All dumps have the same sequence number, so that an unchanged one is identical byte for byte.
-        """
+        NLMSG_DONE. Raises `RefusedError`, `AgentError`. All dumps have the same sequence number, so that an unchanged
+        one is identical byte for byte."""
         self._socket.send(_packed(kind, NLM_F_REQUEST | NLM_F_DUMP, DUMP_NUMBER, body))
         pieces: list[bytes] = []
         while True:

@@ -136,10 +136,8 @@ def pack_class_name(ifindex: int, minor: int) -> bytes:
 
 
 def pack_leaf(ifindex: int, minor: int, limit_bytes: int, *, now: int | None) -> list[Message]:
-    """`now`: limit of the present leaf, -1 for one of another kind, None for that of a new class.
-
-    A qdisc with the same handle would be changed, whatever its kind: so a placeholder of ours goes in between.
-    """
+    """`now`: limit of the present leaf, -1 for one of another kind, None for that of a new class. A qdisc with the same
+    handle would be changed, whatever its kind: so a placeholder of ours goes in between."""
     body = text(_TCA_KIND, "bfifo") + attribute(_TCA_OPTIONS, struct.pack("=I", limit_bytes))
     parent, handle = OWN_ROOT | minor, minor << 16
     if now is not None and now >= 0:

@@ -182,9 +182,7 @@ _ORDER: Final = (
 
 def difference(now: Tree, then: Tree, names: Mapping[int, str]) -> list[Operation]:
     """Operations from `now` to `then`, ordered so that no packet of a link is ever unlimited. `names`: of devices.
-
-    Roots and leaves are removed with their parents, and so are the classes of an IFB and the filters of a clsact.
-    """
+    Roots and leaves are removed with their parents, and so are the classes of an IFB and the filters of a clsact."""
     found: dict[str, list[Operation]] = defaultdict(list)
     for table, wanted in then.items():
         for step, one in _changes(table, now[table], wanted, names):

@@ -10,10 +10,8 @@ from ap_agent.dataplane.program import Key
 
 
 class LimitedLink(NamedTuple):
-    """Limits are kbit/s, 0 blocks. `keys` match its packets; no two links share one.
-
-    An observed link is measured and never drops. A tuple: each document compares thousands of them.
-    """
+    """Limits are kbit/s, 0 blocks. `keys` match its packets; no two links share one. An observed link is measured and
+    never drops. A tuple: each document compares thousands of them."""
 
     interface_id: int
     keys: tuple[Key, ...]

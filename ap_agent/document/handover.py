@@ -30,10 +30,8 @@ MAX_BYTES = 24 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Configuration:
-    """Content of a valid document. `total_kbit` caps all limited links of each direction together.
-
-    `limits_digest` is the SHA-256 of link_info.json, in hexadecimal.
-    """
+    """Content of a valid document. `total_kbit` caps all limited links of each direction together. `limits_digest` is
+    the SHA-256 of link_info.json, in hexadecimal."""
 
     host_id: str
     order: Version

@@ -48,11 +48,9 @@ class Keyring:
 
 
 def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Signed:
-    """Return the manifest's signed text if a trusted key signed it.
-
-    Raises `TrustError` (`not_enrolled`, `not_signed`, `wrong_signature`, `unknown_key`, `key_expired`, `key_revoked`)
-    and `BundleError` (`manifest_invalid`, `unknown_schema`). `now` is this host's clock.
-    """
+    """Return the manifest's signed text if a trusted key signed it. Raises `TrustError` (`not_enrolled`, `not_signed`,
+    `wrong_signature`, `unknown_key`, `key_expired`, `key_revoked`) and `BundleError` (`manifest_invalid`,
+    `unknown_schema`). `now` is this host's clock."""
     if not keyring.keys:
         raise TrustError(
             "No key of the service is pinned here, so its configurations cannot be verified. Enrol this "

@@ -60,11 +60,8 @@ class DirectionState(NamedTuple):
 
 
 class LinkState(NamedTuple):
-    """A limited link in the kernel; a direction that the kernel lacks is None.
-
-    `enforced`: the kernel has exactly `limits`. `observed`: it has them, and counts but does not drop. `error`:
-    neither; `problem` says why.
-    """
+    """A limited link in the kernel; a direction that the kernel lacks is None. `enforced`: the kernel has exactly
+    `limits`. `observed`: it has them, and counts but does not drop. `error`: neither; `problem` says why."""
 
     interface_id: int
     limits: Limits  # as wanted by the document when the kernel was read
@@ -95,11 +92,9 @@ class Total(NamedTuple):
 
 @dataclass(frozen=True)
 class LimiterState:
-    """`host_id`, `order` and `limits_digest` are None while the limiter has no document: then nothing is limited.
-
-    `run` (32 hexadecimal digits) identifies this start of the limiter, `number` counts its writes. `reset_reason` is
-    set by `reset`. `is_running` is false in the last state of a stopped limiter: the limits stay in the kernel.
-    """
+    """`host_id`, `order` and `limits_digest` are None while the limiter has no document: then nothing is limited. `run`
+    (32 hexadecimal digits) identifies this start of the limiter, `number` counts its writes. `reset_reason` is set by
+    `reset`. `is_running` is false in the last state of a stopped limiter: the limits stay in the kernel."""
 
     run: str
     number: int

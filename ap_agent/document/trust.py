@@ -81,10 +81,8 @@ class Trust:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The operator accepts configuration `version` (G.H) although `instead_of` is installed.
-
-    It expires when something else is installed: a crash cannot leave it in force.
-    """
+    """The operator accepts configuration `version` (G.H) although `instead_of` is installed. It expires when something
+    else is installed: a crash cannot leave it in force."""
 
     version: str
     instead_of: Version

@@ -106,10 +106,8 @@ class Enforcer:
     # --- the kernel -------------------------------------------------------------------------------------------------
 
     def enforce(self, configuration: Configuration | None, *, is_settled: bool = False) -> None:
-        """One pass. None: there is no configuration, and nothing is touched.
-
-        `is_settled`: nothing else changed since the last one. Errors are in `outcome`.
-        """
+        """One pass. None: there is no configuration, and nothing is touched. `is_settled`: nothing else changed since
+        the last one. Errors are in `outcome`."""
         if configuration is None:
             return
         began = time.monotonic()

@@ -25,11 +25,9 @@ _TEST_PORTS = range(FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES)
 
 @dataclass(frozen=True)
 class Matching:
-    """`errors`: link -> why it is not enforced, or not as requested. Each is among `problems` too.
-
-    `tests`: keys of tests that send, by link; they are among its keys in `wanted`. `alone` has the other keys of each
-    link without errors that shares none, `barred` those of any link that a test could want.
-    """
+    """`errors`: link -> why it is not enforced, or not as requested. Each is among `problems` too. `tests`: keys of
+    tests that send, by link; they are among its keys in `wanted`. `alone` has the other keys of each link without
+    errors that shares none, `barred` those of any link that a test could want."""
 
     wanted: Wanted
     errors: Mapping[int, str]
@@ -67,10 +65,8 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
 
 
 class Matcher:
-    """Incremental `match`, for few changes among thousands of links; returns equal values.
-
-    Unchanged results are the same objects, so that later comparisons are cheap.
-    """
+    """Incremental `match`, for few changes among thousands of links; returns equal values. Unchanged results are the
+    same objects, so that later comparisons are cheap."""
 
     def __init__(self) -> None:
         self._asked: tuple[Host, Settings, bool] | None = None
@@ -179,12 +175,9 @@ class _Result:
             self.errors.setdefault(number, message)
 
     def keys_of(self, links: Iterable[LinkInfo], host: Host, settings: Settings) -> dict[int, Keys]:
-        """Keys of each link.
-
-        Packets never carry a local address that this host lacks, as behind a NAT. Such a link is matched by the rest,
-        or it would count as enforced while everything passes. If the rest is ambiguous the link keeps its key and gets
-        a problem: the address may come back.
-        """
+        """Keys of each link. Packets never carry a local address that this host lacks, as behind a NAT. Such a link is
+        matched by the rest, or it would count as enforced while everything passes. If the rest is ambiguous the link
+        keeps its key and gets a problem: the address may come back."""
         found: dict[int, Keys] = {}
         reduced: dict[int, LinkInfo] = {}
         for link in links:

@@ -66,10 +66,8 @@ class Report:
             self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
 
     def keep(self, closed: Iterable[ClosedSegment]) -> None:
-        """The last counters of ended lanes: written before the kernel drops them, as they are needed for bills.
-
-        This happens within a pass: everything else in the file is still the previous state.
-        """
+        """The last counters of ended lanes: written before the kernel drops them, as they are needed for bills. This
+        happens within a pass: everything else in the file is still the previous state."""
         if set(closed) <= set(self._closed):
             return
         now = self._now()

@@ -77,9 +77,7 @@ class Device(NamedTuple):
 @dataclass(frozen=True)
 class Present:
     """The kernel's devices by name, their addresses, our rules and routes, and foreign ones in our place.
-
-    `foreign_rules` are (priority, words) of all other rules.
-    """
+    `foreign_rules` are (priority, words) of all other rules."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     addresses: Mapping[str, tuple[IPv4Interface | IPv6Interface, ...]] = field(default_factory=dict)

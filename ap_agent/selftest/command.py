@@ -63,10 +63,8 @@ def _kernel() -> str:
 
 
 def start() -> subprocess.Popen[str]:
-    """Start the other half; it ends with the calling thread at the latest.
-
-    In its own session: Ctrl-C reaches only the caller, which kills it.
-    """
+    """Start the other half; it ends with the calling thread at the latest. In its own session: Ctrl-C reaches only the
+    caller, which kills it."""
     return subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", *_APART, sys.executable, "-m", "ap_agent.selftest.inside"],
         stdin=subprocess.DEVNULL,

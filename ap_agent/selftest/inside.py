@@ -107,10 +107,8 @@ class Course:
 
 
 def isolate() -> None:
-    """Call first: namespaces created later have their names on a private /run.
-
-    The host's names are unmounted: otherwise a namespace deleted on the host would live on here. Raises `LabError`.
-    """
+    """Call first: namespaces created later have their names on a private /run. The host's names are unmounted:
+    otherwise a namespace deleted on the host would live on here. Raises `LabError`."""
     if os.getpid() != 1:
         raise LabError("The self-test's inner half runs in namespaces of its own only; call `selftest`.")
     libc = ctypes.CDLL(None, use_errno=True)

@@ -138,10 +138,8 @@ def namespaces_refused(words: str) -> Need:
 
 
 def try_all(run: Callable[..., str]) -> list[Need]:
-    """Test features up to the first missing one, in an otherwise empty namespace.
-
-    `run` takes an argument list, returns the program's output and raises `LabError`.
-    """
+    """Test features up to the first missing one, in an otherwise empty namespace. `run` takes an argument list, returns
+    the program's output and raises `LabError`."""
     found = [Need(*_NAMESPACES, State.PRESENT)]
     for feature in FEATURES:
         if found[-1].state is State.PRESENT:

@@ -78,10 +78,8 @@ class Heartbeats:
 @dataclass(frozen=True)
 class Measured:
     """One case in one direction, at the receiver. Rates are L2 (`measuring.judge`), `lost` is data packets.
-
     `offered_kbit` is what was sent; None (TCP): unknown. `excess_bytes` is the most that any window carried above
-    rate*T, None without per-packet data. `refused` is counted by the engine.
-    """
+    rate*T, None without per-packet data. `refused` is counted by the engine."""
 
     case: Case
     direction: Direction

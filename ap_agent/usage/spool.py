@@ -50,9 +50,7 @@ class StoredBatch:
 
 class Spool:
     """One file. Every method raises `StoreError` and leaves the content unchanged; `changes` combines several.
-
-    Thread-safe only if used by one thread at a time.
-    """
+    Thread-safe only if used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -21,11 +21,9 @@ _USER_AS_BLOCK = FIRST_USER_AS_ID & ~0xFFFF
 
 
 def as_query(word: str, path: str) -> Q:
-    """Build the condition that the AS at `path` ("" or ending in "__") matches `word`.
-
-    A complete ISD-AS or AS id matches one AS; a prefix (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user
-    AS that ends with it. Nothing is read as decimal. Any other word matches no AS.
-    """
+    """Build the condition that the AS at `path` ("" or ending in "__") matches `word`. A complete ISD-AS or AS id
+    matches one AS; a prefix (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS that ends with it.
+    Nothing is read as decimal. Any other word matches no AS."""
     try:
         isd, as_id = parse_isd_as(word)
     except RuleError:

@@ -31,10 +31,7 @@ _RELATIONS = (*_OF, *(f"link__interface_{end}__AS__{path}" for end in "ab" for p
 
 def parse_of(text: str) -> User | UserAS | Link:
     """Parse the subject of an exception: an email address, an ISD-AS, or a Link by the interface of its user AS
-    (`17-ffaa:1:1#2`).
-
-    Raises `RuleError` (`exception_of`).
-    """
+    (`17-ffaa:1:1#2`). Raises `RuleError` (`exception_of`)."""
     text = text.strip()
     found: User | UserAS | Link | None = None
     isd_as, _, interface = text.partition("#")

@@ -27,10 +27,8 @@ _NAMED = 5
 
 
 def parse_members(text: str) -> list[User]:
-    """Return the accounts of a list of addresses, separated by white space, commas or semicolons.
-
-    Raises `RuleError` (`group_members`), which names addresses without an account.
-    """
+    """Return the accounts of a list of addresses, separated by white space, commas or semicolons. Raises `RuleError`
+    (`group_members`), which names addresses without an account."""
     addresses = list(dict.fromkeys(text.lower().replace(",", " ").replace(";", " ").split()))
     if not 0 < len(addresses) <= MOST_MEMBERS:
         raise RuleError("group_members", f"Enter 1 to {MOST_MEMBERS} email addresses; there are {len(addresses)}.")

@@ -29,10 +29,8 @@ class Notice(NamedTuple):
 
 
 def notices() -> list[Notice]:
-    """Return urgent notices first.
-
-    Two SQL statements if there are none; otherwise up to two about hosts, four about expiry, three about addresses.
-    """
+    """Return urgent notices first. Two SQL statements if there are none; otherwise up to two about hosts, four about
+    expiry, three about addresses."""
     asked: dict[str, Any] = {
         "is_ahead": Exists(selectors.hosts_ahead()),
         "is_of_others": Exists(selectors.hosts_of_others()),

@@ -13,11 +13,9 @@ Row = TypeVar("Row")
 
 
 class Order(Generic[Row]):
-    """Sort orders of a table by name; the first one is the default, also for an unknown name.
-
-    A key is a function of a row (`sorted`), or columns for the database (`ordered`). Columns in `highest_first` start
-    with the highest value; a `-` reverses any order.
-    """
+    """Sort orders of a table by name; the first one is the default, also for an unknown name. A key is a function of a
+    row (`sorted`), or columns for the database (`ordered`). Columns in `highest_first` start with the highest value; a
+    `-` reverses any order."""
 
     def __init__(
         self,

@@ -34,10 +34,8 @@ def hosts_to_complete() -> QuerySet[Host]:
 
 @transaction.atomic
 def host_complete(*, host_id: int, actor: User | None, reason: str = "") -> list[int]:
-    """Complete the configuration of a host now: H rises on all hosts of its AS. Does nothing if it is complete.
-
-    Returns the host, or None. Raises `RuleError` (`limits_only`), `Host.DoesNotExist`.
-    """
+    """Complete the configuration of a host now: H rises on all hosts of its AS. Does nothing if it is complete. Returns
+    the host, or None. Raises `RuleError` (`limits_only`), `Host.DoesNotExist`."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.configuration_format >= COMPLETE:
@@ -70,10 +68,8 @@ def completing_since() -> datetime | None:
 
 
 def hosts_complete_share(*, now: datetime) -> list[int]:
-    """Complete today's share of hosts, if an administrator started it; return them.
-
-    The share is the number left by the days left, which makes up for missed days.
-    """
+    """Complete today's share of hosts, if an administrator started it; return them. The share is the number left by the
+    days left, which makes up for missed days."""
     since = completing_since()
     if since is None:
         return []

@@ -19,10 +19,8 @@ _VPN_FOLDER = "etc/openvpn/"
 
 
 def build_user_download(host: ConfigHost, members: Mapping[str, bytes], *, in_virtual_machine: bool = False) -> bytes:
-    """Return the tarball for a user: one folder with a README.md and the `members` of the host's tarball.
-
-    Not for `scionlab-config --tar`, which needs the host's own tarball.
-    """
+    """Return the tarball for a user: one folder with a README.md and the `members` of the host's tarball. Not for
+    `scionlab-config --tar`, which needs the host's own tarball."""
     own, manifest = snapshot(host), json.loads(members[MANIFEST_NAME])
     files = {**members, "README.md": build_readme(own, manifest, in_virtual_machine=in_virtual_machine)}
     if in_virtual_machine and not own.limits_only:

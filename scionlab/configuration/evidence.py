@@ -35,10 +35,8 @@ class Evidence:
 
 @transaction.atomic
 def evidence_note(*, host_id: int, evidence: Evidence, now: datetime) -> bool:
-    """Store the version that the evidence proves, if it shows that a backup was restored. Return whether it does.
-
-    It does if the host's version is newer than ours, or equal with a document that we did not issue for it.
-    """
+    """Store the version that the evidence proves, if it shows that a backup was restored. Return whether it does. It
+    does if the host's version is newer than ours, or equal with a document that we did not issue for it."""
     locks.lock_hosts([host_id])
     host = Host.objects.get(pk=host_id)
     held = _proven(host, evidence)

@@ -71,10 +71,8 @@ class Effect:
 
 
 def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
-    """Return why a client other than our agent gets no tarball now; None if it gets one.
-
-    `version` is that of its poll, G.H or empty. Stores what was seen, unless it is already known.
-    """
+    """Return why a client other than our agent gets no tarball now; None if it gets one. `version` is that of its poll,
+    G.H or empty. Stores what was seen, unless it is already known."""
     if host.limits_only:
         return _limits_only(host)
     known = InstalledFiles.objects.filter(host=host).first()
@@ -87,11 +85,9 @@ def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
 
 
 def _may_be_ours(host: Host, generation: int, version: str) -> bool:
-    """False for a version that we never issued to this host.
-
-    A host that confirmed one of our versions may send any: this database may be a restored backup. Versions of previous
-    generations are not known any more (`versions.generation`).
-    """
+    """False for a version that we never issued to this host. A host that confirmed one of our versions may send any:
+    this database may be a restored backup. Versions of previous generations are not known any more
+    (`versions.generation`)."""
     g, h = (int(one) if len(one) <= _DIGITS else 0 for one in version.split("."))
     is_given = g == generation and 1 <= h <= host.delivered_config_version
     return is_given or 1 <= g < generation or host.config_version_deployed > 0
@@ -209,11 +205,9 @@ def effect_of(host: Host, known: InstalledFiles) -> Effect | None:
 
 @transaction.atomic
 def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None, reason: str = "") -> None:
-    """Set whether another service manages the SCION files of the host.
-
-    L of the host rises: our agent fetches. H does not, as SCION need not restart. A host that had limits only counts as
-    managed by another service until a takeover. Idempotent. Raises `Host.DoesNotExist`.
-    """
+    """Set whether another service manages the SCION files of the host. L of the host rises: our agent fetches. H does
+    not, as SCION need not restart. A host that had limits only counts as managed by another service until a takeover.
+    Idempotent. Raises `Host.DoesNotExist`."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.limits_only == limits_only:
@@ -231,11 +225,9 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
 
 @transaction.atomic
 def host_take_over(*, host_id: int, actor: User | None) -> None:
-    """Give the stock client of the host its full configuration from now on, whatever files it deletes.
-
-    H rises if the host only has topology.json: it gets the complete configuration. Raises `RuleError` (`limits_only`,
-    `nothing_to_take_over`), `Host.DoesNotExist`.
-    """
+    """Give the stock client of the host its full configuration from now on, whatever files it deletes. H rises if the
+    host only has topology.json: it gets the complete configuration. Raises `RuleError` (`limits_only`,
+    `nothing_to_take_over`), `Host.DoesNotExist`."""
     host, known = _locked(host_id)
     if host.limits_only:
         raise RuleError("limits_only", f"{host} has limits only. Switch it off first, then take over the host.")

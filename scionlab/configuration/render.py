@@ -35,10 +35,8 @@ _FORMAT = "10"  # raise it with any change of config_tar's output: cached entrie
 
 @dataclass(frozen=True)
 class Rendered:
-    """The tarball of one host at one version. `etag` is the quoted hash of the bytes.
-
-    `identity` is a hash of all inputs. `limits_digest` is empty without link_info.json.
-    """
+    """The tarball of one host at one version. `etag` is the quoted hash of the bytes. `identity` is a hash of all
+    inputs. `limits_digest` is empty without link_info.json."""
 
     content: bytes
     etag: str
@@ -51,10 +49,8 @@ class Rendered:
 
 
 def config_for(host: Host) -> Rendered:
-    """Return the host's newest configuration, which may be newer than `host`.
-
-    Raises `RuleError` (`host_without_as`, `border_router_twice`, `signing_key_unreadable`).
-    """
+    """Return the host's newest configuration, which may be newer than `host`. Raises `RuleError` (`host_without_as`,
+    `border_router_twice`, `signing_key_unreadable`)."""
     try:
         found = _cached(host, selectors.generation(), key_ring())
     except RedisError as exc:  # without the cache polls are slower, not wrong
@@ -91,12 +87,10 @@ def user_download(user_as: UserAS) -> tuple[str, bytes]:
 
 
 def _render(host_id: int) -> Rendered:
-    """Read, build and cache.
-
-    The host's row is locked: every change raises the host's counters in its own transaction, so the Links and keys that
-    are read belong to the version that is read. Of concurrent requests the first one renders, and the others find the
-    result in the cache. It is stored under the lock, too, so that an older one cannot replace a newer one.
-    """
+    """Read, build and cache. The host's row is locked: every change raises the host's counters in its own transaction,
+    so the Links and keys that are read belong to the version that is read. Of concurrent requests the first one
+    renders, and the others find the result in the cache. It is stored under the lock, too, so that an older one cannot
+    replace a newer one."""
     with transaction.atomic():
         host = _locked_host(host_id)
         generation = selectors.generation()

@@ -22,12 +22,9 @@ CLOCK_OFF_UNMEASURED: Final = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Agent:
-    """The agent of one host, from its newest receipt. `name` is the ISD-AS of the attachment point.
-
-    `is_silent`: no report of the kernel, because agent or limiter is silent. `voided_by` is the problem that makes the
-    whole receipt not count as enforced. `clock_off` is the lead of its clock over ours (negative: lag), None within
-    bounds.
-    """
+    """The agent of one host, from its newest receipt. `name` is the ISD-AS of the attachment point. `is_silent`: no
+    report of the kernel, because agent or limiter is silent. `voided_by` is the problem that makes the whole receipt
+    not count as enforced. `clock_off` is the lead of its clock over ours (negative: lag), None within bounds."""
 
     name: str
     host: Host
@@ -103,10 +100,8 @@ def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
 
 
 def clock_off(receipt: HostReceipt, *, is_read_late: bool) -> timedelta | None:
-    """Return the lead of the agent's clock over ours; None if unknown or within bounds.
-
-    `is_read_late`: the kernel was read well before the receipt was sent.
-    """
+    """Return the lead of the agent's clock over ours; None if unknown or within bounds. `is_read_late`: the kernel was
+    read well before the receipt was sent."""
     if receipt.clock_skew_ms is not None:
         found, bound = timedelta(milliseconds=receipt.clock_skew_ms), CLOCK_OFF
     elif is_read_late:

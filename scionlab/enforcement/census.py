@@ -88,10 +88,7 @@ def attachment_points() -> QuerySet[AttachmentPoint]:
 
 def take_census(*, now: datetime, aps: Iterable[AttachmentPoint] | None = None, of: Q | None = None) -> Census:
     """Judge all Links; two statements, one if `aps` (of `attachment_points`) are given; two more if Links have timed
-    limits.
-
-    `of`: only these Links.
-    """
+    limits. `of`: only these Links."""
     found: Any = list(attachment_points() if aps is None else aps)
     agents = {ap.pk: agent_of(ap.host, ap.AS.isd_as, now=now) for ap in found}
     generation = next((ap.service_generation for ap in found), None) or 0

@@ -24,11 +24,8 @@ KINDS: Final = {
 @dataclass(frozen=True)
 class Explanation:
     """`kind` is one of `KINDS`; `is_warning`: the limits are in force anyway; `voids`: nothing in the receipt counts as
-    in force.
-
-    `beside` is shown with the state of each Link that the problem concerns, with {name} for the attachment point; empty
-    if limits do not depend on it, or if the Link itself has the error.
-    """
+    in force. `beside` is shown with the state of each Link that the problem concerns, with {name} for the attachment
+    point; empty if limits do not depend on it, or if the Link itself has the error."""
 
     kind: str
     meaning: str

@@ -1,8 +1,8 @@
 """Time of last contact with hosts, without a database write per poll.
 
 Each web process collects in memory (`CONTACTS`) and hands over every few seconds, in one command, to a hash in Redis;
-once a minute, beat runs `flush`, which writes that hash to the database in one statement. Without Redis the process writes
-its own collection once a minute.
+once a minute, beat runs `flush`, which writes that hash to the database in one statement. Without Redis the process
+writes its own collection once a minute.
 
 The last use of API tokens is recorded in the same way (`TOKENS_USED`).
 """
@@ -115,10 +115,8 @@ TOKENS_USED = Contacts(TOKENS)
 
 
 def flush(ledger: Ledger = HOSTS) -> int:
-    """Write what all processes handed over to Redis; return the number of changed rows. Idempotent.
-
-    Raises `RedisError`, `DatabaseError`; then nothing is lost.
-    """
+    """Write what all processes handed over to Redis; return the number of changed rows. Idempotent. Raises
+    `RedisError`, `DatabaseError`; then nothing is lost."""
     if not settings.REDIS_URL:
         return 0
     redis = redis_client.client()

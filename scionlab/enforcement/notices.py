@@ -311,9 +311,7 @@ def local_time(at: datetime, zone: tzinfo) -> str:
 
 def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
     """Notify the owner that someone else cancelled one of their timed limits, in the transaction that cancels it.
-
-    Returns the number of mails: none if the owner cancelled it.
-    """
+    Returns the number of mails: none if the owner cancelled it."""
     user = link.interface_b.AS.useras.owner
     if actor is not None and actor.pk == user.pk:
         return 0

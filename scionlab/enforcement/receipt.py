@@ -33,10 +33,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Stored:
     """Result. `stored` is false if the receipt is not newer than the stored one; `unknown_links` have no Link here.
-
     `is_news`: its version differs from that of the receipt before. `evidence_wanted`: it names a document that we did
-    not issue and whose signature is not proven yet.
-    """
+    not issue and whose signature is not proven yet."""
 
     stored: bool
     unknown_links: list[int] = field(default_factory=list)
@@ -47,12 +45,9 @@ class Stored:
 @retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
     """Store the host's newest receipt, one row per Link, the gap before it, and the mails that follow, in one
-    transaction.
-
-    A receipt with a time in the future is dated now: otherwise an agent that does not number its receipts would be
-    ignored until then. A receipt about a foreign document says nothing about Links and invalidates what was known. Its
-    evidence is stored in a separate transaction, which needs the host's row.
-    """
+    transaction. A receipt with a time in the future is dated now: otherwise an agent that does not number its receipts
+    would be ignored until then. A receipt about a foreign document says nothing about Links and invalidates what was
+    known. Its evidence is stored in a separate transaction, which needs the host's row."""
     received_at = now or timezone.now()
     content = _content(host_id, receipt)
     try:
@@ -84,10 +79,8 @@ def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
 
 
 def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
-    """Render the newest configuration: its document may predate the table of issued ones.
-
-    Returns (G, H, L) and the digest, or None if it cannot be rendered.
-    """
+    """Render the newest configuration: its document may predate the table of issued ones. Returns (G, H, L) and the
+    digest, or None if it cannot be rendered."""
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.AS_id is None:
         return None

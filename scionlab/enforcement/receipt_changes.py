@@ -154,11 +154,9 @@ class _Ours(NamedTuple):
     is_timed: bool
 
     def is_known_by(self, receipt: Receipt) -> bool:
-        """Whether the receipt's configuration contains the Link as it is now, whatever its bandwidth there.
-
-        In an older one the interface id may belong to a deleted Link with another user's counters; one from the future
-        (after a restored backup) is not ours.
-        """
+        """Whether the receipt's configuration contains the Link as it is now, whatever its bandwidth there. In an older
+        one the interface id may belong to a deleted Link with another user's counters; one from the future (after a
+        restored backup) is not ours."""
         return receipt.version is not None and self.wanted_config_version <= receipt.version[1] <= self.config_version
 
     def covered_by(self, row: LinkEnforcement) -> bool:

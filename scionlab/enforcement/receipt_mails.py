@@ -52,10 +52,8 @@ def _enforced_mail(link: Link, row: LinkEnforcement, receipt: HostReceipt) -> Ma
 
 @transaction.atomic
 def deployment_note(*, host_id: int) -> int:
-    """For an attachment point without our agent: mail the owners of changes that the stock client confirmed.
-
-    Returns the number of new mails; none if the agent ever sent a receipt, which says more.
-    """
+    """For an attachment point without our agent: mail the owners of changes that the stock client confirmed. Returns
+    the number of new mails; none if the agent ever sent a receipt, which says more."""
     if HostReceipt.objects.filter(host_id=host_id).exists():
         return 0
     host = Host.objects.get(pk=host_id)

@@ -49,13 +49,10 @@ class Counters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """State of a Link's limits between saving and the kernel.
-
-    `requested` is the user's regular choice; `wanted` is what should be enforced now: that or the `running` timed
-    limit, clamped to `maximum_kbit`. `last_known` is what the kernel had at `read_at`; `enforced` is the same while it
-    counts, and None without reports or if the kernel differs. `upcoming` are the future timed limits in order. The
-    `_kbit` values are the lower of both directions.
-    """
+    """State of a Link's limits between saving and the kernel. `requested` is the user's regular choice; `wanted` is
+    what should be enforced now: that or the `running` timed limit, clamped to `maximum_kbit`. `last_known` is what the
+    kernel had at `read_at`; `enforced` is the same while it counts, and None without reports or if the kernel differs.
+    `upcoming` are the future timed limits in order. The `_kbit` values are the lower of both directions."""
 
     link: Link
     agent: Agent | None  # this and the next: None if no attachment point limits the Link
@@ -147,11 +144,8 @@ class LinkStatus:
 
 
 def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> LinkStatus:
-    """Judge a Link of `selectors.with_relations`; no SQL statement.
-
-    `agent`: that of its attachment point, if already judged. A Link that no attachment point limits (infrastructure) is
-    "inactive".
-    """
+    """Judge a Link of `selectors.with_relations`; no SQL statement. `agent`: that of its attachment point, if already
+    judged. A Link that no attachment point limits (infrastructure) is "inactive"."""
     ap = link.attachment_point
     if ap is None:
         return _not_limited(link)

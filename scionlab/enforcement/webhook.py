@@ -42,10 +42,7 @@ GIVEN_UP_AFTER: Final = timedelta(days=3)
 @sensitive_variables("secret")
 def webhook_set(*, url: str, actor: User, is_renewed: bool = False) -> str:
     """Set the URL; "" removes the webhook and its pending notices. Return the new secret, which is not shown again: for
-    the first URL, and if `is_renewed`.
-
-    Raises `FieldRuleError` (`url_invalid`), `RuleError` (`secret_unreadable`).
-    """
+    the first URL, and if `is_renewed`. Raises `FieldRuleError` (`url_invalid`), `RuleError` (`secret_unreadable`)."""
     url, known = url.strip(), Webhook.objects.filter(pk=1).first()
     if not url:
         WebhookDelivery.objects.filter(sent_at=None).delete()

@@ -37,10 +37,8 @@ def host_endpoint(
     *methods: str, tells_deleted: bool = False
 ) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
     """Decorate `view(request, host, ...)`; the route has a `uid`. Handles 405 and 401, and with `tells_deleted` returns
-    204 to a recently deleted host.
-
-    The host has its AS and the annotations of `hosts_with_newest`, in one SQL statement.
-    """
+    204 to a recently deleted host. The host has its AS and the annotations of `hosts_with_newest`, in one SQL
+    statement."""
 
     def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt  # no cookies involved
@@ -89,11 +87,8 @@ def is_agent(request: HttpRequest) -> bool:
 
 
 def hosts_with_newest() -> QuerySet[Host]:
-    """Query of all hosts with what a poll is compared with, in one statement.
-
-    `generation` is the service's G. `issued_digests` are those of the limits issued for the host's versions, separated
-    by spaces, or None.
-    """
+    """Query of all hosts with what a poll is compared with, in one statement. `generation` is the service's G.
+    `issued_digests` are those of the limits issued for the host's versions, separated by spaces, or None."""
     state = ServiceState.objects.filter(pk=1).values("generation")[:1]
     generation = Coalesce(Subquery(state), Value(1), output_field=IntegerField())
     issued = IssuedLimits.objects.filter(

@@ -33,11 +33,8 @@ def is_current(
     limits_version: int,
     issued_digests: str | None,
 ) -> bool:
-    """True if and only if the host has the newest; False for a version from the future.
-
-    Empty `limits` and `digest` are not compared. `issued_digests`: of the documents issued for these versions,
-    separated by spaces; None if none.
-    """
+    """True if and only if the host has the newest; False for a version from the future. Empty `limits` and `digest` are
+    not compared. `issued_digests`: of the documents issued for these versions, separated by spaces; None if none."""
     written_generation, _, written_config = version.partition(".")
     wanted = [(written_generation, generation), (written_config, config_version)]
     if limits:

@@ -33,10 +33,8 @@ class TooLargeError(DocumentError):
 
 
 def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
-    """Return the decompressed document from `read(n)`. Raises `DocumentError`, `TooLargeError`.
-
-    Reads at most 4 MiB and unpacks at most 32 MiB, even of a small gzip body.
-    """
+    """Return the decompressed document from `read(n)`. Raises `DocumentError`, `TooLargeError`. Reads at most 4 MiB and
+    unpacks at most 32 MiB, even of a small gzip body."""
     content = read(MAX_SENT_BYTES + 1)
     if len(content) > MAX_SENT_BYTES:
         raise TooLargeError(

@@ -34,11 +34,9 @@ RETRY_AFTER_S = 60  # wait for an administrator
 
 @host_endpoint("GET", "HEAD", tells_deleted=True)
 def config(request: HttpRequest, host: Host) -> HttpResponse:
-    """Return the configuration, or 304 if the host has it; a 304 costs one SQL statement.
-
-    Our agent sends `limits` and `digest`. `wait` is ignored here: `scionlab.polls` holds waiting polls and forwards
-    them when there is something to deliver.
-    """
+    """Return the configuration, or 304 if the host has it; a 304 costs one SQL statement. Our agent sends `limits` and
+    `digest`. `wait` is ignored here: `scionlab.polls` holds waiting polls and forwards them when there is something to
+    deliver."""
     CONTACTS.note([host.pk])
     version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
     malformed = _malformed(version, limits, digest)

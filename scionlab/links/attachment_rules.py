@@ -48,10 +48,8 @@ class _Facts:
 def check_attachments(
     specs: Sequence[AttachmentSpec], *, user_as: UserAS | None, installation_type: str, reader: User | None = None
 ) -> list[FieldRuleError]:
-    """Return every rule that the attachments break; `user_as` None: of an AS that is about to be created.
-
-    `reader` is the user who sees the messages: other ASes are named only if this user may see them.
-    """
+    """Return every rule that the attachments break; `user_as` None: of an AS that is about to be created. `reader` is
+    the user who sees the messages: other ASes are named only if this user may see them."""
     errors = list(_count(specs))
     if len(specs) > MAX_ATTACHMENTS:
         return errors

@@ -86,10 +86,8 @@ def bulk_preview(
     puts_back: BulkChange | None = None,
 ) -> BulkChange:
     """Store a preview for the Links, or the defaults of the attachment points (`SITE`: of the site), with these keys.
-    Changes nothing and takes no lock. `chosen`: description of the selection; `reason`: a suggestion.
-
-    Raises `RuleError` (`bulk_nothing_chosen`, `bulk_too_many`).
-    """
+    Changes nothing and takes no lock. `chosen`: description of the selection; `reason`: a suggestion. Raises
+    `RuleError` (`bulk_nothing_chosen`, `bulk_too_many`)."""
     subject = SUBJECTS[about]
     if len(keys) > MAX_LINKS:
         text = f"{format_number(len(keys))} {subject.CHOICES} are above the limit of {format_number(MAX_LINKS)} per "
@@ -126,10 +124,8 @@ def default_preview(*, key: int, default_kbit: int | None, actor: User, reason: 
 
 
 def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
-    """Create the preview that restores previous values; those changed since are skipped.
-
-    Raises `RuleError` (`bulk_not_applied`), `BulkChange.DoesNotExist`.
-    """
+    """Create the preview that restores previous values; those changed since are skipped. Raises `RuleError`
+    (`bulk_not_applied`), `BulkChange.DoesNotExist`."""
     change = BulkChange.objects.get(pk=bulk_id)
     if change.applied_at is None:
         raise RuleError("bulk_not_applied", "This change was not applied and cannot be undone.")
@@ -145,10 +141,8 @@ def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
 
 @transaction.atomic
 def bulk_refresh(*, bulk_id: int) -> list[int]:
-    """Refresh a preview; return the keys whose lines changed.
-
-    An applied change is a record and stays. Raises `BulkChange.DoesNotExist`.
-    """
+    """Refresh a preview; return the keys whose lines changed. An applied change is a record and stays. Raises
+    `BulkChange.DoesNotExist`."""
     change = bulk_lock(bulk_id=bulk_id)
     if change.applied_at is not None:
         return []
@@ -174,10 +168,8 @@ def _targets(puts_back: BulkChange | None) -> dict[int, Line[Any, Any]]:
 
 @transaction.atomic
 def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
-    """Apply a preview completely or not at all; one that is already applied is returned unchanged.
-
-    Raises `RuleError` (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`.
-    """
+    """Apply a preview completely or not at all; one that is already applied is returned unchanged. Raises `RuleError`
+    (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`."""
     change = bulk_lock(bulk_id=bulk_id)
     subject = SUBJECTS[change.about]
     if not reason.strip():

@@ -16,11 +16,9 @@ from scionlab.notation.isd_as import parse_as_id, parse_isd_as
 
 @dataclass(frozen=True)
 class Choice:
-    """Selects Links that match all criteria; without any, every Link.
-
-    `user_as` is an ISD-AS, an AS number or part of the label; `owner` part of the email address; `above_kbit`: at least
-    one direction is higher; `only` are keys of Links.
-    """
+    """Selects Links that match all criteria; without any, every Link. `user_as` is an ISD-AS, an AS number or part of
+    the label; `owner` part of the email address; `above_kbit`: at least one direction is higher; `only` are keys of
+    Links."""
 
     attachment_point: AttachmentPoint | None = None
     user_as: str = ""

@@ -74,11 +74,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Line(Generic[Value, InForce]):
-    """One Link or default before and after. `skipped`: why it does not change.
-
-    For a Link: requested and enforced limits. For an attachment point: its own default (None: follows the site) and the
-    default in force. For the site both are its default.
-    """
+    """One Link or default before and after. `skipped`: why it does not change. For a Link: requested and enforced
+    limits. For an attachment point: its own default (None: follows the site) and the default in force. For the site
+    both are its default."""
 
     key: int
     old: Value

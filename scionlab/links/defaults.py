@@ -46,10 +46,8 @@ _AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_ME
 
 def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown: Values | None) -> None:
     """Compare the values that a page showed of an attachment point (None: the site) with stored ones. The lock is kept
-    until the transaction ends; `shown` as in `people.stale_pages`.
-
-    Raises `StalePageError`, `AttachmentPoint.DoesNotExist`.
-    """
+    until the transaction ends; `shown` as in `people.stale_pages`. Raises `StalePageError`,
+    `AttachmentPoint.DoesNotExist`."""
     row: AttachmentPoint | BandwidthPolicy
     newest: dict[str, object] = {"kind": _Kinds.SITE_DEFAULT}
     if attachment_point_id is None:
@@ -64,10 +62,8 @@ def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown:
 
 @transaction.atomic
 def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason: str = "") -> None:
-    """Set the default of every attachment point without its own. Does nothing if unchanged.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Set the default of every attachment point without its own. Does nothing if unchanged. Raises `FieldRuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     _check(default_bandwidth_kbit)
     policy = locks.lock_policy()
     locks.lock_attachment_points()  # so that no number is being checked against the old default
@@ -115,10 +111,8 @@ def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, r
 
 @transaction.atomic
 def ap_defaults_set(*, defaults: Mapping[int, int | None], actor: User | None, reason: str) -> None:
-    """Set the defaults of many attachment points by key; their rows must be locked.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Set the defaults of many attachment points by key; their rows must be locked. Raises `FieldRuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=defaults).order_by("pk"):
         wanted = defaults[ap.pk]
         if wanted is not None:
@@ -188,11 +182,9 @@ def _check(default_bandwidth_kbit: int) -> None:
 
 
 def fan_out() -> list[int]:
-    """Apply changed defaults, one attachment point per transaction; return the hosts whose L rose.
-
-    Level-triggered and idempotent: it compares what is applied with what is in force, so it may run at any time. L
-    rises once per host, only if a limit there changes. A failure at one attachment point does not affect others.
-    """
+    """Apply changed defaults, one attachment point per transaction; return the hosts whose L rose. Level-triggered and
+    idempotent: it compares what is applied with what is in force, so it may run at any time. L rises once per host,
+    only if a limit there changes. A failure at one attachment point does not affect others."""
     return for_each(pending_attachment_points(), carry_out_default)
 
 
@@ -228,10 +220,8 @@ def _stated_above(kbit: int) -> Q:
 
 def apply_default(attachment_point_id: int, changes: Changes) -> None:
     """Set the maximum to the default in force, and apply current exceptions; collect the Links whose limit changes. The
-    row is locked.
-
-    Services that change an attachment point call this first, so that nothing is clamped to an outdated maximum.
-    """
+    row is locked. Services that change an attachment point call this first, so that nothing is clamped to an outdated
+    maximum."""
     ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
     if ap is None:  # deleted meanwhile
         return

@@ -55,11 +55,9 @@ class Group:
 def exception_request(
     *, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
 ) -> MaximumException:
-    """Request a higher maximum for one Link; each administrator gets a mail.
-
-    Raises `RuleError` (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of
-    `_check`), `Link.DoesNotExist`.
-    """
+    """Request a higher maximum for one Link; each administrator gets a mail. Raises `RuleError`
+    (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of `_check`),
+    `Link.DoesNotExist`."""
     locks.lock_link(link_id)  # one of two concurrent requests sees the other
     link = selectors.with_relations(Link.objects.filter(pk=link_id)).get()
     ap = link.attachment_point
@@ -94,10 +92,7 @@ def exception_grant(
     *, of: User | UserAS | Link | Group, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
 ) -> MaximumException:
     """Grant a higher maximum to a user, an AS, one Link, or a group until `ends_at`; the owner, or every member of the
-    group, gets a mail.
-
-    Raises `FieldRuleError` (`_check`, `_check_group`).
-    """
+    group, gets a mail. Raises `FieldRuleError` (`_check`, `_check_group`)."""
     _check(maximum_kbit, ends_at, reason)
     made = MaximumException(
         maximum_kbit=maximum_kbit,
@@ -132,11 +127,9 @@ def exception_change_group(
     shown_at: datetime | None = None,
 ) -> MaximumException:
     """Change the exception of a group. New members, and those whose maximum, end or attachment points change, get a
-    mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page.
-
-    Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
-    `MaximumException.DoesNotExist`.
-    """
+    mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
+    `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
+    `MaximumException.DoesNotExist`."""
     found, now = locks.lock_exception(exception_id), timezone.now()
     prefetch_related_objects([found], *_OF_GROUP)
     if not found.group or found.ends_at <= now:
@@ -166,11 +159,8 @@ def exception_change_group(
 
 @transaction.atomic
 def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: User) -> MaximumException:
-    """Approve or decline a request; the user gets a mail.
-
-    Raises `RuleError` (`exception_decided`, `exception_over`), `FieldRuleError` (`exception_answer`),
-    `MaximumException.DoesNotExist`.
-    """
+    """Approve or decline a request; the user gets a mail. Raises `RuleError` (`exception_decided`, `exception_over`),
+    `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
     found = locks.lock_exception(exception_id)
     if found.state != State.ASKED:
         text = f"This request was {found.get_state_display()} already. Reload the page."

@@ -114,10 +114,8 @@ def _megabytes(count: int) -> str:
 
 def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None:
     """Check the current traffic of the attachment point's links, in the busier direction, against the uplink or the
-    total of its links, whichever is lower. The rule does not apply to unknown values.
-
-    Raises `FieldRuleError` (`test_load`).
-    """
+    total of its links, whichever is lower. The rule does not apply to unknown values. Raises `FieldRuleError`
+    (`test_load`)."""
     known = [one for one in (ap.uplink_kbit, ap.total_kbit) if one]
     if allowance.max_load_percent is None or not known:
         return
@@ -133,10 +131,8 @@ def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None
 
 def check_ready(link: Link, tool: str, actor: User, now: datetime) -> None:
     """Check that the person is the owner, as starting a test consents on behalf of the user's end, and that the
-    attachment point is able to test.
-
-    Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`, `test_not_possible`).
-    """
+    attachment point is able to test. Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`,
+    `test_not_possible`)."""
     owner = link.interface_b.AS.useras.owner
     if owner != actor:
         text = f"The AS belongs to {owner}. A test sends to its host, so only its owner may start one."

@@ -108,10 +108,8 @@ def timed_limit_add(
 
 @transaction.atomic
 def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit:
-    """Cancel it; the Link's own limits apply as soon as the attachment point knows.
-
-    Does nothing if it ended or was cancelled. Raises `TimedLimit.DoesNotExist`.
-    """
+    """Cancel it; the Link's own limits apply as soon as the attachment point knows. Does nothing if it ended or was
+    cancelled. Raises `TimedLimit.DoesNotExist`."""
     link_id = TimedLimit.objects.values_list("link_id", flat=True).get(pk=timed_limit_id)
     changes = Changes()
     try:

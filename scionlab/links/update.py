@@ -92,10 +92,8 @@ def link_update(
 
 
 def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
-    """Set the same limit in both directions of all these locked Links, if each allows it; otherwise change none.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names the Links that reject it.
-    """
+    """Set the same limit in both directions of all these locked Links, if each allows it; otherwise change none. Raises
+    `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names the Links that reject it."""
     try:
         check_bandwidth(bandwidth_kbit)
     except RuleError as exc:

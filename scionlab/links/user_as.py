@@ -52,13 +52,10 @@ def user_as_create(
     scion_packages: str | None = None,
     as_id: int | None = None,
 ) -> UserAS:
-    """Create a user AS with its host, border routers and keys, and one provider Link per attachment.
-
-    `scion_packages` None: SCIONLab's. `as_id` None: the smallest free number; a given one (for seeds and labs) must be
-    free. H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments,
-    an attachment point or VPN that is full, an id that is not for user ASes or taken) or `RuleError`
-    (`keys_unavailable`).
-    """
+    """Create a user AS with its host, border routers and keys, and one provider Link per attachment. `scion_packages`
+    None: SCIONLab's. `as_id` None: the smallest free number; a given one (for seeds and labs) must be free. H rises
+    once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an attachment
+    point or VPN that is full, an id that is not for user ASes or taken) or `RuleError` (`keys_unavailable`)."""
     locks.lock_as_ids()
     check_quota(locks.lock_user(owner.pk))
     changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
@@ -93,12 +90,10 @@ def user_as_update(
     scion_packages: str | None = None,
     shown: Values | None = None,
 ) -> UserAS:
-    """Replace the AS's attachments: those with a `link_id` are kept or edited, others added, missing ones removed.
-
-    H of a host rises once if its view of a Link changes, or its own `scion_packages` (None keeps them); L of an
-    attachment point's host rises once if only a limit there changes. `shown`: `values_of_user_as` when the page was
-    rendered. Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`.
-    """
+    """Replace the AS's attachments: those with a `link_id` are kept or edited, others added, missing ones removed. H of
+    a host rises once if its view of a Link changes, or its own `scion_packages` (None keeps them); L of an attachment
+    point's host rises once if only a limit there changes. `shown`: `values_of_user_as` when the page was rendered.
+    Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
     packages = _packages_of(user_as) if scion_packages is None else scion_packages
     stored, wanted = values_of_user_as(user_as), _values(label, installation_type, packages, attachments)
@@ -144,12 +139,10 @@ def user_as_change(
     scion_packages: str | None = None,
     bandwidth_kbit: int | None = None,
 ) -> None:
-    """Change the AS; None keeps a value. `active` and `bandwidth_kbit` apply to all attachments.
-
-    H rises once for each host that gains or loses a Link, and for the AS's own if its packages change. The label is in
-    no configuration. Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`, those of
-    `links_set_bandwidth`), `UserAS.DoesNotExist`.
-    """
+    """Change the AS; None keeps a value. `active` and `bandwidth_kbit` apply to all attachments. H rises once for each
+    host that gains or loses a Link, and for the AS's own if its packages change. The label is in no configuration.
+    Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`, those of `links_set_bandwidth`),
+    `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
     stored = (user_as.label, _packages_of(user_as))
     wanted = (stored[0] if label is None else label, stored[1] if scion_packages is None else scion_packages)
@@ -190,10 +183,8 @@ def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
 
 @transaction.atomic
 def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
-    """Delete the AS with its host and Links; H of the attachment points' hosts rises once.
-
-    Raises `FieldRuleError` (`as_has_customers`) while other ASes are attached to it, `UserAS.DoesNotExist`.
-    """
+    """Delete the AS with its host and Links; H of the attachment points' hosts rises once. Raises `FieldRuleError`
+    (`as_has_customers`) while other ASes are attached to it, `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
     customers = Link.objects.filter(interface_a__AS=user_as.pk).count()
     if customers:
@@ -214,10 +205,8 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
 
 
 def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> dict[str, Value]:
-    """Everything that can be edited on the AS's page, for `people.stale_pages`.
-
-    A page passes the `links` that it shows: reading them again might return newer values.
-    """
+    """Everything that can be edited on the AS's page, for `people.stale_pages`. A page passes the `links` that it
+    shows: reading them again might return newer values."""
     kind = user_as.installation_type
     specs = [spec_of(link, kind) for link in (provider_links(user_as) if links is None else links)]
     return _values(user_as.label, kind, _packages_of(user_as), specs)
@@ -272,10 +261,8 @@ def _check_fields(label: str, installation_type: str, scion_packages: str | None
 
 
 def _lock_attachment_points(ids: set[int]) -> Changes:
-    """Lock them and apply pending defaults: a new Link must not be clamped to an outdated one.
-
-    Returns the resulting changes, to be carried out with the save.
-    """
+    """Lock them and apply pending defaults: a new Link must not be clamped to an outdated one. Returns the resulting
+    changes, to be carried out with the save."""
     changes = Changes()
     locks.lock_attachment_points(ids)
     for ap_id in sorted(ids):

@@ -20,10 +20,8 @@ from scionlab.versions.changes import view_of
 
 
 def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -> Link:
-    """Attach the AS according to `spec`.
-
-    Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
-    """
+    """Attach the AS according to `spec`. Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`,
+    `border_routers_exhausted`, `vpn_full`)."""
     ap = _attachment_point(spec)
     far, near = Interface(AS=user_as, host=host), Interface(AS=ap.AS, host=ap.host)
     _set_user_side(far, ap, spec, index, user_as.installation_type)
@@ -103,10 +101,8 @@ def drop_unused_vpn_clients(host: Host) -> None:
 
 
 def _park(ends: Sequence[Interface]) -> None:
-    """Move sockets out of the way: the unique constraint is checked per statement.
-
-    The placeholder address is unused; each end gets its own port there until it is saved.
-    """
+    """Move sockets out of the way: the unique constraint is checked per statement. The placeholder address is unused;
+    each end gets its own port there until it is saved."""
     for port, end in enumerate(ends, start=MIN_PORT):
         Interface.objects.filter(pk=end.pk).update(public_ip="0.0.0.0", public_port=port)  # noqa: S104  not listened at
 

@@ -14,11 +14,9 @@ def new_nonce() -> str:
 
 
 class AccountRequest(models.Model):
-    """A submitted form with the address to confirm. A worker answers by mail.
-
-    The response does not depend on whether the address has an account. The link in the mail is signed over `nonce` with
-    SECRET_KEY when it is sent, so no copy of the database contains it.
-    """
+    """A submitted form with the address to confirm. A worker answers by mail. The response does not depend on whether
+    the address has an account. The link in the mail is signed over `nonce` with SECRET_KEY when it is sent, so no copy
+    of the database contains it."""
 
     class Purpose(models.TextChoices):
         REGISTER = "register", "a new account"

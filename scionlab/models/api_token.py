@@ -8,10 +8,8 @@ from django.utils import timezone
 
 
 class ApiToken(models.Model):
-    """A user's token, named after the program that uses it. Only its hash is stored.
-
-    Revoking deletes its row and those of the tokens that it created; a new password deletes all (`models.User.save`).
-    """
+    """A user's token, named after the program that uses it. Only its hash is stored. Revoking deletes its row and those
+    of the tokens that it created; a new password deletes all (`models.User.save`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)

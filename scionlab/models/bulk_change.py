@@ -8,10 +8,8 @@ from django.db import models
 
 class BulkChange(models.Model):
     """New limits for Links, or new defaults for attachment points or the site: a preview and, once applied, the record.
-
     `lines` has a list for each, ordered by key (`links.bulk_plan.Line`), so that it is applied exactly as shown and can
-    be undone.
-    """
+    be undone."""
 
     class About(models.TextChoices):
         LINKS = "links", "limits of Links"

@@ -100,10 +100,8 @@ class ReportGap(models.Model):
 
 
 class IssuedLimits(models.Model):
-    """A link_info.json that this service rendered for a host: evidence that a receipt is about our content.
-
-    One version may have several digests: an upgrade may write the same limits as different bytes.
-    """
+    """A link_info.json that this service rendered for a host: evidence that a receipt is about our content. One version
+    may have several digests: an upgrade may write the same limits as different bytes."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="issued_limits")
     generation = models.PositiveIntegerField()
@@ -124,14 +122,10 @@ class IssuedLimits(models.Model):
 
 
 class LinkEnforcement(models.Model):
-    """What the newest receipt says about one Link: the limit in the AP's kernel.
-
-    A Link that is not in the receipt has no row. A repeated receipt writes nothing here: `received_at`, `observed_at`
-    and the versions are those of the last receipt that changed the row.
-
-    Counters restart with the AP's host. `drops` are all packets that did not pass: `refused` before the queue plus
-    `dropped` from it, if the agent separates them.
-    """
+    """What the newest receipt says about one Link: the limit in the AP's kernel. A Link that is not in the receipt has
+    no row. A repeated receipt writes nothing here: `received_at`, `observed_at` and the versions are those of the last
+    receipt that changed the row. Counters restart with the AP's host. `drops` are all packets that did not pass:
+    `refused` before the queue plus `dropped` from it, if the agent separates them."""
 
     class State(models.TextChoices):
         ENFORCED = "enforced", "enforced"

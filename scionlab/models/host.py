@@ -23,10 +23,8 @@ def new_secret() -> str:
 
 
 def secret_fits(given: bytes, *, secret: str, previous: str, previous_until: datetime | None, now: datetime) -> bool:
-    """True for the secret, and during its grace period for the previous one. Takes constant time.
-
-    An empty secret never matches: it means none.
-    """
+    """True for the secret, and during its grace period for the previous one. Takes constant time. An empty secret never
+    matches: it means none."""
     in_grace = previous_until is not None and now < previous_until
     fits = hmac.compare_digest(given, secret.encode()) and bool(secret)
     fits_previous = hmac.compare_digest(given, previous.encode()) and bool(previous) and in_grace
@@ -40,11 +38,9 @@ def trace_of(uid: str, config_version: int, limits_version: int) -> str:
 
 
 class Host(models.Model):
-    """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2).
-
-    `config_version` (H) rises when its SCION configuration changes: stock clients then restart SCION. `limits_version`
-    (L) rises when only limits change: only our agent reads it.
-    """
+    """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2). `config_version` (H)
+    rises when its SCION configuration changes: stock clients then restart SCION. `limits_version` (L) rises when only
+    limits change: only our agent reads it."""
 
     class ScionPackages(models.TextChoices):
         SCIONLAB = "scionlab", "SCIONLab's packages"
@@ -129,10 +125,8 @@ class Host(models.Model):
 
 
 class BorderRouter(models.Model):
-    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4).
-
-    One with a `vpn` has exactly the Links over that VPN: it exits at start while the tun device is missing.
-    """
+    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4). One with a `vpn` has
+    exactly the Links over that VPN: it exits at start while the tun device is missing."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="border_routers")
     number = models.PositiveSmallIntegerField(default=1)

@@ -11,10 +11,8 @@ from scionlab.models.host import Host
 
 
 class InstalledFiles(models.Model):
-    """Which service manages the SCION files of a host, as reported by clients other than our agent.
-
-    No row: unknown, as no such client has fetched or reported anything.
-    """
+    """Which service manages the SCION files of a host, as reported by clients other than our agent. No row: unknown, as
+    no such client has fetched or reported anything."""
 
     class Owner(models.TextChoices):
         OURS = "ours", "this service, or none"

@@ -185,10 +185,8 @@ class Link(models.Model):
 
     @property
     def timed_in_configuration(self) -> list[TimedLimit]:
-        """Timed limits that are neither cancelled nor retired, in order of time.
-
-        No SQL statement if prefetched (`selectors.with_relations`).
-        """
+        """Timed limits that are neither cancelled nor retired, in order of time. No SQL statement if prefetched
+        (`selectors.with_relations`)."""
         return sorted(
             (one for one in self.timed_limits.all() if one.is_in_configuration), key=lambda one: one.begins_at
         )

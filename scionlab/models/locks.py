@@ -88,10 +88,8 @@ def lock_user(user_id: int) -> User:
 
 
 def lock_administrators(user_id: int) -> User:
-    """Lock a user and all administrators, so that the check for another administrator is serialized.
-
-    Returns the user. Raises `User.DoesNotExist`.
-    """
+    """Lock a user and all administrators, so that the check for another administrator is serialized. Returns the user.
+    Raises `User.DoesNotExist`."""
     _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
     return User.objects.get(pk=user_id)
 

@@ -14,11 +14,8 @@ from scionlab.models.link import Link
 class MaximumException(models.Model):
     """Requested by a user, or granted directly by an administrator. Exactly one is set of `user` (all Links of all
     their ASes), `user_as` (all its Links), `link` and `group`: a name, whose `members` get it on their Links at the
-    `attachment_points`.
-
-    It applies while it is approved and `ends_at` has not come; `links.exceptions` stores the effect at the Links
-    (`Link.exception_kbit`).
-    """
+    `attachment_points`. It applies while it is approved and `ends_at` has not come; `links.exceptions` stores the
+    effect at the Links (`Link.exception_kbit`)."""
 
     class State(models.TextChoices):
         ASKED = "asked", "requested"

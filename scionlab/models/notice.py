@@ -11,11 +11,8 @@ from scionlab.models.user import MailKind
 
 class Notice(models.Model):
     """A user (or without `user` the webhook) was notified of a problem at an attachment point and may be notified of
-    its end.
-
-    No repeated notification while the row exists; it is deleted when the state has ended. `links` are `[link, requested
-    to the user AS, from it]` in kbit/s, to distinguish changes by administrators from the owner's.
-    """
+    its end. No repeated notification while the row exists; it is deleted when the state has ended. `links` are `[link,
+    requested to the user AS, from it]` in kbit/s, to distinguish changes by administrators from the owner's."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
@@ -35,10 +32,8 @@ class Notice(models.Model):
 
 
 class NoticeWatch(models.Model):
-    """Since when states are checked without a pause: during a pause no agent could report.
-
-    A single row, whose lock serializes workers.
-    """
+    """Since when states are checked without a pause: during a pause no agent could report. A single row, whose lock
+    serializes workers."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     since = models.DateTimeField()

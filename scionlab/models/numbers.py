@@ -59,30 +59,23 @@ def free_interface_id(as_: AS) -> int:
 
 def free_border_router_number(as_id: int) -> int:
     """The smallest free border router number of the AS, over all its hosts, as the topology names routers by it.
-
-    `as_id` is the AS's primary key. Raises `RuleError` (`border_routers_exhausted`).
-    """
+    `as_id` is the AS's primary key. Raises `RuleError` (`border_routers_exhausted`)."""
     taken = BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True)
     text = f"The AS has {LAST_BORDER_ROUTER} border routers, which is the maximum. Use one of these."
     return _first_free(1, LAST_BORDER_ROUTER, taken, RuleError("border_routers_exhausted", text))
 
 
 def border_router_for(end: Interface, vpn: VPN | None) -> BorderRouter:
-    """The router on the end's host for Links over this VPN (None: over no VPN); created if missing.
-
-    A router with a missing local address exits at start (v0.15), so a tun that is down must not affect other Links.
-    Raises `RuleError` (`border_routers_exhausted`).
-    """
+    """The router on the end's host for Links over this VPN (None: over no VPN); created if missing. A router with a
+    missing local address exits at start (v0.15), so a tun that is down must not affect other Links. Raises `RuleError`
+    (`border_routers_exhausted`)."""
     found = BorderRouter.objects.filter(host=end.host, vpn=vpn).order_by("number").first()
     number = free_border_router_number
     return found or BorderRouter.objects.create(host=end.host, vpn=vpn, number=number(end.AS_id))
 
 
 def free_port(host: Host, ip: str) -> int:
-    """The smallest port from 50000 that is free at this address of the host.
-
-    Raises `RuleError` (`ports_exhausted`).
-    """
+    """The smallest port from 50000 that is free at this address of the host. Raises `RuleError` (`ports_exhausted`)."""
     taken = Interface.objects.filter(host=host, public_ip=ip).values_list("public_port", flat=True)
     text = f"All ports from {FIRST_PORT} to {MAX_PORT} of {ip} on {host} are in use. Choose another AS."
     return _first_free(FIRST_PORT, MAX_PORT, taken, RuleError("ports_exhausted", text))

@@ -153,10 +153,8 @@ def hosts_of_others() -> QuerySet[Host]:
 
 
 def hosts_ahead() -> QuerySet[Host]:
-    """Hosts that proved to have something newer than this database, or different content of the same version.
-
-    A backup was restored. Until the generation is raised above it, their agents reject older configurations.
-    """
+    """Hosts that proved to have something newer than this database, or different content of the same version. A backup
+    was restored. Until the generation is raised above it, their agents reject older configurations."""
     now = ServiceState.objects.filter(pk=1).values("generation")
     return Host.objects.filter(ahead_generation__gte=Coalesce(Subquery(now), 1)).order_by("pk")
 
@@ -211,10 +209,8 @@ def link_at(user: User, link_id: object, attachment_point_id: object) -> Link | 
 
 
 def links_of(user_as: UserAS) -> list[Link]:
-    """Its Links to attachment points with everything that a page shows, ordered by interface id.
-
-    Two statements; none for an AS of `user_ases_of`.
-    """
+    """Its Links to attachment points with everything that a page shows, ordered by interface id. Two statements; none
+    for an AS of `user_ases_of`."""
     found: list[Link] | None = getattr(user_as, "_links", None)
     return _links_by_as([user_as])[user_as.pk] if found is None else found
 

@@ -10,10 +10,8 @@ from scionlab.models.host import Host
 
 
 class SigningKey(models.Model):
-    """An Ed25519 key of this service. Never deleted: revoked keys are announced to agents.
-
-    The private part is encrypted with SIGNING_SECRET, so that a backup of the database does not reveal it.
-    """
+    """An Ed25519 key of this service. Never deleted: revoked keys are announced to agents. The private part is
+    encrypted with SIGNING_SECRET, so that a backup of the database does not reveal it."""
 
     key_id = models.CharField("key id", max_length=32, unique=True, editable=False)
     public_key = models.CharField(max_length=44, editable=False, help_text="The 32 raw bytes in base64.")

@@ -23,10 +23,8 @@ def slot_number(at: datetime) -> int:
 
 
 class SlotField(_Field):
-    """A datetime, stored as the number of five minutes since 1970.
-
-    `gte` and `lt` accept any moment; a value between two slots is stored as the earlier one.
-    """
+    """A datetime, stored as the number of five minutes since 1970. `gte` and `lt` accept any moment; a value between
+    two slots is stored as the earlier one."""
 
     def get_prep_value(self, value: Any) -> Any:
         return slot_number(value) if isinstance(value, datetime) else super().get_prep_value(value)

@@ -17,10 +17,7 @@ from scionlab.notation.isd_as import format_isd_as
 
 class Certificate(models.Model):
     """A voter, root or CA certificate of a core AS. Rows outlive their AS: TRCs refer to them, and the voters of one
-    TRC sign the next.
-
-    `private_encrypted` is empty once the key is no longer needed.
-    """
+    TRC sign the next. `private_encrypted` is empty once the key is no longer needed."""
 
     class Kind(models.TextChoices):  # values as `scionlab.trust.pki.certificates.Kind`
         SENSITIVE = "sensitive-voting", "sensitive voter"
@@ -88,10 +85,7 @@ class TRC(models.Model):
 
 class ASKeys(models.Model):
     """Keys of an AS: two master keys shared by its hosts, and certificate and key of its control service. Deleted with
-    the AS.
-
-    `ca` is None, and the certificate empty, while the ISD has no core AS to issue one.
-    """
+    the AS. `ca` is None, and the certificate empty, while the ISD has no core AS to issue one."""
 
     AS = models.OneToOneField(AS, on_delete=models.CASCADE, related_name="keys")
     master0_encrypted = models.TextField()

@@ -19,10 +19,8 @@ SEGMENT_LENGTH = 64
 
 
 class UsageSeries(models.Model):
-    """One Link under one interface id of an attachment point. Never deleted: bills outlive Links and users.
-
-    The text columns identify it when its objects are deleted.
-    """
+    """One Link under one interface id of an attachment point. Never deleted: bills outlive Links and users. The text
+    columns identify it when its objects are deleted."""
 
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
     host = models.ForeignKey(Host, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
@@ -115,11 +113,9 @@ class UsageCounter(models.Model):
 
 
 class UsageTotals(models.Model):
-    """Sums of both directions over a period. A direction without data has no `limit_kbit`.
-
-    `rated_bytes` are those of the `covered_ms` with a known rate; the rest was counted after a gap. The limit is the
-    mean over the covered time, `backlog_bytes` the maximum.
-    """
+    """Sums of both directions over a period. A direction without data has no `limit_kbit`. `rated_bytes` are those of
+    the `covered_ms` with a known rate; the rest was counted after a gap. The limit is the mean over the covered time,
+    `backlog_bytes` the maximum."""
 
     id: int
     series_id: int
@@ -151,10 +147,8 @@ class UsageTotals(models.Model):
 
 
 class UsageSlot(models.Model):
-    """Five minutes of a series: both mean rates, and all sums packed (`scionlab.usage.compact`).
-
-    PostgreSQL has a partition for each day (`scionlab.usage.partitions`); SQLite a plain table.
-    """
+    """Five minutes of a series: both mean rates, and all sums packed (`scionlab.usage.compact`). PostgreSQL has a
+    partition for each day (`scionlab.usage.partitions`); SQLite a plain table."""
 
     series_id: int
     pk = models.CompositePrimaryKey("series_id", "begins_at")
@@ -230,9 +224,7 @@ class UsageDay(UsageTotals):
 
 class UsageMonth(models.Model):
     """95th percentiles of a month (UTC), of an attachment point (`isd_as` and `owner_email` empty) or of an AS there.
-
-    Computed from the 5-minute rows while they exist, and kept permanently.
-    """
+    Computed from the 5-minute rows while they exist, and kept permanently."""
 
     begins_on = models.DateField()
     ap_isd_as = models.CharField("attachment point", max_length=24)

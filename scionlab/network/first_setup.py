@@ -45,10 +45,8 @@ def attachment_point_set_up(
     vpn_subnet: str | None,
     actor: User,
 ) -> AttachmentPoint:
-    """Create an attachment point below `core`, its provider; at `core` itself if `as_text` is empty.
-
-    Raises as `infrastructure_as_create`, `infrastructure_link_create` and `attachment_point_create`.
-    """
+    """Create an attachment point below `core`, its provider; at `core` itself if `as_text` is empty. Raises as
+    `infrastructure_as_create`, `infrastructure_link_create` and `attachment_point_create`."""
     as_ = core
     if as_text:
         as_ = infrastructure_as_create(

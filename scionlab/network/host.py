@@ -41,12 +41,9 @@ def host_create(
     bind_ip: str | None,
     internal_ip: str,
 ) -> Host:
-    """Add a host with a border router to an infrastructure AS.
-
-    No counter rises: a router without Links is in no configuration, and the control service stays on the first host.
-    Raises `FieldRuleError` (`host_of_user_as`, `internal_ip_of_other`, `border_routers_exhausted`, the rules of
-    addresses).
-    """
+    """Add a host with a border router to an infrastructure AS. No counter rises: a router without Links is in no
+    configuration, and the control service stays on the first host. Raises `FieldRuleError` (`host_of_user_as`,
+    `internal_ip_of_other`, `border_routers_exhausted`, the rules of addresses)."""
     locks.lock_ases([as_.pk])
     _refuse_user_as(as_, "AS")
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
@@ -60,10 +57,8 @@ def host_create(
 
 @transaction.atomic
 def border_router_create(*, host: Host, actor: User) -> BorderRouter:
-    """Add a border router to a host of an infrastructure AS; it is in no configuration until a Link ends on it.
-
-    Raises `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`).
-    """
+    """Add a border router to a host of an infrastructure AS; it is in no configuration until a Link ends on it. Raises
+    `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`)."""
     if host.AS is None:
         raise FieldRuleError("host_without_as", f"{host} belongs to no AS. Choose a host of an AS.", "host")
     locks.lock_ases([host.AS.pk])
@@ -87,12 +82,10 @@ def _refuse_user_as(as_: AS, field: str) -> None:
 def host_rotate_secret(
     *, host_id: int, actor: User, keep_previous: bool = True, for_stock_client: bool = False
 ) -> None:
-    """Rotate the secret; the next configuration carries the new one.
-
-    The previous one is accepted for SECRET_GRACE_HOURS, so that the host can fetch with it; the one before is rejected
-    immediately. Without `keep_previous` (it was stolen) both are rejected, and the host must be enrolled again. L
-    rises: our agent fetches. H rises only `for_stock_client`, which ignores L and restarts SCION.
-    """
+    """Rotate the secret; the next configuration carries the new one. The previous one is accepted for
+    SECRET_GRACE_HOURS, so that the host can fetch with it; the one before is rejected immediately. Without
+    `keep_previous` (it was stolen) both are rejected, and the host must be enrolled again. L rises: our agent fetches.
+    H rises only `for_stock_client`, which ignores L and restarts SCION."""
     locks.lock_hosts([host_id])
     former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_previous else ""
     until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_previous else None

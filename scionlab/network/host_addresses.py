@@ -39,10 +39,8 @@ def needs_public_address(host: Host) -> bool:
 
 
 def checked_internal_ip(text: str, as_: AS | None, *, host_id: int | None) -> str:
-    """The internal address of a host (None: a new one), unique in its AS.
-
-    Raises `FieldRuleError` (`address_invalid`, `address_refused`, `internal_ip_taken`).
-    """
+    """The internal address of a host (None: a new one), unique in its AS. Raises `FieldRuleError` (`address_invalid`,
+    `address_refused`, `internal_ip_taken`)."""
     others = [] if as_ is None else [host for host in as_.hosts.order_by("pk") if host.pk != host_id]
     try:
         checked = str(check_internal_address(text, alone=not others))

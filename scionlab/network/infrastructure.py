@@ -68,11 +68,8 @@ def infrastructure_as_create(
     actor: User | None = None,
 ) -> AS:
     """Create an AS with one host, one border router, and keys; `as_text` like `ffaa:0:1107`. Creates a missing ISD; a
-    core AS leads to a new TRC.
-
-    Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`, `isd_range`,
-    `address_required`, and those of `check_underlay_address` and `isd_ensure`.
-    """
+    core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`,
+    `isd_range`, `address_required`, and those of `check_underlay_address` and `isd_ensure`."""
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
@@ -99,11 +96,9 @@ def attachment_point_create(
     actor: User | None = None,
     reason: str = "",
 ) -> AttachmentPoint:
-    """Make `as_` an attachment point on its first host; with a VPN server if a subnet is given (10.10.1.0/24).
-
-    L of the host rises: its configuration now has link_info.json; SCION's files do not change. Raises `RuleError`:
-    `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`.
-    """
+    """Make `as_` an attachment point on its first host; with a VPN server if a subnet is given (10.10.1.0/24). L of the
+    host rises: its configuration now has link_info.json; SCION's files do not change. Raises `RuleError`:
+    `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`."""
     if default_bandwidth_kbit is not None:
         check_bandwidth(default_bandwidth_kbit)
     locks.lock_as(as_.pk)
@@ -219,10 +214,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
 @transaction.atomic
 def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None) -> None:
     """Delete the attachment point and keep the AS; L of the host rises, as its link_info.json is removed; H too if it
-    has path metadata.
-
-    Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`.
-    """
+    has path metadata. Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`."""
     locks.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
     count = Link.objects.filter(interface_a__AS=ap.AS, interface_b__AS__useras__isnull=False).count()

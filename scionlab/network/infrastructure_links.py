@@ -15,9 +15,7 @@ from scionlab.versions.changes import Changes, read_links, view_of
 
 def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
     """Check the nominal bandwidth of a Link that is not limited: never 0, which would mean blocked (DOMAIN section 3).
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`).
-    """
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`)."""
     try:
         check_bandwidth(bandwidth_kbit)
     except RuleError as exc:

@@ -32,10 +32,8 @@ Check = Callable[[object, str], None]  # a value and its location; raises `RuleE
 
 
 def checked_metadata(text: str) -> str:
-    """Return it normalized; empty if it has no content.
-
-    Raises `RuleError` (`path_metadata_not_json`, `path_metadata_invalid`, `path_metadata_long`).
-    """
+    """Return it normalized; empty if it has no content. Raises `RuleError` (`path_metadata_not_json`,
+    `path_metadata_invalid`, `path_metadata_long`)."""
     if not text.strip():
         return ""
     try:

@@ -35,12 +35,10 @@ _BINARY = re.compile(r"([kmgt])i(?:b|bps|b/s|bit|bits|bit/s|bits/s)?")
 
 
 def parse_bandwidth_text(text: object) -> int:
-    """Parse text to kbit/s; a plain number is kbit/s.
-
-    Prefixes k, M, G, T in either case; units bit/s, bit, bps, b/s or none after a prefix.
-    `bandwidth_config.check_bandwidth` checks bounds. Raises `RuleError` (`bandwidth_required`, `bandwidth_invalid`,
-    `bandwidth_ambiguous`, `bandwidth_not_whole`, `bandwidth_too_high` for more digits than any bandwidth has).
-    """
+    """Parse text to kbit/s; a plain number is kbit/s. Prefixes k, M, G, T in either case; units bit/s, bit, bps, b/s or
+    none after a prefix. `bandwidth_config.check_bandwidth` checks bounds. Raises `RuleError` (`bandwidth_required`,
+    `bandwidth_invalid`, `bandwidth_ambiguous`, `bandwidth_not_whole`, `bandwidth_too_high` for more digits than any
+    bandwidth has)."""
     written = str(text).strip() if isinstance(text, str) else text
     if not isinstance(written, str) or re.fullmatch(r"-?[0-9]*", written, flags=re.ASCII):
         return parse_bandwidth(written)

@@ -39,10 +39,8 @@ def format_as_id(as_id: int) -> str:
 
 
 def parse_isd_as(text: str) -> tuple[int, int]:
-    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number).
-
-    Raises `RuleError` (`isd_as_invalid`, and those of `parse_as_id`).
-    """
+    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number). Raises `RuleError` (`isd_as_invalid`, and those of
+    `parse_as_id`)."""
     isd, dash, as_text = text.strip().partition("-")
     if not dash or not re.fullmatch(r"[1-9][0-9]{0,4}", isd, flags=re.ASCII) or int(isd) > MAX_ISD:
         shown = text if len(text) <= 40 else text[:37] + "..."

@@ -30,10 +30,8 @@ def zone_of(user: object) -> ZoneInfo:
 
 
 def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
-    """Parse `2026-11-22 18:30` in `zone` (or with an offset, or a browser's format) -> UTC, whole seconds.
-
-    Raises `RuleError` (`time_required`, `time_invalid`, `time_nonexistent`, `time_ambiguous`).
-    """
+    """Parse `2026-11-22 18:30` in `zone` (or with an offset, or a browser's format) -> UTC, whole seconds. Raises
+    `RuleError` (`time_required`, `time_invalid`, `time_nonexistent`, `time_ambiguous`)."""
     written = str(text or "").strip()
     if not written:
         raise RuleError("time_required", f"A time is missing. Enter one like {_EXAMPLE}.")
@@ -68,10 +66,8 @@ def readings(naive: datetime, zone: tzinfo) -> list[datetime]:
 
 
 def say_time(at: datetime, zone: tzinfo | None = None) -> str:
-    """Return `2026-11-22 18:30:00 CET`, in `zone` or the reader's.
-
-    Pages activate the reader's zone (`pages.own_pages.own_page`); the API, tasks and commands use UTC.
-    """
+    """Return `2026-11-22 18:30:00 CET`, in `zone` or the reader's. Pages activate the reader's zone
+    (`pages.own_pages.own_page`); the API, tasks and commands use UTC."""
     return f"{localtime(at, zone):%Y-%m-%d %H:%M:%S %Z}"
 
 

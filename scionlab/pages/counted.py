@@ -10,10 +10,8 @@ from scionlab.links.framing import Framing
 
 def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int) -> str | None:
     """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None if all is blocked.
-
     `underlay_ip` is an address of the Link, `mtu` its MTU [byte]. A limit leaves limit * L / (L + headers), rounded
-    down, for packets of L bytes that fill a frame; `Framing` defines the headers.
-    """
+    down, for packets of L bytes that fill a frame; `Framing` defines the headers."""
     framing = Framing(ip_address(underlay_ip).version, is_vpn, mtu)
     packet = framing.largest_bytes
     counted = packet + framing.header_bytes

@@ -29,11 +29,8 @@ _MOST_ROWS = 20  # more than MAX_ATTACHMENTS, so that a sixth is rejected by its
 
 
 class UserASEditor:
-    """A user AS and its one to five attachments on one page.
-
-    Submit buttons add and remove rows, without JavaScript: such a submission is rendered again as typed, and nothing is
-    validated before Save.
-    """
+    """A user AS and its one to five attachments on one page. Submit buttons add and remove rows, without JavaScript:
+    such a submission is rendered again as typed, and nothing is validated before Save."""
 
     def __init__(
         self,
@@ -96,10 +93,8 @@ class UserASEditor:
     def in_conflict(
         cls, data: Mapping[str, Any], choices: Sequence[Choice], *, user_as: UserAS, conflict: Conflict, stored: Values
     ) -> UserASEditor:
-        """The submitted input beside values saved meanwhile. Saving again overwrites them.
-
-        An attachment that was removed meanwhile becomes a new one.
-        """
+        """The submitted input beside values saved meanwhile. Saving again overwrites them. An attachment that was
+        removed meanwhile becomes a new one."""
         there = {name.partition(".")[0] for name in stored}
         rows = [
             row if str(row.get("link_id")) in there else {**row, "link_id": ""} for row in _typed_rows(data).values()

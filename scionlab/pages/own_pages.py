@@ -100,10 +100,8 @@ def keep_typed(request: HttpRequest, page: str, typed: str) -> None:
 
 @sensitive_post_parameters()
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001  Django's signature
-    """Django's CSRF_FAILURE_VIEW. A form that predates the login leads back to its page.
-
-    Only for forms of this site: cross-site forms are rejected.
-    """
+    """Django's CSRF_FAILURE_VIEW. A form that predates the login leads back to its page. Only for forms of this site:
+    cross-site forms are rejected."""
     match = request.resolver_match
     if match is None or request.headers.get("Origin") != f"{request.scheme}://{request.get_host()}":
         return render(request, "403_csrf.html", status=403)

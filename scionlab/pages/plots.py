@@ -189,10 +189,8 @@ def _is_at_limit(slot: Slot) -> bool:
 
 @dataclass(frozen=True)
 class ProfilePlot:
-    """Both directions of a timed limit with some time before and after, when the Link's own limits apply.
-
-    `from_user` is empty if it is the same line.
-    """
+    """Both directions of a timed limit with some time before and after, when the Link's own limits apply. `from_user`
+    is empty if it is the same line."""
 
     to_user: str
     from_user: str

@@ -168,10 +168,8 @@ SPARK_SLOTS = 96
 
 
 def sparks_of(links: Iterable[Link], *, now: datetime) -> dict[int, UsagePlot]:
-    """By Link: traffic to the user AS in the last day, as a line. Links without figures are omitted; one statement.
-
-    The last minutes, which are not rolled up yet, are omitted, too: the Link's page has figures.
-    """
+    """By Link: traffic to the user AS in the last day, as a line. Links without figures are omitted; one statement. The
+    last minutes, which are not rolled up yet, are omitted, too: the Link's page has figures."""
     begins_at = now - SPARK
     rows = UsageSlot.objects.filter(series__link__in=[link.pk for link in links], begins_at__gte=begins_at)
     by_link: dict[int, list[tuple[datetime, DirectionUsage]]] = {}

@@ -51,11 +51,9 @@ class TooManyRequestsError(RuleError):
 
 @transaction.atomic
 def account_request_create(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
-    """Store a request; a worker answers it by mail. `user`: whose address is to change.
-
-    Three statements, whether or not the address has an account. Raises `FieldRuleError` (`registration_closed`,
-    `registration_domain`), `TooManyRequestsError`.
-    """
+    """Store a request; a worker answers it by mail. `user`: whose address is to change. Three statements, whether or
+    not the address has an account. Raises `FieldRuleError` (`registration_closed`, `registration_domain`),
+    `TooManyRequestsError`."""
     email = email.lower()
     if purpose == Purpose.REGISTER:
         check_registration(email)
@@ -167,10 +165,8 @@ def account_create(*, token: str, full_name: str, password: str, time_zone: str 
 @transaction.atomic
 @sensitive_variables("token")
 def email_change(*, token: str) -> User:
-    """Set the address of the link, and notify the previous one.
-
-    Raises `RuleError` (`link_invalid`, `account_exists`).
-    """
+    """Set the address of the link, and notify the previous one. Raises `RuleError` (`link_invalid`,
+    `account_exists`)."""
     request = _use(token, Purpose.EMAIL)
     if request.user is None:
         raise RuleError("link_invalid", "The account of this link was deleted.")
@@ -211,11 +207,9 @@ def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
 
 @transaction.atomic
 def account_update(*, user_id: int, values: Values, shown: Values | None = None) -> None:
-    """Store values set by administrators: any of `email`, `full_name`, `as_quota`, `is_staff`, `is_active`.
-
-    `shown`: values that the page showed, see `people.stale_pages`. Raises `RuleError` (`account_last_administrator`),
-    `StalePageError`, `User.DoesNotExist`.
-    """
+    """Store values set by administrators: any of `email`, `full_name`, `as_quota`, `is_staff`, `is_active`. `shown`:
+    values that the page showed, see `people.stale_pages`. Raises `RuleError` (`account_last_administrator`),
+    `StalePageError`, `User.DoesNotExist`."""
     user = locks.lock_administrators(user_id)
     was_administrator = is_administrator(user)
     stored = values_of(user, tuple(values))
@@ -229,10 +223,8 @@ def account_update(*, user_id: int, values: Values, shown: Values | None = None)
 
 @transaction.atomic
 def account_delete(*, user_id: int) -> None:
-    """Delete an account. Its changes stay in the audit log, with its address.
-
-    Raises `RuleError` (`account_has_ases`, `account_last_administrator`), `User.DoesNotExist`.
-    """
+    """Delete an account. Its changes stay in the audit log, with its address. Raises `RuleError` (`account_has_ases`,
+    `account_last_administrator`), `User.DoesNotExist`."""
     user = locks.lock_administrators(user_id)  # creating an AS for this user also locks this row
     names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
     if names:

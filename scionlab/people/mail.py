@@ -32,20 +32,15 @@ _PLACE = "\n{link}\n"
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
     """Render a mail without storing it. The first line of `templates/mail/<template>.txt` is the subject, the rest the
-    body.
-
-    A link that proves something is a line {link}, replaced when the mail is sent.
-    """
+    body. A link that proves something is a line {link}, replaced when the mail is sent."""
     text = render_to_string(f"mail/{template}.txt", {**context, "site": settings.SITE_URL})
     subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
     return Mail(subject=" ".join(subject.split())[:200], body=body.strip() + "\n", **fields)
 
 
 def mails_create(mails: Iterable[Mail]) -> int:
-    """Store each mail with a new `key`, and queue the first 50 after the commit. Return the number of new ones.
-
-    Skips kinds that the recipient is unsubscribed from.
-    """
+    """Store each mail with a new `key`, and queue the first 50 after the commit. Return the number of new ones. Skips
+    kinds that the recipient is unsubscribed from."""
     wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.accepts_mail(mail.kind)}
     if not wanted:
         return 0

@@ -46,10 +46,8 @@ def change_notified(user: User) -> Iterator[None]:
 
 
 def second_factor_remove(*, user_id: int) -> bool:
-    """Delete apps, keys and recovery codes; return False if there were none.
-
-    The password alone is then enough to log in. Raises `User.DoesNotExist`.
-    """
+    """Delete apps, keys and recovery codes; return False if there were none. The password alone is then enough to log
+    in. Raises `User.DoesNotExist`."""
     with transaction.atomic():
         user = locks.lock_user(user_id)
         with change_notified(user):

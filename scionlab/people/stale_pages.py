@@ -48,10 +48,8 @@ class Difference:
 
 
 class StalePageError(RuleError):
-    """The stored values differ from those shown; nothing was saved.
-
-    `is_untouched`: nothing was edited on the outdated page, so there is nothing to decide.
-    """
+    """The stored values differ from those shown; nothing was saved. `is_untouched`: nothing was edited on the outdated
+    page, so there is nothing to decide."""
 
     def __init__(self, *, shown: Values, stored: Values, wanted: Values, last: LastChange) -> None:
         super().__init__(
@@ -73,10 +71,7 @@ def refuse_stale(
     *, shown: Values | None, stored: Values, wanted: Values, last: Callable[[], LastChange] = LastChange
 ) -> None:
     """Call it with the lock held. `shown` None: the caller (a script) has not read before, so there is nothing to
-    compare.
-
-    Raises `StalePageError` if a value of `stored` is neither as shown nor as wanted.
-    """
+    compare. Raises `StalePageError` if a value of `stored` is neither as shown nor as wanted."""
     if shown is not None and stored not in (shown, wanted):
         raise StalePageError(shown=shown, stored=stored, wanted=wanted, last=last())
 

@@ -26,11 +26,9 @@ LOOK_S: Final = 1.0
 
 
 class Scheduler(PersistentScheduler):
-    """Works while it owns the lock, otherwise polls for it; exits when it lost it, and its supervisor restarts it.
-
-    Only the owner opens the schedule file, so several may share a SCIONLAB_VAR. Touches `BEAT_HEARTBEAT` after each
-    turn of the loop, at least every `RENEW_S` seconds (without Redis: `CELERY_BEAT_MAX_LOOP_INTERVAL`).
-    """
+    """Works while it owns the lock, otherwise polls for it; exits when it lost it, and its supervisor restarts it. Only
+    the owner opens the schedule file, so several may share a SCIONLAB_VAR. Touches `BEAT_HEARTBEAT` after each turn of
+    the loop, at least every `RENEW_S` seconds (without Redis: `CELERY_BEAT_MAX_LOOP_INTERVAL`)."""
 
     _store: Any  # the schedule file; None before it is opened
 

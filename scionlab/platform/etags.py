@@ -52,10 +52,7 @@ def etag_of(document: Any) -> str:
 
 
 def check_if_match(header: str, document: Any) -> None:
-    """`header` as sent. Call it with the rows of the document locked.
-
-    Raises `Stale`, `IfMatchInvalid`.
-    """
+    """`header` as sent. Call it with the rows of the document locked. Raises `Stale`, `IfMatchInvalid`."""
     wanted = parse_etags(header)
     if not wanted:
         raise IfMatchInvalid

@@ -11,10 +11,8 @@ from django.views.debug import SafeExceptionReporterFilter
 
 
 class SecretFilter(SafeExceptionReporterFilter):
-    """Also hides addresses of servers, which contain passwords, and local variables with secret names.
-
-    Django only cleanses variables of decorated views, and nothing with DEBUG.
-    """
+    """Also hides addresses of servers, which contain passwords, and local variables with secret names. Django only
+    cleanses variables of decorated views, and nothing with DEBUG."""
 
     hidden_settings = re.compile(
         "API|AUTH|TOKEN|KEY|SECRET|PASS|SIGNATURE|HTTP_COOKIE|DATABASE|REDIS|BROKER|LOCATION|CREDENTIAL", flags=re.I

@@ -6,11 +6,8 @@ from bandwidth_config import RuleError
 
 
 class FieldRuleError(RuleError):
-    """A broken rule and its field.
-
-    `field` is the name in form and API (those of `AttachmentSpec`, or of the user AS itself); `index` is the
-    attachment, None for the user AS as a whole.
-    """
+    """A broken rule and its field. `field` is the name in form and API (those of `AttachmentSpec`, or of the user AS
+    itself); `index` is the attachment, None for the user AS as a whole."""
 
     def __init__(self, code: str, message: str, field: str, index: int | None = None) -> None:
         super().__init__(code, message)

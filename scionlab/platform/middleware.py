@@ -18,10 +18,7 @@ PAGE_METHODS = ("GET", "HEAD", "POST")
 
 
 class HeadersMiddleware(MiddlewareMixin):
-    """Prevents caching unless a view allows it.
-
-    Behind WhiteNoise, so static files keep their own caching headers.
-    """
+    """Prevents caching unless a view allows it. Behind WhiteNoise, so static files keep their own caching headers."""
 
     def process_response(self, _request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Cache-Control", "no-store, private")
@@ -41,10 +38,8 @@ class AdminMethodsMiddleware(MiddlewareMixin):
 
 
 class OnlySentMiddleware(MiddlewareMixin):
-    """Shows a page for GET requests of POST-only URLs, which browsers show as their own error otherwise.
-
-    This happens after a reload by URL, or a login in between.
-    """
+    """Shows a page for GET requests of POST-only URLs, which browsers show as their own error otherwise. This happens
+    after a reload by URL, or a login in between."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:

@@ -26,11 +26,8 @@ Mark = Literal["contract", "short_lock"]
 
 
 class AddIndexBeside(postgres.AddIndexConcurrently):
-    """Builds the index concurrently if the database can; SQLite has one writer at a time anyway.
-
-    The migration needs `atomic = False`. After an interruption PostgreSQL keeps an invalid index: drop it, and migrate
-    again.
-    """
+    """Builds the index concurrently if the database can; SQLite has one writer at a time anyway. The migration needs
+    `atomic = False`. After an interruption PostgreSQL keeps an invalid index: drop it, and migrate again."""
 
     def database_forwards(self, *arguments: Any, **named: Any) -> None:
         _index_operation(*arguments).database_forwards(self, *arguments, **named)

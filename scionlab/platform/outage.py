@@ -48,10 +48,7 @@ class OutageMiddleware(MiddlewareMixin):
 
 def is_outage(error: BaseException | None) -> bool:
     """True for temporary errors: no slot to hash a password, and the database's environment (unavailable, restarting,
-    full, locked, read-only).
-
-    `ReadOnlySqlTransaction` is an `InternalError`, which is otherwise a bug of ours.
-    """
+    full, locked, read-only). `ReadOnlySqlTransaction` is an `InternalError`, which is otherwise a bug of ours."""
     if isinstance(error, OperationalError | InterfaceError | HashingBusyError):
         return True
     return type(getattr(error, "__cause__", None)).__name__ == "ReadOnlySqlTransaction"

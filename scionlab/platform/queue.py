@@ -32,18 +32,14 @@ _RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "int
 
 
 def queue_after_commit(task: str, *args: int) -> None:
-    """Queue `task(*args)` after the commit; immediately without a transaction.
-
-    `robust`: the save is done, so no error may be reported or stop the next task.
-    """
+    """Queue `task(*args)` after the commit; immediately without a transaction. `robust`: the save is done, so no error
+    may be reported or stop the next task."""
     transaction.on_commit(lambda: queue_now(task, *args), robust=True)  # no `partial`: Django logs `__qualname__`
 
 
 def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
-    """Return False if the broker does not accept it: logged, and left to the sweep.
-
-    `expires_s`: for work that is queued again if not started by then.
-    """
+    """Return False if the broker does not accept it: logged, and left to the sweep. `expires_s`: for work that is
+    queued again if not started by then."""
     if not REST.is_over:
         return False
     try:

@@ -18,10 +18,8 @@ REST_S: Final = 3.0
 
 
 def options() -> dict[str, Any]:
-    """Options of a client, or of Django's cache.
-
-    One retry for a pooled connection that was closed; none for a server that hangs.
-    """
+    """Options of a client, or of Django's cache. One retry for a pooled connection that was closed; none for a server
+    that hangs."""
     once_more = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
     return {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, "retry": once_more}
 

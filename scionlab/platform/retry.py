@@ -31,11 +31,9 @@ def is_conflict(error: BaseException | None) -> bool:
 
 
 def retried(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-    """Decorate a function: up to 3 attempts if the database aborts its transaction (`is_conflict`).
-
-    For entry points (handlers of the REST API, pages, tasks) and for services called without one. The function must be
-    one transaction, or idempotent. Within another transaction the error is passed on.
-    """
+    """Decorate a function: up to 3 attempts if the database aborts its transaction (`is_conflict`). For entry points
+    (handlers of the REST API, pages, tasks) and for services called without one. The function must be one transaction,
+    or idempotent. Within another transaction the error is passed on."""
 
     @wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:

@@ -55,10 +55,8 @@ _NEWEST: Final = ("generation", "config_version", "limits_version", "issued_dige
 
 
 def read_states(uids: Collection[str]) -> dict[str, HostState]:
-    """Read the rows of these hosts; one statement, blocking. Raises `DatabaseError`, `InterfaceError`.
-
-    Reopens a connection that the server closed once.
-    """
+    """Read the rows of these hosts; one statement, blocking. Raises `DatabaseError`, `InterfaceError`. Reopens a
+    connection that the server closed once."""
     try:
         return _read(uids)
     except (DatabaseError, InterfaceError):
@@ -102,10 +100,8 @@ class Known:
         self.is_away = False
 
     async def fresh(self, uid: str, suffices: Callable[[HostState], bool]) -> HostState | None:
-        """The host's row: at most `FRESH_S` old if that `suffices`, otherwise a new one. None for an unknown host.
-
-        A wrong password takes equally long for known and unknown hosts. Raises `DatabaseAwayError`.
-        """
+        """The host's row: at most `FRESH_S` old if that `suffices`, otherwise a new one. None for an unknown host. A
+        wrong password takes equally long for known and unknown hosts. Raises `DatabaseAwayError`."""
         entry = self._entries.get(uid)
         if entry is not None and self._loop.time() - entry.read_at <= FRESH_S and suffices(entry.state):
             return entry.state
@@ -132,10 +128,8 @@ class Known:
         self._start()
 
     def changed(self, host_ids: Collection[int] | None, waiting: Container[str]) -> None:
-        """These hosts changed (None: all): drop their rows, and compare waiting polls with new ones.
-
-        A running statement may have read old rows: those are read again.
-        """
+        """These hosts changed (None: all): drop their rows, and compare waiting polls with new ones. A running
+        statement may have read old rows: those are read again."""
         if host_ids is None or self._told is None:
             self._told = None
         else:

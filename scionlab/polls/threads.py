@@ -181,11 +181,9 @@ async def respond(send: Send, status: int, text: bytes, *headers: tuple[bytes, b
 
 
 def has_usual_charset(scope: Scope) -> bool:
-    """False if Content-Type has an encoding that no browser or client of ours sends.
-
-    Django decodes even the query string with it before any middleware. Python knows codecs that decode nothing
-    (`rot13`, `undefined`), which would be a server error at every URL.
-    """
+    """False if Content-Type has an encoding that no browser or client of ours sends. Django decodes even the query
+    string with it before any middleware. Python knows codecs that decode nothing (`rot13`, `undefined`), which would be
+    a server error at every URL."""
     for name, value in scope["headers"]:
         if name == b"content-type":
             try:
@@ -198,10 +196,8 @@ def has_usual_charset(scope: Scope) -> bool:
 
 
 async def read_body_of(receive: Receive, grown: Callable[[int], None]) -> IO[bytes] | None:
-    """The whole body, in a temporary file if large; None if too large.
-
-    `grown` is called with its size first, and may raise. Raises `DisconnectedError` for an incomplete one.
-    """
+    """The whole body, in a temporary file if large; None if too large. `grown` is called with its size first, and may
+    raise. Raises `DisconnectedError` for an incomplete one."""
     body = tempfile.SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  the caller closes it
     with contextlib.ExitStack() as unless_whole:
         unless_whole.callback(body.close)

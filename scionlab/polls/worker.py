@@ -19,12 +19,10 @@ GRACE_S: Final = 15  # for responses in transit when the worker stops
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes connections whose request line and headers take too long, or that send too much besides bodies.
-
-    uvicorn limits neither: a client could hold connections, and fill memory, with endless headers, pipelined requests
-    or trailers. It also treats trailers as headers, which would allow a client to forge those of a proxy
-    (X-Forwarded-For).
-    """
+    """Closes connections whose request line and headers take too long, or that send too much besides bodies. uvicorn
+    limits neither: a client could hold connections, and fill memory, with endless headers, pipelined requests or
+    trailers. It also treats trailers as headers, which would allow a client to forge those of a proxy
+    (X-Forwarded-For)."""
 
     _deadline: asyncio.TimerHandle | None = None
     _unread_bytes = 0  # since the parser completed something

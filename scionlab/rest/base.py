@@ -33,10 +33,8 @@ from scionlab.rest.queries import Query
 
 
 class HoldsSecret(BasePermission):
-    """A response with a host's secret needs write access: the secret allows to act as the host.
-
-    `rest.token_auth` rejects changes with read-only tokens.
-    """
+    """A response with a host's secret needs write access: the secret allows to act as the host. `rest.token_auth`
+    rejects changes with read-only tokens."""
 
     message = (
         "The response contains the secret of the host, and your token is read-only. Use a token with read "
@@ -120,10 +118,8 @@ class ApiView(GenericAPIView[Any]):
     @contextmanager
     def changing(self, lock: Callable[[], object], document: Callable[[], Any]) -> Iterator[None]:
         """Change an object within it. With If-Match, `lock` locks everything that `document` shows, in the order of
-        `models.locks`; then the tags are compared.
-
-        A deleted object is 404. Raises `Stale`, `IfMatchInvalid`, `NotFound`.
-        """
+        `models.locks`; then the tags are compared. A deleted object is 404. Raises `Stale`, `IfMatchInvalid`,
+        `NotFound`."""
         header = self.request.headers.get("If-Match")
         try:
             if header is None:

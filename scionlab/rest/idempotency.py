@@ -65,11 +65,9 @@ def check_key(key: str) -> None:
 
 @transaction.atomic
 def answer_once(*, user: User, key: str, fingerprint: str, work: Callable[[], Answer]) -> Answer:
-    """Return the response of `work`, or the stored one of this key. If `work` raises, nothing is stored.
-
-    Raises `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
-    raises.
-    """
+    """Return the response of `work`, or the stored one of this key. If `work` raises, nothing is stored. Raises
+    `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
+    raises."""
     check_key(key)
     ApiRequest.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEPT_FOR).delete()
     row, is_first = ApiRequest.objects.get_or_create(user=user, key=key, defaults={"fingerprint": fingerprint})

@@ -23,10 +23,8 @@ class Query(serializers.Serializer[Any]):
 
     @classmethod
     def read(cls, given: QueryDict) -> dict[str, Any]:
-        """Validated values by name, without omitted ones that have no default.
-
-        Raises `serializers.ValidationError` (`unknown_parameter`, `parameter_twice`, or those of a field).
-        """
+        """Validated values by name, without omitted ones that have no default. Raises `serializers.ValidationError`
+        (`unknown_parameter`, `parameter_twice`, or those of a field)."""
         query = cls(data=given.dict())
         known = sorted(query.fields)
         errors: dict[str, Any] = {}

@@ -14,11 +14,9 @@ from scionlab.people.api_token import api_token_of
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """Unknown, revoked and expired tokens, and those of disabled accounts, all get the same 401.
-
-    Read-only tokens are checked here and not in a permission, which a view could forget; a view with a read-only POST
-    sets `post_only_reads`.
-    """
+    """Unknown, revoked and expired tokens, and those of disabled accounts, all get the same 401. Read-only tokens are
+    checked here and not in a permission, which a view could forget; a view with a read-only POST sets
+    `post_only_reads`."""
 
     keywords = (b"token", b"bearer")
 

@@ -144,12 +144,10 @@ def _pool(size: int) -> dict[str, object]:
 
 
 def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, object]:
-    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
-
-    Of several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a promoted standby is
+    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`. Of
+    several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a promoted standby is
     found, and a standby never read. POSTGRES_PASSWORD is the password if the URL has none. `pool`: connections shared
-    by the threads of a process; 0: each thread keeps its own.
-    """
+    by the threads of a process; 0: each thread keeps its own."""
     url = text(name, "")
     if not url:
         return {

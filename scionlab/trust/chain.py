@@ -38,10 +38,8 @@ def usable_ca(now: datetime) -> Q:
 
 
 def as_equip(as_: AS, *, actor: User | None) -> None:
-    """Create keys and certificates of a new AS, in its transaction. No counter rises, as nothing was fetched.
-
-    Raises `RuleError` (`secret_unreadable`; for a core AS as `isd_ensure`).
-    """
+    """Create keys and certificates of a new AS, in its transaction. No counter rises, as nothing was fetched. Raises
+    `RuleError` (`secret_unreadable`; for a core AS as `isd_ensure`)."""
     if as_.is_core:
         as_role_changed(as_, actor=actor)
     own_keys_make([as_], actor=actor, is_new=True)
@@ -57,11 +55,9 @@ def as_role_changed(as_: AS, *, actor: User | None) -> None:
 def own_keys_make(
     ases: list[AS], *, actor: User | None, now: datetime | None = None, reason: str = "", is_new: bool = False
 ) -> set[int]:
-    """Create a new certificate and key for each AS, and missing master keys.
-
-    The ASes' rows are locked, or new (`is_new`). Returns the hosts whose configuration contains replaced keys. Raises
-    `RuleError` (`secret_unreadable`).
-    """
+    """Create a new certificate and key for each AS, and missing master keys. The ASes' rows are locked, or new
+    (`is_new`). Returns the hosts whose configuration contains replaced keys. Raises `RuleError`
+    (`secret_unreadable`)."""
     check_secret()
     now, pks = now or timezone.now(), [as_.pk for as_ in ases]
     if not is_new:  # otherwise a configuration being rendered might contain replaced keys unnoticed

@@ -18,12 +18,9 @@ Kinds = Certificate.Kind
 
 
 def files_for(host: Host) -> dict[str, bytes]:
-    """Return path in the tarball -> content; deterministic.
-
-    Every TRC of the testbed, and the master keys of the host's AS. The first host of the AS, where its control service
-    runs, also gets chain and key; for a core AS also the files of CA and voters. Missing ones are left out. Raises
-    `RuleError` (`secret_unreadable`).
-    """
+    """Return path in the tarball -> content; deterministic. Every TRC of the testbed, and the master keys of the host's
+    AS. The first host of the AS, where its control service runs, also gets chain and key; for a core AS also the files
+    of CA and voters. Missing ones are left out. Raises `RuleError` (`secret_unreadable`)."""
     found = files.trc_files(bytes(one) for one in TRC.objects.values_list("content", flat=True))
     keys = ASKeys.objects.select_related("AS__isd", "ca").filter(AS=host.AS_id).first() if host.AS_id else None
     if keys is not None:

@@ -55,10 +55,8 @@ def enrol_command() -> str:
 @transaction.atomic
 @sensitive_variables("random", "text")
 def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
-    """Create a token for the host; revokes an unused older one.
-
-    Raises `RuleError` (`host_without_as`), `Host.DoesNotExist`.
-    """
+    """Create a token for the host; revokes an unused older one. Raises `RuleError` (`host_without_as`),
+    `Host.DoesNotExist`."""
     key_ring()  # creates the first key of a new service
     locks.lock_hosts([host_id])
     host = Host.objects.get(pk=host_id)
@@ -81,10 +79,8 @@ def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
 @transaction.atomic
 @sensitive_variables("random")
 def host_enrol(*, random: str, address: str | None) -> Enrolment | None:
-    """Use a token. Returns None if it is unknown, used, expired or revoked, or its host has no AS.
-
-    `random` is the random part. One statement checks and uses it: of two concurrent uses the second finds it used.
-    """
+    """Use a token. Returns None if it is unknown, used, expired or revoked, or its host has no AS. `random` is the
+    random part. One statement checks and uses it: of two concurrent uses the second finds it used."""
     keys = key_ring()
     now = timezone.now()
     usable = EnrolmentToken.objects.filter(token_sha256=_hash(random), used_at=None, voided_at=None, expires_at__gt=now)

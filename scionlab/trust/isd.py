@@ -158,10 +158,8 @@ def _left_enough(trc: Trc, now: datetime) -> bool:
 
 
 def trc_store(isd: ISD, signed: bytes, before: Trc | None) -> tuple[TRC, Issue]:
-    """Verify it with its predecessor and store it: SCION trusts every file in certs/. The ISD's row is locked.
-
-    Raises as `updates.verify`.
-    """
+    """Verify it with its predecessor and store it: SCION trusts every file in certs/. The ISD's row is locked. Raises
+    as `updates.verify`."""
     trc = updates.verify(signed, before)
     row = TRC.objects.create(
         isd=isd,
@@ -227,11 +225,8 @@ def _forget_keys(isd: ISD) -> None:
 @transaction.atomic
 def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | None = None, reason: str = "") -> TRC:
     """Start a new series of TRCs: after restoring a backup older than TRCs on hosts, or if too many voters' keys are
-    lost. Certificates with unreadable keys are replaced.
-
-    No counter rises. `isd_id` is the primary key, `base` above every serial on any host. Raises `RuleError`
-    (`trc_base_low`, `isd_without_core_as`).
-    """
+    lost. Certificates with unreadable keys are replaced. No counter rises. `isd_id` is the primary key, `base` above
+    every serial on any host. Raises `RuleError` (`trc_base_low`, `isd_without_core_as`)."""
     locks.lock_isd(isd_id)
     work = _Work(ISD.objects.get(pk=isd_id), now or timezone.now())
     newest = newest_trc(isd_id)
@@ -256,10 +251,8 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
 @transaction.atomic
 def trc_import(*, content: bytes, actor: User | None, reason: str = "") -> TRC:
     """Import the next TRC of an ISD from a host (DER, or a control service's PEM), verified with its predecessor: for
-    restoring a backup that is older. No counter rises.
-
-    Raises `RuleError` (`isd_unknown`, those of `updates.verify`).
-    """
+    restoring a backup that is older. No counter rises. Raises `RuleError` (`isd_unknown`, those of
+    `updates.verify`)."""
     signed = trc_der(content)
     number = trcs.read(signed).id.isd
     isd = ISD.objects.filter(isd_id=number).first()

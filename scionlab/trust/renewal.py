@@ -28,10 +28,8 @@ ASES_AT_ONCE: Final = 50  # locked at a time
 
 
 def keys_renew(*, now: datetime | None = None) -> int:
-    """Return the number of ASes with new keys or certificates. Idempotent and safe to run concurrently.
-
-    Failures are logged and do not affect other ASes.
-    """
+    """Return the number of ASes with new keys or certificates. Idempotent and safe to run concurrently. Failures are
+    logged and do not affect other ASes."""
     now = now or timezone.now()
     for isd_id in ISD.objects.filter(ases__is_core=True).distinct().values_list("pk", flat=True):
         try:

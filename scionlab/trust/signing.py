@@ -32,10 +32,8 @@ WARN_DAYS = 90  # before the end of the last valid key; automatic rotation is ea
 
 
 def key_ring() -> KeyRing:
-    """All valid keys and revoked ids; creates the first key of a new service. Otherwise one SQL statement.
-
-    Private parts are decrypted when signing, which raises `RuleError` (`signing_key_unreadable`) on failure.
-    """
+    """All valid keys and revoked ids; creates the first key of a new service. Otherwise one SQL statement. Private
+    parts are decrypted when signing, which raises `RuleError` (`signing_key_unreadable`) on failure."""
     found = _key_ring()
     if found is not None:
         return found
@@ -120,10 +118,8 @@ def signing_key_ensure() -> None:
 
 @transaction.atomic
 def signing_key_rotate(*, actor: User | None) -> SigningKey:
-    """Create another key. It signs and is announced immediately; older ones keep signing until they expire.
-
-    Raises `RuleError` (`signing_keys_many`).
-    """
+    """Create another key. It signs and is announced immediately; older ones keep signing until they expire. Raises
+    `RuleError` (`signing_keys_many`)."""
     _lock()
     count = valid_keys().count()
     if count >= MAX_VALID_KEYS:
@@ -153,11 +149,8 @@ def signing_key_rotate_if_due() -> SigningKey | None:
 
 @transaction.atomic
 def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
-    """Stop signing with the key, and announce that it is revoked.
-
-    The announcement must be signed by another key, so the only valid key cannot be revoked. Idempotent. Raises
-    `RuleError` (`signing_key_unknown`, `signing_key_last`).
-    """
+    """Stop signing with the key, and announce that it is revoked. The announcement must be signed by another key, so
+    the only valid key cannot be revoked. Idempotent. Raises `RuleError` (`signing_key_unknown`, `signing_key_last`)."""
     _lock()
     key = SigningKey.objects.filter(key_id=key_id).first()
     if key is None:
@@ -181,10 +174,8 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
 @retried
 @transaction.atomic
 def signing_keys_rewrap() -> int:
-    """Encrypt every secret of the service and the testbed with the newest SIGNING_SECRET.
-
-    Returns their number. Raises `RuleError` (`secret_unreadable`).
-    """
+    """Encrypt every secret of the service and the testbed with the newest SIGNING_SECRET. Returns their number. Raises
+    `RuleError` (`secret_unreadable`)."""
     _lock()
     return secrets_box.rewrap()
 
@@ -215,10 +206,8 @@ def _make(actor: User | None) -> SigningKey:
 
 
 def _announce() -> None:
-    """Raise L of hosts of attachment points, so that our agents, which alone check signatures, fetch.
-
-    Not H, which makes stock clients restart SCION; not the hosts of user ASes, which have no agent.
-    """
+    """Raise L of hosts of attachment points, so that our agents, which alone check signatures, fetch. Not H, which
+    makes stock clients restart SCION; not the hosts of user ASes, which have no agent."""
     hosts_bump(limits_ids=Host.objects.filter(attachment_point__isnull=False).values_list("pk", flat=True))
 
 

@@ -59,10 +59,8 @@ MAX_CLIENTS: Final = 500
 
 
 def files_for(host: Host) -> dict[str, bytes]:
-    """OpenVPN's files of the host by path in the tarball, if an active Link needs them.
-
-    Their content changes with H of the host. Raises `RuleError` (`secret_unreadable`).
-    """
+    """OpenVPN's files of the host by path in the tarball, if an active Link needs them. Their content changes with H of
+    the host. Raises `RuleError` (`secret_unreadable`)."""
     return {f"{FOLDER}/{name}": content for name, content in (_server_files(host) | _client_files(host)).items()}
 
 
@@ -108,10 +106,8 @@ def _server_of(vpn: VPN) -> Server | None:
 
 
 def vpn_client_for(vpn: VPN, host: Host) -> VPNClient:
-    """The host's client in this VPN; created if missing, with the smallest free address and keys.
-
-    Call it with the attachment point's row locked. Raises `RuleError` (`vpn_full`).
-    """
+    """The host's client in this VPN; created if missing, with the smallest free address and keys. Call it with the
+    attachment point's row locked. Raises `RuleError` (`vpn_full`)."""
     client = VPNClient.objects.filter(vpn=vpn, host=host).first()
     if client is not None:
         return client
@@ -156,11 +152,9 @@ def vpn_keys_make(vpn: VPN) -> None:
 
 @transaction.atomic
 def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
-    """Create new keys for the server and all clients; the previous ones stop working.
-
-    H rises once for the hosts with these files, and the whole VPN is down until they have installed them. Raises
-    `RuleError` (`vpn_without_ipv4`, `vpn_full`), `VPN.DoesNotExist`.
-    """
+    """Create new keys for the server and all clients; the previous ones stop working. H rises once for the hosts with
+    these files, and the whole VPN is down until they have installed them. Raises `RuleError` (`vpn_without_ipv4`,
+    `vpn_full`), `VPN.DoesNotExist`."""
     vpn = VPN.objects.select_related("host__AS__isd").get(pk=vpn_id)
     locks.lock_attachment_points_of_hosts([vpn.host_id])
     if ":" in vpn.server_ip:

@@ -290,10 +290,8 @@ def _change(this: Import, plans: Iterable[_Plan]) -> list[Link]:
 
 
 def _park(ids: Iterable[int]) -> None:
-    """Move sockets out of the way: the unique constraint is checked per statement.
-
-    The placeholder address is unused, and interface ids of a host are unique.
-    """
+    """Move sockets out of the way: the unique constraint is checked per statement. The placeholder address is unused,
+    and interface ids of a host are unique."""
     port = F("interface_id") + MIN_PORT
     Interface.objects.filter(pk__in=ids).update(public_ip="0.0.0.0", public_port=port)  # noqa: S104  not listened at
 

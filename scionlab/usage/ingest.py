@@ -100,10 +100,8 @@ def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
 
 
 def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
-    """The locked series of the batch's interface ids in its configuration; created if missing.
-
-    None while the host enforces a foreign document: its interface ids may belong to other Links.
-    """
+    """The locked series of the batch's interface ids in its configuration; created if missing. None while the host
+    enforces a foreign document: its interface ids may belong to other Links."""
     generation, config_version = batch.version
     hosts = Host.objects.filter(pk=host_id).exclude(receipt__content=HostReceipt.Content.FOREIGN)
     newest = hosts.values_list("config_version", flat=True).first()

@@ -38,10 +38,8 @@ _Values = dict[DirectionName, list[int]]
 
 
 def compute_due(*, now: datetime) -> int:
-    """Update the percentiles of all attachment points; return the number of changed rows.
-
-    Those of a month are final 4 days after its end, when every batch was added.
-    """
+    """Update the percentiles of all attachment points; return the number of changed rows. Those of a month are final 4
+    days after its end, when every batch was added."""
     known = UsageSeries.objects.order_by("ap_isd_as").values_list("ap_isd_as", flat=True).distinct()
     rows = 0
     for ap_isd_as in list(known):

@@ -14,10 +14,8 @@ ALL: Final[Who] = ("", "")  # all of them
 
 
 def hold_progress(earliest: Mapping[str, datetime]) -> dict[str, UsageProgress]:
-    """Lock the rows of these attachment points until the transaction ends, in the order of their keys.
-
-    Missing ones are created; `earliest` is then the first value that is not ranked yet.
-    """
+    """Lock the rows of these attachment points until the transaction ends, in the order of their keys. Missing ones are
+    created; `earliest` is then the first value that is not ranked yet."""
     found = _locked(earliest)
     missing = sorted(earliest.keys() - found.keys())
     if missing:

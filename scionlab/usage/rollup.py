@@ -35,10 +35,8 @@ _Row = TypeVar("_Row", bound=UsageTotals)
 
 
 def roll_up(*, until: datetime | None = None) -> int:
-    """Add every new batch to the sums; return their number. Idempotent and safe to run concurrently.
-
-    Starts nothing new after `until`.
-    """
+    """Add every new batch to the sums; return their number. Idempotent and safe to run concurrently. Starts nothing new
+    after `until`."""
     partitions.ensure_ahead(now=timezone.now())
     former.take_over(until=until)
     done = 0

@@ -100,10 +100,8 @@ class Changes:
         self._config_ids |= set(host_ids)
 
     def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
-        """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted).
-
-        Returns the hosts concerned.
-        """
+        """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted). Returns the hosts
+        concerned."""
         config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
         if config_ids or limits_ids:
             hosts_bump(config_ids=config_ids, limits_ids=limits_ids)

@@ -70,11 +70,8 @@ def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]
 
 def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
     """Hosts that polled recently, lack their newest configuration, and are not rendered yet; at most `limit`, those of
-    attachment points first, others in random order so that a failing one does not block the rest.
-
-    Two statements for any number of hosts. Evicted configurations, and those beyond the limit, are rendered by the
-    poll.
-    """
+    attachment points first, others in random order so that a failing one does not block the rest. Two statements for
+    any number of hosts. Evicted configurations, and those beyond the limit, are rendered by the poll."""
     lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
     rendered = IssuedLimits.objects.filter(
         host=OuterRef("pk"),
@@ -88,10 +85,8 @@ def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
 
 
 def host_note_delivered(*, host_id: int, config_version: int, limits_version: int) -> None:
-    """Record that a configuration of these versions was delivered, to any client.
-
-    Concurrent responses may overtake each other: the recorded versions only rise, and nothing is written if none does.
-    """
+    """Record that a configuration of these versions was delivered, to any client. Concurrent responses may overtake
+    each other: the recorded versions only rise, and nothing is written if none does."""
     rises = Q(delivered_config_version__lt=config_version) | Q(delivered_limits_version__lt=limits_version)
     Host.objects.filter(rises, pk=host_id).update(
         delivered_config_version=Greatest(F("delivered_config_version"), config_version),
@@ -101,10 +96,8 @@ def host_note_delivered(*, host_id: int, config_version: int, limits_version: in
 
 
 def host_set_deployed_version(*, host_id: int, config_version: int) -> bool:
-    """Store the H that the host reports as installed.
-
-    Return False, and store nothing, for a version above the host's own or below the deployed one (DOMAIN section 4).
-    """
+    """Store the H that the host reports as installed. Return False, and store nothing, for a version above the host's
+    own or below the deployed one (DOMAIN section 4)."""
     allowed = Host.objects.filter(
         pk=host_id, config_version__gte=config_version, config_version_deployed__lte=config_version
     )

@@ -24,11 +24,9 @@ MAX_GENERATION = 2**31 - 1  # of the column
 
 @dataclass(frozen=True)
 class Raised:
-    """Result of raising, or of a dry run: from `old` to `new`; `hosts` have an AS, and will fetch.
-
-    `ahead`: hosts that proved something that the database does not know. `unproven`: generations of at least `new` that
-    attachment points report without proof, by host id.
-    """
+    """Result of raising, or of a dry run: from `old` to `new`; `hosts` have an AS, and will fetch. `ahead`: hosts that
+    proved something that the database does not know. `unproven`: generations of at least `new` that attachment points
+    report without proof, by host id."""
 
     old: int
     new: int
@@ -39,13 +37,10 @@ class Raised:
 
 @transaction.atomic
 def generation_raise(*, to: int | None = None, force: bool = False, dry_run: bool = False) -> Raised:
-    """Raise G by one, or above what hosts proved: every host fetches again.
-
-    Recorded deliveries, deployments and receipts are of older generations, whose versions may name other
-    configurations: they are discarded until the hosts have fetched and reported. Unused enrolment tokens are revoked:
-    the database may have lost their use. Raises `RuleError` (`generation_invalid`; `generation_unproven`: `to` skips
-    generations without `force`).
-    """
+    """Raise G by one, or above what hosts proved: every host fetches again. Recorded deliveries, deployments and
+    receipts are of older generations, whose versions may name other configurations: they are discarded until the hosts
+    have fetched and reported. Unused enrolment tokens are revoked: the database may have lost their use. Raises
+    `RuleError` (`generation_invalid`; `generation_unproven`: `to` skips generations without `force`)."""
     ServiceState.objects.get_or_create(pk=1)
     old = ServiceState.objects.select_for_update(no_key=True).get(pk=1).generation
     ahead = selectors.hosts_ahead()

@@ -24,10 +24,8 @@ def digest_in(members: Mapping[str, bytes]) -> str:
 
 
 def issued_note(*, host: Host, generation: int, digest: str) -> None:
-    """Record what the host is about to get; in the transaction that renders it, with the host's row locked.
-
-    Keeps the newest `KEPT_PER_HOST`, and the one of the host's newest receipt.
-    """
+    """Record what the host is about to get; in the transaction that renders it, with the host's row locked. Keeps the
+    newest `KEPT_PER_HOST`, and the one of the host's newest receipt."""
     rows = IssuedLimits.objects.filter(host=host)
     versions = {"config_version": host.config_version, "limits_version": host.limits_version}
     IssuedLimits.objects.bulk_create(

@@ -12,11 +12,9 @@ from scionlab.platform.passwords.place import place
 
 
 class Argon2Hasher(hashers.Argon2PasswordHasher):
-    """argon2id, OWASP Password Storage Cheat Sheet: 19 MiB, 2 iterations, 1 lane.
-
-    (Django's default of 100 MiB in 8 lanes takes five times the memory for each login attempt.) Hashes with other
-    parameters are verified with their own and replaced at the next login.
-    """
+    """argon2id, OWASP Password Storage Cheat Sheet: 19 MiB, 2 iterations, 1 lane. (Django's default of 100 MiB in 8
+    lanes takes five times the memory for each login attempt.) Hashes with other parameters are verified with their own
+    and replaced at the next login."""
 
     memory_cost = 19 * 1024  # KiB
     time_cost = 2

@@ -82,10 +82,8 @@ class Credential:
 
 
 def self_signed(kind: Kind, isd_as: str, validity: Validity, key: ec.EllipticCurvePrivateKey) -> Credential:
-    """A voter or a root. `isd_as` as text, `17-ffaa:0:1107`.
-
-    The subject depends only on `kind` and `isd_as`: TRC updates recognise a certificate's successor by it.
-    """
+    """A voter or a root. `isd_as` as text, `17-ffaa:0:1107`. The subject depends only on `kind` and `isd_as`: TRC
+    updates recognise a certificate's successor by it."""
     if kind in ISSUER_OF:
         raise ValueError(f"{kind.value} certificates are issued, not self-signed")
     name = _name(kind, isd_as)
@@ -95,10 +93,8 @@ def self_signed(kind: Kind, isd_as: str, validity: Validity, key: ec.EllipticCur
 def issue(
     kind: Kind, isd_as: str, validity: Validity, public_key: ec.EllipticCurvePublicKey, issuer: Credential
 ) -> x509.Certificate:
-    """A CA certificate issued by a root, or an AS certificate issued by a CA.
-
-    Raises `RuleError`: `pki_wrong_issuer`; `pki_outlives_issuer`, as SCION rejects a chain whose CA does not cover it.
-    """
+    """A CA certificate issued by a root, or an AS certificate issued by a CA. Raises `RuleError`: `pki_wrong_issuer`;
+    `pki_outlives_issuer`, as SCION rejects a chain whose CA does not cover it."""
     if kind_of(issuer.certificate) is not ISSUER_OF.get(kind):
         raise RuleError(
             "pki_wrong_issuer", f"A {kind_of(issuer.certificate).value} certificate cannot issue one of {kind.value}."
@@ -181,10 +177,8 @@ def key_usage(*, signs_certificates: bool, signs_crls: bool = False) -> x509.Key
 
 
 def kind_of(certificate: x509.Certificate) -> Kind:
-    """By purpose, then by key usage, as SCION classifies (pkg/scrypto/cppki/certs.go).
-
-    Raises `RuleError` (`pki_not_scion`).
-    """
+    """By purpose, then by key usage, as SCION classifies (pkg/scrypto/cppki/certs.go). Raises `RuleError`
+    (`pki_not_scion`)."""
     extensions = {extension.oid: extension.value for extension in certificate.extensions}
     purposes = extensions.get(x509.ExtendedKeyUsage.oid)
     if isinstance(purposes, x509.ExtendedKeyUsage):

@@ -14,18 +14,14 @@ from scionlab.trust.pki.keys import key_to_pem
 
 
 def trc_files(signed: Iterable[bytes]) -> dict[str, bytes]:
-    """certs/ISD17-B1-S1.trc: every host needs all TRCs since the base of every ISD it should reach.
-
-    Raises `RuleError` (`trc_unreadable`).
-    """
+    """certs/ISD17-B1-S1.trc: every host needs all TRCs since the base of every ISD it should reach. Raises `RuleError`
+    (`trc_unreadable`)."""
     return {f"certs/{trcs.read(one).id.file_name}": one for one in signed}
 
 
 def chain_files(own: Credential, ca_certificate: x509.Certificate) -> dict[str, bytes]:
-    """crypto/as/: the chain (AS certificate, then its CA's) and its key; for hosts with a control service.
-
-    A running control service reloads both within seconds. Install the key first, each atomically.
-    """
+    """crypto/as/: the chain (AS certificate, then its CA's) and its key; for hosts with a control service. A running
+    control service reloads both within seconds. Install the key first, each atomically."""
     chain = own.certificate.public_bytes(Encoding.PEM) + ca_certificate.public_bytes(Encoding.PEM)
     return {f"crypto/as/{_name(own.certificate)}.pem": chain, "crypto/as/cp-as.key": key_to_pem(own.key)}
 

@@ -41,10 +41,8 @@ RENEWAL_SPREAD: Final = timedelta(days=28)  # of AS certificates, before they mu
 
 
 def as_renewed_from(not_after: datetime, isd_as: str) -> datetime:
-    """Time from which an AS certificate that ends at `not_after` is renewed.
-
-    1 to 28 days before two thirds of its life, by a hash of the ISD-AS: a renewal restarts SCION on a host.
-    """
+    """Time from which an AS certificate that ends at `not_after` is renewed. 1 to 28 days before two thirds of its
+    life, by a hash of the ISD-AS: a renewal restarts SCION on a host."""
     days = int.from_bytes(hashlib.sha256(isd_as.encode()).digest()[:8]) % RENEWAL_SPREAD.days
     return not_after - RENEWED_WITH_LEFT[Kind.AS] - timedelta(days=1 + days)
 

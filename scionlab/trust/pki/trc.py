@@ -152,10 +152,8 @@ def decode(data: bytes) -> Trc:
 
 
 def sign(trc: Trc, signers: Iterable[Credential]) -> bytes:
-    """Content of a .trc file, with one signature per signer.
-
-    Not deterministic, and SCION rejects two files of one id: store the result. Raises as `check`.
-    """
+    """Content of a .trc file, with one signature per signer. Not deterministic, and SCION rejects two files of one id:
+    store the result. Raises as `check`."""
     return signatures.make(encode(trc), signers)
 
 
@@ -176,11 +174,8 @@ def message(signed: bytes) -> signatures.Message:
 
 
 def check(trc: Trc) -> None:
-    """Check the rules of trc.rst for every TRC, base or update ("TRC Payload Fields").
-
-    Raises `RuleError`: `trc_id_invalid`, `trc_base_invalid`, `trc_quorum_invalid`, `trc_ases_invalid`,
-    `trc_certificate_invalid`.
-    """
+    """Check the rules of trc.rst for every TRC, base or update ("TRC Payload Fields"). Raises `RuleError`:
+    `trc_id_invalid`, `trc_base_invalid`, `trc_quorum_invalid`, `trc_ases_invalid`, `trc_certificate_invalid`."""
     if not 1 <= trc.id.base <= trc.id.serial:
         raise RuleError("trc_id_invalid", f"{trc.id}: base and serial begin at 1, and the serial is never lower.")
     if trc.id.is_base and (trc.votes or trc.grace):

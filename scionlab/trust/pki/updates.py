@@ -27,10 +27,8 @@ _Held = Mapping[x509.Certificate, Credential]
 
 
 def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Credential], *, base: int = 1) -> bytes:
-    """The first TRC of an ISD, or with a later `base` the start of a new series (a trust reset).
-
-    `voters` have the keys of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`.
-    """
+    """The first TRC of an ISD, or with a later `base` the start of a new series (a trust reset). `voters` have the keys
+    of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`."""
     signers = _held(_new_voters((), policy), {one.certificate: one for one in voters})
     return trcs.sign(Trc(TrcId(isd, base, base), validity, policy), signers)
 
@@ -38,11 +36,9 @@ def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Cred
 def next_trc(
     predecessor: Trc, policy: Policy, validity: Validity, grace: timedelta, keys: Iterable[Credential]
 ) -> bytes:
-    """The update of `predecessor` to `policy`; a regular one if possible.
-
-    `keys` are all available ones, of old and new certificates. All voters of the right kind with an available key vote.
-    Raises `RuleError`: `trc_vote_missing` if neither kind of update has enough votes, and those of `trc.check`.
-    """
+    """The update of `predecessor` to `policy`; a regular one if possible. `keys` are all available ones, of old and new
+    certificates. All voters of the right kind with an available key vote. Raises `RuleError`: `trc_vote_missing` if
+    neither kind of update has enough votes, and those of `trc.check`."""
     before, held = predecessor.policy, {one.certificate: one for one in keys}
     id_ = TrcId(predecessor.id.isd, predecessor.id.base, predecessor.id.serial + 1)
     kind = Kind.REGULAR if _is_regular(before, policy, held) else Kind.SENSITIVE
@@ -58,12 +54,10 @@ def next_trc(
 
 
 def verify(signed: bytes, predecessor: Trc | None) -> Trc:
-    """Parse a .trc file and verify all required signatures; `predecessor` is None for a base TRC.
-
-    SCION trusts files in certs/ without this check, so it precedes any delivery. A base TRC only proves that its voters
-    have their keys: its authenticity must be established otherwise. Raises `RuleError`: `trc_not_the_next`,
-    `trc_vote_missing`, and those of `trc.check` and `trc.read`.
-    """
+    """Parse a .trc file and verify all required signatures; `predecessor` is None for a base TRC. SCION trusts files in
+    certs/ without this check, so it precedes any delivery. A base TRC only proves that its voters have their keys: its
+    authenticity must be established otherwise. Raises `RuleError`: `trc_not_the_next`, `trc_vote_missing`, and those of
+    `trc.check` and `trc.read`."""
     message = trcs.message(signed)
     trc = trcs.decode(message.payload)
     trcs.check(trc)
