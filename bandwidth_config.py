@@ -143,7 +143,6 @@ class Limits(NamedTuple):
         return cls(to_user_kbit, to_user_kbit if from_user_kbit is None else from_user_kbit)
 
     def to_columns(self) -> tuple[int, int | None]:
-        """The inverse of `of_columns`."""
         return self.to_user_kbit, None if self.is_symmetric else self.from_user_kbit
 
     @property

@@ -84,7 +84,6 @@ class LinkInfo:
         return self.directions if self.directions is not None else Limits.both(self.bandwidth_kbit)
 
     def limits_at(self, when: datetime) -> Limits:
-        """Limits at a moment (aware)."""
         return limits_at(self.limits, self.timed, when)
 
     def next_change(self, after: datetime) -> datetime | None:

@@ -62,7 +62,6 @@ class LinkTest:
         return (self.ends_at - self.begins_at) // _SECOND
 
     def statement(self) -> dict[str, str | int]:
-        """The test as in the document."""
         times = {"From": time_text(self.begins_at), "Until": time_text(self.ends_at)}
         sending = zip(_BOUNDS, (self.port, self.kbit, self.max_bytes), strict=True)
         numbers = {key: number for key, number in sending if number is not None}

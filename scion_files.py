@@ -205,12 +205,10 @@ def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool =
 
 
 def router_toml(number: int) -> str:
-    """br-N.toml"""
     return _general(f"br-{number}") + _metrics(METRICS_BASE_PORT + number)
 
 
 def control_toml(*, is_ca: bool) -> str:
-    """cs-1.toml"""
     text = _general("cs-1") + _metrics(CONTROL_METRICS_PORT)
     text += "".join(_database(name, f"cs-1.{name}.db") for name in ("beacon", "path", "trust"))
     return text + ('[ca]\nmode = "in-process"\n' if is_ca else "")

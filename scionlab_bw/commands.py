@@ -301,7 +301,6 @@ def watch(service: Service, arguments: Namespace) -> int:
 
 
 def _versions(service: Service, link_id: int, *, until: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """The Link, and each newer version."""
     etag = ""
     while True:
         newer = service.newer(f"links/{link_id}/", etag)

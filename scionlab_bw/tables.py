@@ -43,7 +43,6 @@ def facts(rows: Sequence[tuple[str, Any]]) -> str:
 
 
 def moment(text: str | None) -> str:
-    """In this machine's time zone."""
     return "-" if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
@@ -58,7 +57,6 @@ def limits(found: dict[str, Any] | None) -> str:
 
 
 def described(link: dict[str, Any]) -> str:
-    """Details of a Link."""
     status = link["status"]
     label = f" ({link['as_label']})" if link["as_label"] else ""
     rows: list[tuple[str, Any]] = [

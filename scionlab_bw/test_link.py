@@ -46,7 +46,6 @@ test_link.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for 
 
 
 def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
-    """A new test, or with --id one scheduled on the Link's page."""
     link = links.find(service, arguments.link).content
     if arguments.id is not None:
         found = service.get(f"tests/{arguments.id}/").content

@@ -70,7 +70,6 @@ def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
 
 
 def main() -> int:
-    """See the module's docstring."""
     try:
         order = read_order(json.loads(sys.stdin.buffer.read(MAX_ORDER_BYTES)))
         left_ms = order.until_ms - time.time_ns() // 1_000_000

@@ -146,7 +146,6 @@ class ApTalk(Talk):
         self._ends_as = REFUSED
 
     def _counts(self, kind: Kind, counts: Counts) -> None:
-        """Of a report, or of FINISH, which is answered each time."""
         if counts.number != len(self._done) - 1:
             return
         last = self._done[-1]

@@ -68,7 +68,6 @@ def _check(result: int) -> None:
 
 
 def _capabilities() -> int:
-    """Effective, permitted, inheritable and ambient ones, from /proc."""
     found = 0
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")

@@ -49,8 +49,6 @@ def tcp_socket(version: int) -> socket.socket:
 
 
 class _Open:
-    """A connection on a socket."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.is_broken = False

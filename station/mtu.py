@@ -19,7 +19,6 @@ class MtuSearch:
 
     @property
     def size(self) -> int:
-        """Of the packet to send next."""
         if self._asks_largest:
             return LARGEST_MTU
         if not self.passed and self._failed > SMALLEST_MTU:

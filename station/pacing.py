@@ -63,7 +63,6 @@ class Guard:
         return None if self._room >= frame_bytes else ""
 
     def took(self, payload_bytes: int, frame_bytes: int) -> None:
-        """A packet was sent."""
         self.sent_bytes += payload_bytes
         self._room -= frame_bytes
 

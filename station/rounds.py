@@ -69,7 +69,6 @@ class Round:
 
     @property
     def next_at(self) -> float:
-        """When the next packet is due."""
         return float("inf")
 
     def is_done(self, now: float) -> bool:

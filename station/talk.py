@@ -61,8 +61,6 @@ class Clock:
 
 
 class Talk:
-    """One end's conversation."""
-
     def __init__(self, side: str, reports: Kind, clock: Clock) -> None:
         self.outcome: str | None = None  # None: it continues
         self.why = ""
@@ -129,7 +127,6 @@ class Talk:
             self._report_at = now + REPORT_S
 
     def _is_alone(self, now: float) -> bool:
-        """Nothing was received for a while, over UDP or TCP."""
         return now - max(self._heard_at, self._round.heard_at if self._round else self._heard_at) > OVER_S
 
     @property

@@ -107,7 +107,6 @@ class TcpRound(Round):
         self._samples[number].append(row)
 
     def _look_for_trouble(self, now: float) -> None:
-        """The user's end runs the phases, so it reports errors."""
         up = self._connections.up
         if len(up) < self.phase.count and (self._connections.why or now >= self.begun + CONNECT_S):
             why = self._connections.why or f"no answer within {CONNECT_S} s"

@@ -68,7 +68,6 @@ class Agent:
         return self.client.clock_skew_ms if self.client is not None else None
 
     def facts(self) -> Facts:
-        """Content of the next receipt."""
         bundle, consent = self.configuration.bundle, sending_tests(self.settings)
         skew_ms, now = self.clock_skew_ms, self.now()
         return Facts(self.limiter.state, self.problems, bundle, skew_ms, now, consent, self._tests(consent))
@@ -88,7 +87,6 @@ class Agent:
         self.configuration.use(settings, client)
 
     def hang_up(self) -> None:
-        """Abort running requests."""
         if self.client is not None:
             self.client.close()
 

@@ -88,12 +88,10 @@ class Background:
         return threads.start("request", run)
 
     def finish(self) -> None:
-        """Process the outcome, if there is one."""
         hand_over = self._hand_over
         if hand_over is not None and self._has_ended():
             self._hand_over = None
             hand_over()
 
     def abandon(self) -> None:
-        """Discard the result of the running request."""
         self._hand_over = None

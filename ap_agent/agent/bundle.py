@@ -52,7 +52,6 @@ class Bundle:
 
     @property
     def order(self) -> Version:
-        """Order of bundles by age."""
         generation, config_version = self.version.split(".")
         return Version(int(generation), int(config_version), self.limits_version)
 

@@ -84,14 +84,12 @@ class Configuration:
         self._put()
 
     def read(self) -> None:
-        """Load the last good bundle, read-only."""
         with self._noting("store"):
             self.bundle = self.store.load(host_id=self.settings.host_id)
         self._use_secret()
 
     @contextmanager
     def _noting(self, key: str) -> Iterator[None]:
-        """Disk errors become problems."""
         try:
             yield
         except AgentError as exc:

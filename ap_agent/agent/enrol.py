@@ -52,8 +52,6 @@ class Token:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """Result of an enrolment."""
-
     credentials: Credentials
     path: Path
     clock_skew_ms: int | None  # offset to the service, None: not measured

@@ -58,7 +58,6 @@ class Polls:
         self.plan_anew()
 
     def plan_anew(self) -> None:
-        """Apply the agent's settings."""
         settings = self._agent.settings
         self.background.abandon()  # it belongs to the previous client
         self.backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, settings.long_poll_s, self._uniform)
@@ -69,7 +68,6 @@ class Polls:
         return self.next_at if self._agent.client is not None and self.background.is_free else None
 
     def step(self) -> None:
-        """Poll, if due."""
         due = self.moment()
         if due is None or self._monotonic() < due:
             return
@@ -117,7 +115,6 @@ class Reports:
         self.plan_anew()
 
     def plan_anew(self) -> None:
-        """Apply the agent's settings."""
         settings = self._agent.settings
         self.background.abandon()
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
@@ -145,7 +142,6 @@ class Reports:
         return self._agent.client is not None and is_reachable and self.background.is_free
 
     def step(self, *, is_reachable: bool) -> None:
-        """Send what is due."""
         if not self._can_send(is_reachable=is_reachable):
             return
         self._send_receipt()

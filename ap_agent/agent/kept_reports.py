@@ -85,7 +85,6 @@ class KeptReports:
         self._kept[test_id] = one
 
     def end(self, test_id: str, report: Mapping[str, Any], now: datetime) -> None:
-        """Store the end of this test."""
         self._put(replace(self._kept[test_id], report=report, came_at_ms=round(now.timestamp() * 1000)))
 
     def took(self, test_id: str) -> None:

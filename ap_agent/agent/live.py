@@ -86,7 +86,6 @@ def session(
 
 
 def _wait(watch: Watch, seconds: float) -> None:
-    """Wait for a change of the file, or for the time."""
     waiting = select.poll()
     waiting.register(watch.fileno(), select.POLLIN)
     waiting.poll(max(0, round(min(seconds, SILENT_S) * 1000)))

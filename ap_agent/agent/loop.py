@@ -140,7 +140,6 @@ class Loop:
         return min(self._moments())
 
     def _moments(self) -> list[float]:
-        """Due times."""
         silent_in_s = self.agent.limiter.silent_in_s()
         moments = [
             self.polls.moment(),

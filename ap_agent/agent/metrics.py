@@ -99,7 +99,6 @@ class Exporter:
         self._state: LimiterState | None = None
 
     def plan_anew(self, now: float) -> None:
-        """Apply the agent's settings."""
         self._next_file = now
         for key in (_LISTEN, _FILE):
             self._agent.extra.pop(key, None)
@@ -118,13 +117,11 @@ class Exporter:
         self._log.info("metrics.listening", address=wanted[0], port=self.server.port)
 
     def close(self) -> None:
-        """Stop listening."""
         former, self.server, self._listens = self.server, None, None
         if former is not None:
             threads.start("metrics end", former.close)
 
     def note_state(self, state: LimiterState, now: float) -> None:
-        """The limiter wrote another state."""
         before, self._state = self._state, state
         self.values.cycles.labels("ok" if state.is_ok else "incomplete").inc()
         is_same_run = before is not None and before.run == state.run

@@ -51,7 +51,6 @@ DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_i
 
 
 def problem_of(error: AgentError, subject: str) -> Problem:
-    """The problem of an exception."""
     if isinstance(error, TrustError):
         return Problem(error.code, subject, error.message)
     code = next(code for kind, code in CODES if isinstance(error, kind))

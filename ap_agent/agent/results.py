@@ -68,7 +68,6 @@ class Results:
         self.plan_anew(agent.settings)
 
     def plan_anew(self, settings: Settings) -> None:
-        """Apply these settings."""
         self._settings = settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._not_before = self._retry_at = self._monotonic()

@@ -66,7 +66,6 @@ class Sending:
 
     @property
     def running(self) -> int:
-        """Number of children."""
         return len(self._children)
 
     def moment(self) -> float | None:
@@ -158,7 +157,6 @@ class Sending:
         return ""
 
     def _collect(self, child: _Child) -> None:
-        """Its report, or one about its failure."""
         test_id, code = child.test.test_id, child.process.returncode
         del self._children[test_id]
         try:
@@ -177,7 +175,6 @@ class Sending:
 
 
 def _bound(pid: int, seconds: float) -> None:
-    """Limits of CPU time, files, memory and output."""
     for what, most in (
         (resource.RLIMIT_CPU, math.ceil(seconds) + 1),
         (resource.RLIMIT_NOFILE, 64),

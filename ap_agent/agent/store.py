@@ -257,7 +257,6 @@ def stored_links(folder: Path, *, host_id: str | None) -> Mapping[int, LinkInfo]
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a foreign folder that has the name of one of our files."""
     if path.is_dir() and not path.is_symlink():
         path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
 

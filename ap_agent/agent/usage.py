@@ -77,7 +77,6 @@ class Usage:
         self.plan_anew(settings)
 
     def plan_anew(self, settings: Settings) -> None:
-        """Apply these settings."""
         self.settings = settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._next_upload = self._opens_at = self._monotonic()

@@ -62,7 +62,6 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | Non
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     whole, each = parser_of(
         "scionlab-bw-agent",
         "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
@@ -191,7 +190,6 @@ def _stored_trust(folder: Path) -> Trust | None:
 
 
 def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
-    """Poll once, hand over, wait for the limiter, send a receipt."""
     check_places(settings)
     with Lock(settings.run_dir, "agent", "once"):
         client = make_client(settings)
@@ -238,7 +236,6 @@ def _send_receipt(settings: Settings, _given: argparse.Namespace) -> Outcome:
 
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """Print the limiter's state."""
     return show(
         settings, stored_links(settings.state_dir, host_id=settings.host_id), as_json=given.json, verbose=given.verbose
     )

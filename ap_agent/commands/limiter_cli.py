@@ -67,7 +67,6 @@ def main(
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     whole, each = parser_of(
         "scionlab-bw-limiter",
         "Limits the bandwidth of each user AS's link in this host's kernel, as the document that\n"

@@ -198,7 +198,6 @@ def _waiting_words(folder: Path, waiting: trial.Trial) -> str:
 
 
 def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> bool:
-    """With a separate connection, and an authenticated response."""
     try:
         settings = load_settings(config, environment)
         quick = replace(settings, connect_timeout_s=_PROBE_S, read_timeout_s=_PROBE_S, fetch_deadline_s=_PROBE_S)
@@ -227,7 +226,6 @@ def _said(
     *,
     is_done: bool = False,
 ) -> Outcome:
-    """One line per operation, and the problems."""
     lines = [str(one) for one in operations]
     code = NOT_DONE if problems else OK
     if given.json:

@@ -55,7 +55,6 @@ def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tup
 
 
 def _is_said(line: str, health: Mapping[str, Any]) -> bool:
-    """Whether a problem already names this link, for the same reason."""
     said = (f"{one['subject']}: {one['message']}" for one in health["problems"])
     return line.startswith("Failed") and line[_LABEL_WIDTH:] in said
 

@@ -162,7 +162,6 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
 
 
 def failed_links(state: LimiterState) -> dict[int, str]:
-    """Links that are not enforced, with reasons."""
     return {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
 
 

@@ -11,7 +11,6 @@ _CODES: Final[dict[Colour, str]] = {"good": "32", "warn": "33", "bad": "31"}  # 
 
 
 def has_colour() -> bool:
-    """Whether stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -47,5 +47,4 @@ def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
 
 
 def running(name: str) -> int:
-    """Number of threads with this name."""
     return sum(one.name == name for one in list(_alive))

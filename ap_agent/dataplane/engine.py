@@ -256,7 +256,6 @@ class Engine:
 
 
 def _add_refusals(done: _Pass, left: Sequence[Operation]) -> None:
-    """Add what the kernel rejected, by link."""
     for one in left:
         said = done.refused.get(one)
         code = "verify_failed" if said is None else "apply_failed"

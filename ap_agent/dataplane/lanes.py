@@ -87,7 +87,6 @@ class Lanes:
         self._counted: dict[int, tuple[int, Counters]] = {}
 
     def _refresh(self) -> None:
-        """Read the pieces that changed since the last time."""
         memory, size = self._memory[:], self._size * _LANES_AT_ONCE
         for at, last in enumerate(self._pieces):
             piece = memory[at * size : (at + 1) * size]

@@ -198,7 +198,6 @@ def _info(fd: int) -> bytes:
 
 
 def program_id(fd: int) -> int:
-    """As filters name it."""
     return int(struct.unpack_from("=I", _info(fd), 4)[0])
 
 

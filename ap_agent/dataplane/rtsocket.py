@@ -187,7 +187,6 @@ class RtSocket:
     # --- bytes ---
 
     def _transmit(self, messages: Sequence[Message]) -> list[int]:
-        """Return their sequence numbers."""
         numbers = [1 + next(self._count) % (DUMP_NUMBER - 1) for _ in messages]
         packed = [
             _packed(kind, flags | NLM_F_REQUEST, number, body)

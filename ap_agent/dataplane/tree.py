@@ -94,7 +94,6 @@ class Target:
 
 
 def _part(links: Mapping[int, LimitedLink]) -> Tree:
-    """Objects of these links."""
     tree = new_tree()
     for one, link in links.items():
         for direction, kbit in zip(DIRECTIONS, (link.to_user_kbit, link.from_user_kbit), strict=True):

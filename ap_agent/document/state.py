@@ -138,7 +138,6 @@ def read_state(folder: Path) -> LimiterState | None:
 
 
 def state_bytes(state: LimiterState) -> bytes:
-    """The file's content."""
     document = {"schema": SCHEMA, **vars(state), "links": list(state.links.values())}
     return json.dumps(document, separators=(",", ":"), default=_written).encode()
 

@@ -28,7 +28,6 @@ def tests_that_send(link: LinkInfo) -> tuple[LinkTest, ...]:
 
 
 def tests_by_id(links: Mapping[int, LinkInfo]) -> dict[str, tuple[LinkInfo, LinkTest]]:
-    """All that send."""
     return {test.test_id: (link, test) for link in links.values() if link.tests for test in tests_that_send(link)}
 
 
@@ -46,7 +45,6 @@ class Timetable:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything depends on time."""
         return bool(self._timed)
 
     def at(self, when: datetime, *, may_send: bool = False) -> Mapping[int, LinkInfo]:

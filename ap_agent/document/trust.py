@@ -63,7 +63,6 @@ class Trust:
     newest: Version | None
 
     def after(self, accepted: Accepted) -> Trust:
-        """Trust after accepting this document."""
         # Without a pinned key (allow_unsigned) the text was not verified: it must not be trusted later.
         signed = accepted.signed if self.enrolled else None
         keyring = self.keyring.follow(signed) if signed is not None else self.keyring

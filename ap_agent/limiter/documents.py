@@ -87,7 +87,6 @@ class Documents:
         self._must_store = self.trust != stored and (is_damaged or self.accepted is not None)
 
     def use(self, settings: Settings) -> None:
-        """Apply new settings."""
         self.settings = settings
         self.trust = trust_now(settings, self.trust, self.accepted)
 

@@ -252,7 +252,6 @@ class Enforcer:
 
     @property
     def limited(self) -> int:
-        """Number of limited links."""
         return sum(number not in self.outcome.failed for number in self.wanted.links)
 
     def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:

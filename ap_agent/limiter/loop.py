@@ -128,7 +128,6 @@ class Loop:
         self._notifier.send("READY=1")
 
     def step(self) -> None:
-        """Do what is due."""
         if self._is_reloading:
             self._reread()
         self._feed_watchdog()
@@ -154,7 +153,6 @@ class Loop:
         return self._enforcer.configuration is not None and self._enforcer.is_ok and self._pacing.due is None
 
     def _moments(self) -> list[float]:
-        """Due times."""
         moments = [self._next_audit, self._next_state, self._next_unannounced, *self._counting.moments()]
         if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
             moments.append(self._files_rested_at)
@@ -174,7 +172,6 @@ class Loop:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _look_at_files(self, now: float) -> bool:
-        """Return whether another document is to be enforced."""
         if now < self._files_rested_at or not self._are_files_new():
             return False
         is_new = self._documents.take()

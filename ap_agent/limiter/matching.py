@@ -44,7 +44,6 @@ class _NoKeyError(Exception):
 
 
 def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False) -> Matching:
-    """Only links to user ASes are limited. `links` have the limits and the sending tests of one moment."""
     result = _Result()
     keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
     limited: dict[int, LimitedLink] = {}
@@ -77,7 +76,6 @@ class Matcher:
     def match(
         self, links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False
     ) -> Matching:
-        """As the function of this name."""
         asked = (host, settings, is_observe_only)
         changed = [link for number, link in links.items() if self._links.get(number) is not link]
         is_alike = asked == self._asked and len(links) == len(self._links) and all(map(self._has_keys_of, changed))
@@ -163,8 +161,6 @@ def _keys_of_tests(
 
 
 class _Result:
-    """On the way."""
-
     def __init__(self) -> None:
         self.errors: dict[int, str] = {}
         self.problems: list[Problem] = []

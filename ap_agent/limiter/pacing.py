@@ -27,8 +27,6 @@ ADDRESSES = "addresses"  # the subject of changes without a device
 
 @dataclass
 class _Repairs:
-    """Repairs of one device, each within a window of the previous."""
-
     times: int = 0
     last: float = 0.0
     whats: set[str] = field(default_factory=set)

@@ -85,7 +85,6 @@ class Report:
         reset_reason: str | None = None,
         is_running: bool = True,
     ) -> LimiterState:
-        """Write everything, with current counters."""
         self._closed = kept_segments(self._closed, self._now())
         self._number += 1
         return self._write(

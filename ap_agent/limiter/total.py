@@ -38,8 +38,6 @@ def factor_for(total_kbit: float, demands: Iterable[tuple[float, float]]) -> flo
 
 
 class _Lane:
-    """Recent traffic of one direction of a link."""
-
     def __init__(self, segment: int) -> None:
         self.segment = segment
         self._samples: deque[tuple[float, int]] = deque()  # moment, bytes passed

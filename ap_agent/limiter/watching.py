@@ -66,7 +66,6 @@ class Watching:
         return min(waits, default=math.inf)
 
     def sample(self) -> None:
-        """Take due samples, and write new ones."""
         tests = {one.test_id: (number, one) for number, one in self._tests()}
         due = [both for both in tests.values() if self._is_due(both[1])]
         if due:

@@ -19,7 +19,6 @@ _COUNTED = ("received_bytes", "received_packets", "sent_bytes", "sent_packets")
 
 
 def links_of(uplink: Uplink, links: Mapping[int, LinkInfo]) -> dict[int, LinkInfo]:
-    """By their local address."""
     return {
         number: one
         for number, one in links.items()

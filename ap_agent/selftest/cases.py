@@ -106,7 +106,6 @@ class Case:
         return PAYLOAD_BYTES.get(self.form, full - room)
 
     def link(self) -> LimitedLink | None:
-        """As given to the engine."""
         kbit = self.enforced_kbit
         if kbit is None:
             return None
@@ -169,10 +168,8 @@ ROUNDS = (
 
 
 def all_cases(rounds: Iterable[Round] = ROUNDS) -> list[Case]:
-    """Each once, in order."""
     return list(dict.fromkeys(case for one in rounds for case in one.cases))
 
 
 def wanted(cases: Iterable[Case]) -> Wanted:
-    """As given to the engine."""
     return Wanted({one.number: link for one in cases if (link := one.link()) is not None})

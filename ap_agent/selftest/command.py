@@ -119,8 +119,6 @@ def _overwrite(terminal: TextIO, words: str) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end us cleanly."""
-
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 

@@ -38,8 +38,6 @@ Say = Callable[[str, float], None]  # the next step, and the approximate remaini
 
 
 class Course:
-    """One self-test."""
-
     def __init__(self, say: Say, rounds: Sequence[Round] = ROUNDS, longest_s: float = LONGEST_S) -> None:
         self._say = say
         self._longest_s = longest_s
@@ -182,7 +180,6 @@ def _tell(**what: object) -> None:
 
 
 def main() -> int:
-    """See the module's docstring."""
     course = Course(lambda step, left_s: _tell(step=step, left_s=round(left_s, 1)))
     isolate()
     with Lab(PREFIX) as lab:

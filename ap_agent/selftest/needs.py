@@ -130,7 +130,6 @@ def untried() -> list[Need]:
 
 
 def namespaces_refused(words: str) -> Need:
-    """The kernel rejected the namespaces."""
     return Need(*_NAMESPACES, State.MISSING, words, _NO_NAMESPACES)
 
 

@@ -65,7 +65,6 @@ def _content(path: Path, batch_id: str, kind: str) -> bytes | None:
 
 
 def _records(data: bytes) -> Iterator[Any]:
-    """Up to the first incomplete or damaged one."""
     position = 0
     while position + _RECORD.size <= len(data):
         length, checksum = _RECORD.unpack_from(data, position)

@@ -119,7 +119,6 @@ class Spool:
         return StoredBatch(*row) if row is not None else None
 
     def drop(self, number: int) -> None:
-        """Delete a delivered batch."""
         with _as_store_errors(self.path):
             self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
 
@@ -136,7 +135,6 @@ class Spool:
             )
 
     def waiting(self) -> int:
-        """Number of batches to be sent."""
         return self._number("SELECT count(*) FROM batches")
 
     def bytes_used(self) -> int:

@@ -71,7 +71,6 @@ _HEADINGS = ("link", "direction", "limit kbit/s", "used kbit/s", "of it", "drops
 
 
 def table(report: Report) -> list[str]:
-    """Lines, with numbers right-aligned."""
     rows = [_line(key, one) for key, one in sorted(report.used.items())]
     return text_table(_HEADINGS, rows, right=frozenset(_HEADINGS) - {"direction"}).splitlines()
 

@@ -34,7 +34,6 @@ class Reports:
 
     @property
     def silent(self) -> timedelta:
-        """Total duration of the gaps."""
         return sum((ends - begins for begins, ends in self.gaps), timedelta())
 
     @property
@@ -69,7 +68,6 @@ def _amount(time: timedelta) -> str:
 
 
 def _bars(slots: list[bool]) -> str:
-    """Merge adjacent slots into one bar."""
     path, at = "", 0
     for is_drawn, run in groupby(slots):
         length = len(list(run))

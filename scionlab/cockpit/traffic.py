@@ -114,8 +114,6 @@ COLUMNS: Final = (
 
 
 class _Echo:
-    """A file-like object that returns each written line."""
-
     def write(self, text: str) -> str:
         return text
 

@@ -93,6 +93,5 @@ def _month(request: PageRequest) -> date:
 
 
 def _months_offered(now: datetime) -> list[str]:
-    """The months to choose from, newest first."""
     newest = now.year * 12 + now.month - 1
     return [f"{one // 12:04}-{one % 12 + 1:02}" for one in range(newest, newest - MONTHS_OFFERED, -1)]

@@ -36,7 +36,6 @@ class UplinkPlot:
 
 
 def slot_of(at: datetime) -> datetime:
-    """Start of its five minutes."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % SLOT
 
 

@@ -10,7 +10,6 @@ from scionlab.pages.own_pages import View, form_on
 
 
 def _bulk(pages: Pages) -> list[URLPattern]:
-    """URLs of one kind of bulk change."""
     name = f"cockpit_{pages.tab}"
 
     def of_these(view: View) -> View:

@@ -217,7 +217,6 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
 
 
 def _owners(ap_id: int) -> list[Any]:
-    """Owners with the highest limits, one more than are shown."""
     links = Link.objects.filter(USER_LINKS, interface_a__AS__attachment_point=ap_id, active=True)
     by_owner = links.values(email=F("interface_b__AS__useras__owner__email")).annotate(
         links=Count("pk"), kbit=Sum("bandwidth_kbit")

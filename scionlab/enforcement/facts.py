@@ -93,8 +93,6 @@ class Wants(Protocol):
 
 
 class Versions(Protocol):
-    """H and L of a host."""
-
     @property
     def config_version(self) -> int: ...
 

@@ -50,7 +50,6 @@ def _remarks(
 
 
 def _is_explained(agent: Agent, row: LinkEnforcement | None, stage: Stage) -> bool:
-    """Whether the sentence on the state already gives the reason."""
     is_error = row is not None and row.state == LinkEnforcement.State.ERROR
     return is_error or (stage == "failed" and agent.voided_by is not None)
 

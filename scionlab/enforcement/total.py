@@ -76,7 +76,6 @@ def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation
 
 
 def _why_unknown(agent: Agent) -> tuple[State, str] | None:
-    """Why the kernel's state is unknown."""
     if agent.receipt is None:
         return "waiting", "no agent reports what is enforced"
     if agent.removed_at is not None:

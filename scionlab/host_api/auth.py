@@ -102,8 +102,6 @@ def hosts_with_newest() -> QuerySet[Host]:
 
 
 class _Joined(Aggregate):
-    """Texts joined by spaces."""
-
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ' ')"
     output_field = TextField()

@@ -82,7 +82,6 @@ def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
 
 
 def _report(reader: DocumentReader, value: object) -> dict[str, Any] | None:
-    """The report of the attachment point's end of a test that sends."""
     if value is None:
         return None
     try:

@@ -21,7 +21,6 @@ def object_of(properties: Schema, *, optional: Collection[str] = (), **more: Any
 
 
 def of_interfaces(schema: Schema, **more: Any) -> Schema:
-    """Values by interface id."""
     return {"type": "object", "additionalProperties": schema, **more}
 
 

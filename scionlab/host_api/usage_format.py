@@ -82,8 +82,6 @@ def _check_size(content: bytes) -> None:
 
 
 class _Reader(DocumentReader):
-    """Also reads columns of counters."""
-
     def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
         """Read a list of `n` integers or nulls. Optimized for valid input: 4000 links have 240 000 of them."""
         if isinstance(value, list) and len(value) == n:

@@ -124,7 +124,6 @@ def _at_attachment_point(ap: AttachmentPoint, lines: list[PathLine]) -> tuple[Li
 
 
 def _grouped(pairs: Iterable[tuple[_Key, PathLine]]) -> list[tuple[_Key, list[PathLine]]]:
-    """Group in the order of first occurrence."""
     found: dict[_Key, list[PathLine]] = {}
     for key, one in pairs:
         found.setdefault(key, []).append(one)

@@ -33,8 +33,6 @@ from scionlab.platform.field_errors import FieldRuleError
 
 @dataclass(frozen=True)
 class _Facts:
-    """Data for the rules, read at once."""
-
     user_as: UserAS | None
     aps: dict[int, AttachmentPoint]
     default_kbit: dict[int, int]  # by attachment point

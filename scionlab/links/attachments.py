@@ -104,7 +104,6 @@ def _is_storable_port(port: int) -> bool:
 
 
 def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:
-    """Limits to store."""
     return Limits.of_columns(default_kbit if spec.bandwidth_kbit is None else spec.bandwidth_kbit, spec.from_user_kbit)
 
 

@@ -159,7 +159,6 @@ def _lines_now(change: BulkChange, shown: Lines) -> Lines:
 
 
 def _targets(puts_back: BulkChange | None) -> dict[int, Line[Any, Any]]:
-    """By key, the values to restore."""
     return {} if puts_back is None else {line.key: line for line in lines_of(puts_back) if line.is_change}
 
 

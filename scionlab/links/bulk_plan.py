@@ -133,7 +133,6 @@ class PresentLimits(Present[Limits, Limits]):
     maximum_kbit: int  # the default in force at the Link's attachment point, or an exception above it
 
     def changed(self, operation: Operation) -> Limits:
-        """The other direction is kept."""
         to_user, from_user = (operation.of_kbit(one) for one in self.value)
         return Limits(
             self.value.to_user_kbit if operation.direction == "from_user" else to_user,

@@ -151,13 +151,11 @@ def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, rea
 
 
 def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
-    """The active Links that are limited there."""
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
     return links.filter(interface_b__AS__useras__isnull=False)
 
 
 def _checked_ap(values: Values) -> Values:
-    """Includes the path metadata, normalized."""
     default, total, metadata = (values.get(one) for one in ("default_bandwidth_kbit", "total_kbit", "path_metadata"))
     if default is not None:
         _check(int(default))

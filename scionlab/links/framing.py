@@ -50,7 +50,6 @@ class Framing:
 
     @property
     def heartbeat_bytes(self) -> int:
-        """Bytes counted per heartbeat."""
         return _HEARTBEAT_BYTES[self.ip_version] + self.header_bytes
 
     @property

@@ -89,7 +89,6 @@ Stage = Sequence[Part]  # they begin together
 
 
 def stages_of(kind: str, parts: Sequence[Part]) -> list[Stage]:
-    """Stages, one after the other."""
     return [*([[one] for one in parts] if kind == SINGLES else []), parts]
 
 

@@ -116,7 +116,6 @@ class Sum:
 
 
 def _mean(values: Sequence[float], row: Sequence[Interval]) -> float:
-    """Mean, weighted by duration."""
     return sum(value * one.took_ms for value, one in zip(values, row, strict=True)) / sum(one.took_ms for one in row)
 
 
@@ -280,7 +279,6 @@ def _judge(joint: JointTest, parts: Sequence[TestStatus], now: datetime) -> tupl
 
 
 def _measured(joint: JointTest, part: TestStatus, direction: DirectionName) -> dict[int, Interval]:
-    """By second since the start of the joint test."""
     if part.result is None:
         return {}
     began_ms = round(joint.begins_at.timestamp() * 1000)

@@ -197,7 +197,6 @@ def _end(times: Iterable[tuple[Part, Slot]]) -> datetime:
 
 
 def _active_links(user_as: UserAS, changes: Changes) -> list[Link]:
-    """The active Links, locked."""
     found = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=user_as.pk, active=True)
     links = [link for link in locked_links(set(found.values_list("pk", flat=True)), changes) if link.active]
     if len(links) < MIN_LINKS:
@@ -244,5 +243,4 @@ def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:
 
 
 def _distinct(ap_of: ApOf) -> list[AttachmentPoint]:
-    """Ordered by primary key."""
     return [ap for _, ap in sorted({ap.pk: ap for ap in ap_of.values()}.items())]

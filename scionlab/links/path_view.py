@@ -89,7 +89,6 @@ class PathView:
 
     @property
     def hops(self) -> list[str]:
-        """The ASes, in the direction of travel."""
         return [self.links[0].ends.leaves.isd_as, *(one.ends.enters.isd_as for one in self.links)]
 
     @property
@@ -160,7 +159,6 @@ def _is_along(probes: Sequence[Probe], path: Path) -> bool:
 
 
 def _looked_up(paths: Sequence[Path], reader: User, now: datetime) -> dict[PathLink, LinkView]:
-    """Look up each link of the paths once."""
     wanted = {one for path in paths for one in path}
     there = _ends_there({end for one in wanted for end in one}, reader)
     keys = {one: there[one.leaves][0] for one in wanted if there.get(one.leaves, (0, None))[1] == one.enters}

@@ -29,7 +29,6 @@ def constant(limits: Limits, duration_s: int) -> Profile:
 
 
 def outage(duration_s: int) -> Profile:
-    """Nothing passes."""
     return _profile("outage", [Limits.both(0)], duration_s)
 
 

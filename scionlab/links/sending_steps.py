@@ -106,7 +106,6 @@ class Evidence:
 
     @property
     def ends(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Sender and receiver."""
         return (self.ap, self.user) if self.direction == "to_user" else (self.user, self.ap)
 
     @property
@@ -159,7 +158,6 @@ class Evidence:
 
     @cached_property
     def _inside(self) -> list[Interval]:
-        """The seconds that are completely inside the phase."""
         if self.ap is None:
             return []
         last_ms = self.ap["begins_at_ms"] + self.duration_ms
@@ -314,7 +312,6 @@ def _code(evidence: Evidence) -> Code:
 
 
 def _is_over(evidence: Evidence) -> bool:
-    """By the class, or by what the user's end received behind it."""
     window, spanned = evidence.window, evidence.spanned
     at_ap_kbit = (evidence.all_received_kbit or 0) if evidence.direction == "from_user" else 0
     is_over_behind = at_ap_kbit > spanned.kbit(spanned.allowed_bytes(evidence.frame))

@@ -58,7 +58,6 @@ def _spans(hours: Iterable[Hours], begins_at: datetime) -> list[tuple[datetime, 
 
 
 def _joined(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Merge overlapping or adjacent spans."""
     found: list[tuple[datetime, datetime]] = []
     for begin, end in spans:
         if found and begin <= found[-1][1]:

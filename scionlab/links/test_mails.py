@@ -68,7 +68,6 @@ def _notify(test_id: int, now: datetime) -> bool:
 
 
 def _to_creator(status: TestStatus) -> Iterator[Mail]:
-    """Mail about a scheduled test."""
     test, user = status.test, status.test.created_by
     if user is None or test.begins_at - test.created_at <= SCHEDULED_AHEAD:
         return
@@ -103,7 +102,6 @@ def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, objec
 
 
 def _alarms(status: TestStatus) -> Iterator[Mail]:
-    """Mail to each administrator, independent of subscriptions."""
     for user in User.objects.filter(is_staff=True, is_active=True).order_by("pk"):
         context = {**_context(status, user), "text": status.verdict.text if status.verdict is not None else ""}
         key = f"over_the_limit:{status.test.pk}:{user.pk}"

@@ -123,7 +123,6 @@ _NOTHING: Final = "No result: the attachment point did not have the limits of th
 
 
 def _by_report(test: LinkTest, result: TestResult) -> tuple[State, str]:
-    """From the final report of the attachment point's end."""
     report = result.report
     if report is None:
         return "failed", "No result: the attachment point did not run its end of the test."

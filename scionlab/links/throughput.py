@@ -110,7 +110,6 @@ def _temporary(status: LinkStatus, index: int) -> Step:
 
 
 def _known(status: LinkStatus) -> Limits | None:
-    """In the kernel by the newest report, or by the last one."""
     if status.stage == "silent":
         return status.last_known
     return status.enforced

@@ -165,7 +165,6 @@ def _attachment_point(link: Link) -> AttachmentPoint:
 
 
 def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
-    """In whole seconds."""
     chosen = now if begins_at is None else begins_at
     if chosen < now - PAST_GRACE:
         text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."

@@ -87,8 +87,6 @@ def metadata_changed(ap: AttachmentPoint) -> None:
 
 
 def _members(**checks: Check) -> Check:
-    """An object with a subset of these members."""
-
     def check(value: object, where: str) -> None:
         for name, one in _object(value, where, example=f'{{"{next(iter(checks))}": ...}}').items():
             if name not in checks:
@@ -99,8 +97,6 @@ def _members(**checks: Check) -> Check:
 
 
 def _by_interface(inner: Check) -> Check:
-    """An object keyed by interface ids."""
-
     def check(value: object, where: str) -> None:
         for key, one in _object(value, where, example='{"1": ...}').items():
             if not re.fullmatch(r"[1-9][0-9]{0,3}", key, re.ASCII) or int(key) > MAX_INTERFACE_ID:

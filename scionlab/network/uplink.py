@@ -44,7 +44,6 @@ def site_cost_set(*, cost_per_gb: Decimal | None, currency: str, actor: User) ->
 
 
 def _note(obj: AttachmentPoint | BandwidthPolicy, actor: User, message: str) -> None:
-    """Log it in Django admin's log."""
     kind = ContentType.objects.get_for_model(obj)
     LogEntry.objects.create(
         user=actor,

@@ -112,7 +112,6 @@ def _standbys() -> int:
 
 
 def _ends_of_trust() -> dict[str, datetime | None]:
-    """Of what is in use, and renewed here."""
     others = isds_of_others()
     newest = TRC.objects.exclude(isd__in=others).order_by().values("isd").annotate(end=Max("not_after"))
     core = Certificate.objects.filter(replaced_at=None).exclude(isd__in=others)

@@ -61,7 +61,6 @@ def _time_zone(*, required: bool = True) -> forms.CharField:
 
 
 def _time_zones() -> list[Any]:
-    """Grouped by region."""
     groups = groupby((name for name in time_zone_names() if "/" in name), key=lambda name: name.partition("/")[0])
     return [("UTC", "UTC"), *((region, list(names)) for region, names in groups)]
 

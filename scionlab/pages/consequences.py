@@ -198,7 +198,6 @@ def _stored(taken: Snapshot) -> object:
 
 
 def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValues]:
-    """Links whose limit changed or takes effect now."""
     old = {} if before is None else before.links
     found = []
     for pk, new in after.links.items():

@@ -223,7 +223,6 @@ def profile_plot(
 
 
 def _runs(values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
-    """Runs of adjacent known values, each with the index of its first."""
     runs: list[tuple[int, list[float]]] = []
     last = -2
     for number, value in enumerate(values):

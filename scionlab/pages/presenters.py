@@ -187,7 +187,6 @@ def socket_address(ip: str, port: int) -> str:
 
 
 def history_of(link: Link) -> QuerySet[BandwidthChange]:
-    """Changes of the Link, newest first."""
     return BandwidthChange.objects.filter(link=link).select_related("actor")
 
 

@@ -90,7 +90,6 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
 
 
 def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any] | None) -> list[list[int]]:
-    """Packets and payload bytes of each second."""
     if direction == "to_user" and user is None:
         return [row[:2] for row in ap["seconds"]]
     end = ap if direction == "from_user" or user is None else user
@@ -98,7 +97,6 @@ def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any]
 
 
 def _spread(bytes_of: list[float], at_s: float, count: float) -> None:
-    """Split over the two clock seconds that it overlaps."""
     first = int(at_s)
     later = at_s - first
     for second, part in ((first, 1 - later), (first + 1, later)):

@@ -182,7 +182,6 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
-    """Set one limit for all Links of the AS."""
     user_as = selectors.user_as_of(request.user, pk)
     before = snapshot(user_as)
     try:

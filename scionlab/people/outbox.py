@@ -39,6 +39,5 @@ def retry_later(row: Any, error: str) -> None:
 
 
 def due_ids(model: Any, *, now: datetime, limit: int) -> list[int]:
-    """Unsent rows that are due, oldest first."""
     due = model.objects.filter(sent_at=None, not_before__lte=now).order_by("not_before", "pk")
     return list(due.values_list("pk", flat=True)[:limit])

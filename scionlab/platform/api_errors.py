@@ -120,7 +120,6 @@ def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error e
 
 
 def _collect(details: Any, path: tuple[str, ...], fields: FieldErrors) -> None:
-    """Flatten REST framework's nested details."""
     if isinstance(details, Mapping) and set(details) == {"message", "code"}:
         name = ".".join(path) or "non_field_errors"
         entry = {"code": str(details["code"]), "message": str(details["message"])}

@@ -51,8 +51,6 @@ def keep_apart(name: str) -> Callable[[Any, Any], None]:
 
 
 def let_overlap(name: str) -> Callable[[Any, Any], None]:
-    """The reverse."""
-
     def carry_out(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001  the signature of RunPython
         if schema_editor.connection.vendor == "postgresql":
             schema_editor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT {name}")

@@ -41,7 +41,6 @@ class Lenient(SimpleRateThrottle):
 
 
 def _warn(exc: Exception) -> None:
-    """Once per minute and process."""
     global _warned_at  # noqa: PLW0603  the last time is the process'
     now = time.monotonic()
     if now - _warned_at >= WARN_EVERY_S:

@@ -59,5 +59,4 @@ def docs(request: HttpRequest) -> HttpResponse:
 @csp_update({"img-src": ["data:"]})  # icons in Swagger UI's style sheet
 @require_safe
 def operations(request: HttpRequest) -> HttpResponse:
-    """Every operation, in Swagger UI."""
     return render(request, "api/operations.html")

@@ -148,7 +148,6 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
 
 
 def _without_marks(node: Any) -> None:
-    """Remove the generator's marks of enumerations."""
     if isinstance(node, dict):
         node.pop("x-spec-enum-id", None)
     for one in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -176,7 +175,6 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
 
 
 def _conditions(path: str, method: str, operation: Operation) -> list[str]:
-    """The request headers of the operation."""
     if path in _PLAIN | REPEATABLE:
         return []
     if method == "get":

@@ -33,7 +33,6 @@ _OF_A_CERTIFICATE = ("ca", "content", "private_encrypted", "not_after", "renew_a
 
 
 def usable_ca(now: datetime) -> Q:
-    """Certificates that can issue."""
     return Q(kind=Certificate.Kind.CA, replaced_at=None, not_before__lte=now, not_after__gt=now)
 
 

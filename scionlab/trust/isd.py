@@ -69,7 +69,6 @@ class _Work:
 
 
 def issue_of(kind: Kind, isd_as: str, serial_number: int, validity: Validity) -> Issue:
-    """Audit entry of a new certificate."""
     detail = f"{kind.value} certificate {serial_number:x}, valid {validity}"
     return Issue(BandwidthChange.Kind.CERTIFICATE, isd_as, detail)
 
@@ -112,7 +111,6 @@ def _certify_all(work: _Work, core: Iterable[AS]) -> list[Certificate]:
 
 
 def _certify(work: _Work, as_: AS, kind: Kind) -> Certificate:
-    """For a kind that is in the TRC. Returns the one in use."""
     row = work.in_use(as_, kind)
     if row is not None and not needs_renewal(certificate_of(row), work.now):
         return row

@@ -89,7 +89,6 @@ def _client_files(host: Host) -> dict[str, bytes]:
 
 
 def _in_use() -> QuerySet[VPNClientKeys]:
-    """Clients with an active Link, in order of creation."""
     active = Interface.objects.filter(vpn_client=OuterRef("client"), link_as_b__active=True)
     return VPNClientKeys.objects.filter(Exists(active)).order_by("pk")
 

@@ -115,7 +115,6 @@ def _room() -> dict[int, int]:
 
 
 def _is_in_file(this: Import, client: VPNClient) -> bool:
-    """Then it gets its own address from the file."""
     places = {(this.vpns[row.vpn].pk, this.hosts[row.host].pk) for row in _placed_clients(this)}
     return (client.vpn_id, client.host_id) in places
 

@@ -59,8 +59,6 @@ class _Plan:
 
 @dataclass
 class _Links:
-    """Existing Links by their ends."""
-
     by_ends: dict[LinkKey, Link] = field(default_factory=dict)
     by_end: dict[EndKey, Link] = field(default_factory=dict)
 

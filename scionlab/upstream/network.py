@@ -227,7 +227,6 @@ def _referred(entry: Entry, field: str, pk: int, table: dict[int, _Row]) -> _Row
 
 
 def _key(entry: Entry, field: str, table: dict[int, _Row]) -> int:
-    """The key of the referenced entry, which is in the file."""
     pk = entry.reference(field)
     _referred(entry, field, pk, table)
     return pk

@@ -59,8 +59,6 @@ def iso(moment: datetime) -> str:
 
 
 class _Echo:
-    """Lets a csv writer hand out its lines."""
-
     def write(self, line: str) -> str:
         return line
 

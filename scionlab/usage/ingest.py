@@ -41,8 +41,6 @@ class Stored:
 
 @dataclass(frozen=True)
 class _End:
-    """A Link that the host limits now, by interface id."""
-
     link_id: int
     attachment_point_id: int
     ap_isd_as: str

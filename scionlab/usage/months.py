@@ -155,7 +155,6 @@ class _Ranking:
         return len(self.changed), bool(later)
 
     def _slots(self, begins_at: datetime, ends_at: datetime) -> Iterable[tuple[Who, dict[str, Any]]]:
-        """Each link's rates in these five minutes, within this month."""
         return self._rates(begins_at, ends_at, {"series__ap_isd_as": self.ap_isd_as})
 
     def _rates(

@@ -112,7 +112,6 @@ def prune(*, now: datetime) -> dict[str, int]:
 
 
 def _prune_batches(until: datetime) -> int:
-    """With their samples."""
     gone = 0
     while batches := list(
         UsageBatch.objects.filter(rolled_up=True, ends_at__lt=until).values_list("pk", flat=True)[:BATCHES_AT_ONCE]
