@@ -274,7 +274,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         lines += [f"{len(failed)} of {len(verdicts)} checks FAILED:", *(f"  - {claim}" for claim in failed)]
     else:
         lines.append(
-            f"All {len(verdicts)} checks held: each limit within {tolerance} both ways, every heartbeat, the "
+            f"All {len(verdicts)} checks passed: each limit within {tolerance} both ways, every heartbeat, the "
             "bystander,\nthe time from Save to the kernel, the total, and the observed link."
         )
     return "\n".join(lines)
