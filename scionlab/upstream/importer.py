@@ -1,6 +1,7 @@
 """Imports a dump of the database of SCIONLab's own coordination service.
 
-Atomic and idempotent. Imported hosts get limits only, so that their SCION files are never replaced; imported attachment points begin with observe only (docs/import.md).
+Atomic and idempotent. Imported hosts get limits only, so that their SCION files are never replaced; imported attachment
+points begin with observe only (docs/import.md).
 
     import_rules              entries that break a rule, before anything is written
     import_rows               people, ISDs, ASes, hosts, border routers

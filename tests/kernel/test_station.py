@@ -246,7 +246,7 @@ def test_the_last_data_leaves_within_two_seconds_of_the_end_of_the_other_end(bed
         found = report(child)
         last = [one for one in tap.frames() if one.is_data][-1]
     assert killed_at + 1.5 < last.at <= killed_at + 2.05
-    assert (found.outcome, found.why) == (CUT, "No report came for 2 s.")
+    assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
 
 
 def test_a_user_stops_sending_when_the_attachment_points_end_is_killed(bed: Bed) -> None:

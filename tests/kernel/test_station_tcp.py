@@ -305,7 +305,7 @@ def test_a_sender_without_reports_of_the_other_end_stops_within_two_seconds(bed:
         bed.user.run("nft", "delete table inet cut")
         user.kill()
     assert time.monotonic() - cut_at < 4
-    assert (found.outcome, found.why) == (CUT, "No report came for 2 s.")
+    assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
 
 
 def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:

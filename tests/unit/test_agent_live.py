@@ -107,6 +107,6 @@ def test_session_goes_on_until_nobody_looks_and_asks_for_what_is_looked_at(setti
 def test_limiter_that_counts_nothing_ends_the_session(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "SILENT_S", 0.05)
     service = Service(settings.state_dir.parent, [])
-    with pytest.raises(AgentError, match="does not count"):
+    with pytest.raises(AgentError, match="does not report live rates"):
         session(service, settings, (7,))
     assert service.is_closed

@@ -273,7 +273,7 @@ def test_nothing_is_sent_two_seconds_after_the_last_report(dies_at: float, repla
     world = World(Trouble(user_dies_at=dies_at, replay=replay), phases=long)
     ap, _ = world.run()
     assert dies_at + 1.7 < world.data()[-1].at <= dies_at + 2.03
-    assert (ap.outcome, ap.why) == (CUT, "No report came for 2 s.")
+    assert (ap.outcome, ap.why) == (CUT, "No report arrived for 2 s.")
     assert world.now < dies_at + 3.3
 
 

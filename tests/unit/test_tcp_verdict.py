@@ -71,7 +71,7 @@ HALF = {"sent": PAYLOAD // 2, "received": PAYLOAD // 2}
             "enforced. 1 000 kbit/s of 1 000 kbit/s arrived; 2 % of the traffic was dropped. TCP got 956 kbit/s "
             "of payload over 1 connection, > 99 % of what headers leave of the limit",
         ),
-        ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 segments retransmitted"),
+        ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 retransmissions"),
         (
             "half of it, and the class dropped some",
             {"passed": 50, "dropped": 0.4, "ap": end("to_user", **HALF), "user": end("from_user", **HALF)},
