@@ -446,7 +446,7 @@ def test_a_virtual_machine_gets_a_vagrantfile_that_fetches_the_configuration() -
     text = files["Vagrantfile"].decode()
     assert '  config.vm.network "forwarded_port", protocol: "udp", host: 50004, guest: 50000\n' in text
     assert f"    sudo scionlab-config --host-id={host.uid} --host-secret={host.secret} --url={SITE_URL}\n" in text
-    assert "*Not tried by us: the box, and the packages" in files["README.md"].decode()
+    assert "*We have not tested the box or the packages" in files["README.md"].decode()
     assert "Vagrantfile" not in download_of(host, trust_files=TRUST_FILES)
 
 
