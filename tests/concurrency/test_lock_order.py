@@ -481,7 +481,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "_retire_locked (of tests)": _retire_tests,
     "result_store": _result,
     "user_report_store": lambda w: partial(test_results.user_report_store, test_id=w.watch().pk, report={}),
-    "_tell": _tell_of_tests,
+    "_notify": _tell_of_tests,
     "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
         lambda: defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
@@ -657,7 +657,7 @@ ADDED_ONLY = {
     "result_store",
     "user_report_store",
     "webhook_set",
-    "_tell",
+    "_notify",
 }
 
 

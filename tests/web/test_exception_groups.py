@@ -152,7 +152,7 @@ def test_what_is_wrong_stands_at_its_field(door: Client, owner: User, ap: Attach
         ("members", "nobody@example.org gone@example.org", "account of nobody@example.org, gone@example.org."),
         ("members", many, "there are 501"),
         ("members", " ", "there are 0"),
-        ("maximum_kbit", "0", "raises nothing"),
+        ("maximum_kbit", "0", "does not raise a maximum"),
         ("attachment_points", [], "Choose at least one attachment point."),
     ):
         assert words in Page(door.post(NEW, {**right, field: value})).text, field

@@ -142,12 +142,12 @@ def test_only_attachment_points_report(client: Client, link: Link) -> None:
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 SHOWN = {
-    "within": (rates(side(51_500)), "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s What passed"),
+    "within": (rates(side(51_500)), "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s Traffic in one second"),
     "dropped": (rates(side(62_500, dropped=12_500)), "500 of 500 kbit/s 100 kbit/s dropped"),
     "Mbit/s": (rates(side(5_150_000, 50_000)), "41.2 Mbit/s of 50 Mbit/s"),
     "blocked": (rates(side(0, 0)), "To your AS blocked From"),
     "observed": (rates(side(51_500), in_force=False), "To your AS 412 kbit/s no limit in force"),
-    "one direction": (rates(None), "From your AS 0 of 500 kbit/s What passed"),
+    "one direction": (rates(None), "From your AS 0 of 500 kbit/s Traffic in one second"),
     "half a second": (rates(side(51_500), over_ms=500), "824 of 500 kbit/s"),
 }
 
@@ -167,7 +167,7 @@ def test_what_is_older_than_two_seconds_is_said_to_be(client: Client, owners: Cl
     for age_ms, is_fresh, has_dials in ((1500, True, True), (2500, False, True), (30_000, False, False)):
         report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
         found = text_of(owners, link)
-        assert (("What passed" in found, "No report since" in found), "412" in found) == (
+        assert (("Traffic in one second" in found, "No report since" in found), "412" in found) == (
             (is_fresh, not is_fresh),
             has_dials,
         )

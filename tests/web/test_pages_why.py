@@ -145,7 +145,7 @@ def test_what_lowers_the_limit_is_named(
     with case(subtests, "temporary limit"):
         timed_limit_create(link_id=enforced.pk, profile=constant(Limits(200, 100), 600), begins_at=None, actor=None)
         assert found()["Temporary limit"][0] == "200 kbit/s"
-        assert "it asks for 200 kbit/s now" in found()["Temporary limit"][1]
+        assert "it sets 200 kbit/s now" in found()["Temporary limit"][1]
     with case(subtests, "total in force"):
         AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=400)
         total = {"says_total": True, "total_wanted_kbit": 400, "total_to_user_kbit": 400, "total_from_user_kbit": 400}

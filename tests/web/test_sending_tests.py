@@ -435,7 +435,7 @@ def test_client_that_lies_about_what_it_received_gains_nothing(
     found = status(made, now).verdict
     assert found is not None
     assert found.code == "enforced"
-    assert "that is not used" in found.text
+    assert "its figure is ignored" in found.text
 
 
 @table(
