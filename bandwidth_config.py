@@ -1,7 +1,7 @@
 """The bandwidth domain and the wire contract between the Coordination Service and the AP agent.
 
-Here are the units, the bounds, the rules of a Link's bandwidth, and the writer of a host's `link_info.json` (its reader
-is `link_info`). Both programs import this module; it uses the standard library only and does no I/O.
+Units, bounds, rules of a Link's bandwidth, and the writer of a host's `link_info.json` (`link_info` is its reader).
+Both programs import this module; it uses the standard library only and does no I/O.
 
 Units: a bandwidth is an integer number of kbit/s, 1 kbit = 1000 bit. 0 means *blocked*, never "unlimited".
 """
@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 MIN_BANDWIDTH_KBIT = 0
-MBIT_FROM_KBIT = 10_000  # people read larger bandwidths in Mbit/s
-MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
-INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used until an administrator sets another
+MBIT_FROM_KBIT = 10_000  # larger bandwidths are shown in Mbit/s
+MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; upper bound of any maximum (DOMAIN section 2)
+INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, the initial site default
 
 # A border router sends a BFD packet of 134 (IPv4) or 178 bytes (IPv6) every 150 to 200 ms in each direction (RFC 5880
 # section 6.8.7 shortens intervals by up to a quarter): 5.4 to 9.5 kbit/s. At 32 kbit/s and 20-fold overload all
@@ -38,11 +38,8 @@ _BANDWIDTH_HINT = "Enter a whole number of kbit/s, for example 500."
 
 
 class RuleError(ValueError):
-    """A value breaks a rule of the domain.
-
-    `code` is stable and names the rule, `message` is one sentence with the value, the limit and the remedy;
-    forms, API and admin show the same sentence.
-    """
+    """A value breaks a rule of the domain. `code` is stable and names the rule, `message` is one sentence with the
+    value, the limit and the remedy; form, API and admin show the same message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -51,12 +48,12 @@ class RuleError(ValueError):
 
 
 def format_number(value: int) -> str:
-    """`120000` -> `120 000`, with spaces that do not break across lines."""
+    """`120000` -> `120 000`, with non-breaking spaces."""
     return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
 def format_exact_kbit(bandwidth_kbit: int) -> str:
-    """`120000` -> `120 000 kbit/s`: beside what people type, which counts kbit/s."""
+    """`120000` -> `120 000 kbit/s`: for use beside input fields."""
     return f"{format_number(bandwidth_kbit)}\N{NO-BREAK SPACE}kbit/s"
 
 
@@ -73,11 +70,8 @@ def format_kbit(bandwidth_kbit: int) -> str:
 
 
 def parse_bandwidth(text: object) -> int:
-    """What a person or an API client wrote -> kbit/s. Raises `RuleError` (`bandwidth_required`, ...).
-
-    Only plain decimal digits count: `1e3`, `1.5`, `+5` and `0x10` have several readings, so none is guessed.
-    Bounds are the business of `check_bandwidth`.
-    """
+    """Parse kbit/s from a form or API. Raises `RuleError` (`bandwidth_required`, ...). Only plain decimal digits are
+    accepted: `1e3`, `1.5`, `+5` and `0x10` are ambiguous. `check_bandwidth` checks the bounds."""
     if text is None or text == "":
         raise RuleError("bandwidth_required", f"A bandwidth is missing. {_BANDWIDTH_HINT}")
     if isinstance(text, int) and not isinstance(text, bool):
@@ -86,7 +80,7 @@ def parse_bandwidth(text: object) -> int:
     if not re.fullmatch(r"-?[0-9]+", written, flags=re.ASCII):
         shown = written if len(written) <= 40 else written[:37] + "..."
         raise RuleError("bandwidth_invalid", f'"{shown}" is not a whole number of kbit/s. {_BANDWIDTH_HINT}')
-    if len(written) > 20:  # more digits than any 64-bit number has: refuse before int() works on it
+    if len(written) > 20:  # more digits than any 64-bit number: reject before int() processes them
         raise RuleError(
             "bandwidth_too_high",
             f"A bandwidth of {len(written)} digits is above the greatest possible one of "
@@ -96,10 +90,8 @@ def parse_bandwidth(text: object) -> int:
 
 
 def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
-    """A Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2).
-
-    Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Check that a Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2). Raises `RuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     if bandwidth_kbit < MIN_BANDWIDTH_KBIT:
         raise RuleError(
             "bandwidth_negative",
@@ -120,10 +112,8 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
 
 
 def check_total(total_kbit: int) -> None:
-    """The most that all Links of an attachment point may carry together, in each direction.
-
-    Raises `RuleError` (`total_range`): 0 is none, because it would block every Link.
-    """
+    """Check the maximum of all Links of an attachment point together, in each direction. Raises `RuleError`
+    (`total_range`): 0 is not allowed, because it would block every Link."""
     if not MIN_TOTAL_KBIT <= total_kbit <= MAX_TOTAL_KBIT:
         raise RuleError(
             "total_range",
@@ -133,12 +123,12 @@ def check_total(total_kbit: int) -> None:
 
 
 def default_in_force(site_default_kbit: int, ap_default_kbit: int | None) -> int:
-    """x of one attachment point: its own default where it has one (0 counts as one), else the site's."""
+    """x of one attachment point: its own default (which may be 0), otherwise the site's."""
     return site_default_kbit if ap_default_kbit is None else ap_default_kbit
 
 
 class Limits(NamedTuple):
-    """What a Link may carry in each direction [kbit/s]; 0 blocks that direction, and only that."""
+    """Limits of a Link in each direction [kbit/s]; 0 blocks that direction only."""
 
     to_user_kbit: int
     from_user_kbit: int
@@ -149,11 +139,10 @@ class Limits(NamedTuple):
 
     @classmethod
     def of_columns(cls, to_user_kbit: int, from_user_kbit: int | None) -> Limits:
-        """From the two numbers that are stored; the second is None where it is the same as the first."""
+        """From the two stored numbers; the second is None if equal to the first."""
         return cls(to_user_kbit, to_user_kbit if from_user_kbit is None else from_user_kbit)
 
     def to_columns(self) -> tuple[int, int | None]:
-        """The inverse of `of_columns`."""
         return self.to_user_kbit, None if self.is_symmetric else self.from_user_kbit
 
     @property
@@ -162,15 +151,15 @@ class Limits(NamedTuple):
 
     @property
     def lowest_kbit(self) -> int:
-        """What a reader that knows one number may enforce in both directions without breaking a promise."""
+        """For a reader with a single number for both directions: never above either limit."""
         return min(self)
 
     def clamped(self, maximum_kbit: int) -> Limits:
-        """What the AP enforces of a user's choice where x is lower. The choice itself is kept (DOMAIN section 2)."""
+        """What the AP enforces if x is lower. The user's choice is kept (DOMAIN section 2)."""
         return Limits(*(min(one, maximum_kbit) for one in self))
 
     def __str__(self) -> str:
-        """For people: one number where both directions have the same."""
+        """For people: one number if both directions are equal."""
         if self.is_symmetric:
             return format_kbit(self.to_user_kbit)
         return f"{format_kbit(self.to_user_kbit)} to the user AS and {format_kbit(self.from_user_kbit)} from it"
@@ -183,12 +172,10 @@ def check_limits(limits: Limits, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None
 
 
 def check_change(old: Limits | None, new: Limits, maximum_kbit: int) -> dict[str, RuleError]:
-    """Which directions of `new` must not be stored at a Link, by their names in `Limits`; none: it may be stored.
-
-    A number that is new lies in [0, maximum]. One that is stored already (`old`; None: nothing is) may stay, although a
-    lowered default clamps it by now: it is the user's choice. What is the same in both directions is one number on
-    every page, and one error: that of `to_user_kbit`.
-    """
+    """Return the directions of `new` that must not be stored at a Link, by name in `Limits`, with their errors. A new
+    number lies in [0, maximum]. A stored one (`old`; None: nothing stored) may stay although a lowered default clamps
+    it: it is the user's choice. Equal directions are one number on every page, and one error, that of
+    `to_user_kbit`."""
     errors: dict[str, RuleError] = {}
     for name, was, kbit in zip(Limits._fields, old or (None, None), new, strict=True):
         if kbit != was:
@@ -203,7 +190,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class LinkStep(NamedTuple):
-    """From `offset_s` after the beginning of a timed limit on these limits hold, until its next step or its end."""
+    """Limits from `offset_s` after the start of a timed limit until its next step or end."""
 
     offset_s: int
     limits: Limits
@@ -211,7 +198,7 @@ class LinkStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimedLimits:
-    """Limits that hold from `begins_at` until `ends_at` (aware, UTC, whole seconds) instead of a Link's own."""
+    """Limits that replace a Link's own from `begins_at` until `ends_at` (aware, UTC, whole seconds)."""
 
     begins_at: datetime
     ends_at: datetime
@@ -222,19 +209,20 @@ class TimedLimits:
         return (self.ends_at - self.begins_at) // _SECOND
 
     def at(self, when: datetime) -> Limits | None:
-        """None before and after. The end is not part of it."""
+        """The limits at `when`, None before and after; the end is exclusive."""
         if not self.begins_at <= when < self.ends_at:
             return None
         return self.steps[self._step_at(when)].limits
 
     def next_change(self, after: datetime) -> datetime | None:
-        """The first moment later than `after` at which a step begins or the last one ends; None when all is over."""
+        """The first moment after `after` at which a step begins or the last one ends; None if it is over."""
         if after < self.begins_at:
             return self.begins_at
         return None if after >= self.ends_at else self._change(self._step_at(after) + 1)
 
     def last_change(self, until: datetime) -> datetime | None:
-        """The last moment not later than `until` at which a step began or the last one ended; None before the first."""
+        """The last moment until `until` (inclusive) at which a step began or the last one ended; None before the
+        first."""
         if until < self.begins_at:
             return None
         return self.ends_at if until >= self.ends_at else self._change(self._step_at(until))
@@ -243,23 +231,20 @@ class TimedLimits:
         return bisect_right(self.steps, (when - self.begins_at) // _SECOND, key=lambda step: step.offset_s) - 1
 
     def _change(self, step: int) -> datetime:
-        """When a step begins; one behind the last is the end."""
+        """Start of a step; the index after the last is the end."""
         return self.begins_at + self.steps[step].offset_s * _SECOND if step < len(self.steps) else self.ends_at
 
 
 def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) -> Limits:
-    """The timed limit that runs at `when`, else the standing limits."""
+    """The timed limit that runs at `when`, otherwise the regular limits."""
     return next((limits for one in timed if (limits := one.at(when)) is not None), standing)
 
 
 class LinkEnd(Protocol):
-    """What `generate_link_info` needs to know of one active Link, seen from the host's side.
-
-    `is_limited`: the remote AS is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the
-    user AS), `from_user_kbit` (None: the same) and `timed` (in any order) are as the user asked for them;
-    `maximum_kbit`, the default in force at the attachment point, clamps them. `is_observed`: measured and not limited.
-    `tests`: as `link_tests` writes them.
-    """
+    """Attributes of an active Link that `generate_link_info` reads, from the host's side. `is_limited`: the remote AS
+    is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the user AS), `from_user_kbit`
+    (None: the same) and `timed` (in any order) are as requested; `maximum_kbit` clamps them. `is_observed`: measured
+    and not limited. `tests`: as `link_tests` writes them."""
 
     @property
     def interface_id(self) -> int: ...
@@ -304,17 +289,17 @@ def as_id_of(isd_as: str) -> int:
 
 
 def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
-    """The link_info.json document of a host, keyed by its interface ids in numerical order."""
+    """Build the link_info.json document of a host, keyed by its interface ids in numerical order."""
     return {str(end.interface_id): _entry(end) for end in sorted(host.link_ends, key=lambda end: end.interface_id)}
 
 
 def standing_limits(end: LinkEnd) -> Limits:
-    """What a limited Link has while no timed limit runs: what the user asked for, clamped to x."""
+    """Limits of a limited Link without a timed limit: the request, clamped to x."""
     return Limits.of_columns(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
 
 
 def _entry(end: LinkEnd) -> dict[str, Any]:
-    # Not limited: never 0, which a careless reader could take for "block the uplink". The provider blocks it.
+    # Not limited: never 0, which could be read as "block the uplink". The provider blocks it.
     limits = standing_limits(end) if end.is_limited else Limits.both(max(1, end.bandwidth_kbit))
     entry = {
         "AS_ID": as_id_of(end.remote_isd_as),

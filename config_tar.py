@@ -1,20 +1,20 @@
 """Host -> configuration tarball: the files a host pulls, with a manifest, as deterministic bytes (DOMAIN section 4).
 
-The same configuration gives the same bytes: names and JSON keys are sorted, times, owners and modes fixed. So
-"unchanged" can be a hash. Hosts are taken by their plain attributes; nothing here knows Django or does I/O.
+The same configuration gives the same bytes, so that a hash identifies it: names and JSON keys are sorted, times, owners
+and modes fixed. Reads plain attributes of hosts; no Django, no I/O.
 
     scionlab-config.json        manifest: credentials, version G.H, L, hashes of every file, signatures, systemd units
     etc/scion/topology.json     the AS in SCION's own format
     etc/scion/*.toml            settings of the SCION programs that run on the host (`scion_files`)
-    etc/scion/staticInfoConfig.json    path metadata, where the control service of an attachment point runs
-    etc/scion/certs, crypto, keys, etc/openvpn    handed in as they are: made elsewhere
+    etc/scion/staticInfoConfig.json    path metadata, for the control service of an attachment point
+    etc/scion/certs, crypto, keys, etc/openvpn    made elsewhere and passed in
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
 A host with "limits only" has the manifest and link_info.json, and no units. One whose `configuration_format` is
-`TOPOLOGY_ONLY` has neither settings nor what is handed in: its bytes stay, so that an upgrade restarts nobody's SCION.
+`TOPOLOGY_ONLY` has neither settings nor passed-in files: its bytes are stable, so that an upgrade restarts no SCION.
 
-An agent believes one text of a manifest, by signatures over exactly its bytes (docs/adr/0010): nobody has to agree on a
-canonical form of JSON. Ed25519 is deterministic: the same configuration still gives the same bytes.
+An agent trusts one text in the manifest, by signatures over exactly its bytes (docs/adr/0010), which needs no canonical
+JSON. Ed25519 is deterministic.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ MANIFEST_NAME = "scionlab-config.json"
 
 SIGNED_TYPE = "scionlab-bandwidth-config"
 SIGNED_SCHEMA = 1
-CONTEXT = b"scionlab-bandwidth-config/1\n"  # before the text: a signature for something else never fits here
+CONTEXT = b"scionlab-bandwidth-config/1\n"  # domain separation: a signature made for something else never matches
 
 _NO_FILES: Mapping[str, bytes] = {}
 _CA_FOLDER = "etc/scion/crypto/ca/"
 
 SUFFIX = ".tar.gz"
-_MTIME = 946_684_800  # 2000-01-01: GNU tar warns of a file from 1970
+_MTIME = 946_684_800  # 2000-01-01: GNU tar warns of files from 1970
 _MODE = 0o644
-_SECRET_MODE = 0o600  # what carries the host's secret or a private key
+_SECRET_MODE = 0o600  # files with the host's secret or a private key
 
 
 class ConfigHost(Protocol):
-    """A host of an AS. One that has an `attachment_point` gets link_info.json, limited as its `total_kbit` (None: no
-    total) and `observe_only` say; `publishes_limits` and `metadata_entries` are for SCION's path metadata. One with
-    `limits_only` gets nothing besides: another service has its SCION files. `configuration_format` and
-    `scion_packages` are among those of `scion_files`."""
+    """A host of an AS. With an `attachment_point` it gets link_info.json, limited by its `total_kbit` (None: no total)
+    and `observe_only`; `publishes_limits` and `metadata_entries` are for SCION's path metadata. With `limits_only` it
+    gets nothing else: another service manages its SCION files. `configuration_format` and `scion_packages` are those of
+    `scion_files`."""
 
     @property
     def uid(self) -> str: ...
@@ -76,7 +76,7 @@ class ConfigHost(Protocol):
 
 @dataclass(frozen=True)
 class HostSnapshot:
-    """A host with every attribute read once: all files of one tarball then tell the same story."""
+    """A host with every attribute read once, so that all files of one tarball are consistent."""
 
     uid: str
     secret: str
@@ -123,13 +123,13 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
 
 
 def key_id_of(public_key: bytes) -> str:
-    """The first 32 hexadecimal digits of SHA-256 of the 32 raw bytes: what people compare and tokens carry."""
+    """The first 32 hexadecimal digits of SHA-256 of the 32 raw bytes."""
     return hashlib.sha256(public_key).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Signer:
-    """A key that signs. `public_key` is 32 raw bytes, `not_after` is aware; `sign` gives 64 bytes."""
+    """A signing key. `public_key` is 32 raw bytes, `not_after` is aware; `sign` returns 64 bytes."""
 
     public_key: bytes
     not_after: datetime
@@ -141,7 +141,7 @@ class Signer:
 
     @property
     def entry(self) -> dict[str, str]:
-        """As agents are told of it, in a signed text and at enrolment."""
+        """The key as announced to agents, in signed texts and at enrolment."""
         return {
             "key_id": self.key_id,
             "public_key": base64.b64encode(self.public_key).decode("ascii"),
@@ -151,10 +151,8 @@ class Signer:
 
 @dataclass(frozen=True)
 class KeyRing:
-    """The keys of the service that are valid, each of which signs, and the ids of those that never will be again.
-
-    Sorted, whatever the order they are given in. Raises `ValueError` without a key: nothing is handed out unsigned.
-    """
+    """The valid signing keys of the service, all of which sign, and the ids of revoked ones. Sorted, whatever the order
+    of the arguments. Raises `ValueError` without a key: nothing is delivered unsigned."""
 
     signers: tuple[Signer, ...]
     revoked: tuple[str, ...] = ()
@@ -171,7 +169,7 @@ class KeyRing:
 
     @property
     def fingerprint(self) -> str:
-        """Another one whenever a signed text or its signatures would differ by the keys."""
+        """Changes whenever a signed text or its signatures would change because of the keys."""
         return hashlib.sha256(_compact({"keys": self.entries, "revoked": self.revoked}).encode()).hexdigest()
 
 
@@ -179,7 +177,7 @@ class KeyRing:
 
 
 def format_version(generation: int, config_version: int) -> str:
-    """`G.H`, as it stands in the manifest and in the query of a poll."""
+    """`G.H`, as in the manifest and in the query of a poll."""
     return f"{generation}.{config_version}"
 
 
@@ -189,7 +187,7 @@ def host_tar_name(host: ConfigHost) -> str:
 
 
 def download_name(host: ConfigHost) -> str:
-    """`scionlab_17-ffaa_1_b6.tar.gz`; with the host's id where it has no AS."""
+    """`scionlab_17-ffaa_1_b6.tar.gz`; with the host's id if it has no AS."""
     name = host.uid if host.AS is None else host.AS.isd_as.replace(":", "_")
     return f"scionlab_{name}{SUFFIX}"
 
@@ -204,14 +202,11 @@ def host_members(
     trust_files: Mapping[str, bytes] = _NO_FILES,
     vpn_files: Mapping[str, bytes] = _NO_FILES,
 ) -> dict[str, bytes]:
-    """Name -> content of what the host pulls, signed by all `keys`. `as_hosts` are all hosts of its AS, the one with
-    the control service first; None: this one alone.
-
-    `trust_files` (keys, certificates, TRCs) and `vpn_files` are those of this host, by their paths from the root.
-    Raises `RuleError` (`host_without_as`, `border_router_twice`).
-    """
+    """Return name -> content of the host's files, signed by all `keys`. `as_hosts` are all hosts of its AS, the one
+    with the control service first; None: only this one. `trust_files` (keys, certificates, TRCs) and `vpn_files` are
+    those of this host, by path. Raises `RuleError` (`host_without_as`, `border_router_twice`)."""
     own = snapshot(host)
-    # The host itself stands for its row among `as_hosts`, or two files could tell two versions.
+    # The host itself replaces its row in `as_hosts`, so that all files have one version.
     hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
     runs_control_service = hosts[0].uid == own.uid
     files: dict[str, bytes] = {}
@@ -235,7 +230,7 @@ def host_members(
 
 
 def _path_metadata(hosts: Iterable[HostSnapshot]) -> dict[str, Any] | None:
-    """Of the AS of these hosts; None where it lets nobody attach, or its administrators want none."""
+    """Path metadata of these hosts' AS; None if it is not an attachment point, or has none."""
     ap = next((one for one in hosts if one.is_attachment_point), None)
     if ap is None or not (ap.publishes_limits or ap.metadata_entries):
         return None
@@ -245,7 +240,7 @@ def _path_metadata(hosts: Iterable[HostSnapshot]) -> dict[str, Any] | None:
 
 
 def full_paths(host: HostSnapshot, *, runs_control_service: bool, further: Iterable[str] = ()) -> set[str]:
-    """What the host would have without "limits only", but for the manifest. `further` are the paths of its
+    """Paths that the host would have without "limits only", except the manifest. `further` are the paths of its
     `trust_files`, `vpn_files` and path metadata."""
     paths = {scion_files.TOPOLOGY_PATH, *scion_files.settings_files(host, runs_control_service=runs_control_service)}
     if host.configuration_format >= scion_files.COMPLETE:
@@ -262,7 +257,7 @@ def _manifest(
     site_url: str,
     keys: KeyRing,
 ) -> bytes:
-    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `_signed_part` adds."""
+    """scionlab-config.json. The stock client reads sha1; our agent uses what `_signed_part` adds."""
     schema = {"link_info_schema": LINK_INFO_SCHEMA} if LINK_INFO_PATH in files else {}
     return to_json(
         {
@@ -282,10 +277,8 @@ def _manifest(
 def _signed_part(
     host: HostSnapshot, files: Mapping[str, bytes], *, schema: Mapping[str, int], generation: int, keys: KeyRing
 ) -> dict[str, Any]:
-    """The manifest's `sha256`, `signed` and `signatures`.
-
-    The secret itself is not in the text, only its hash: the text alone gives nobody the host's credentials.
-    """
+    """The manifest's `sha256`, `signed` and `signatures`. The text has only a hash of the secret, so that it does not
+    reveal the host's credentials."""
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     statement: dict[str, Any] = {
         "type": SIGNED_TYPE,
@@ -323,12 +316,12 @@ def _compact(document: Mapping[str, Any]) -> str:
 
 
 def to_json(document: Mapping[str, Any]) -> bytes:
-    """Sorted keys, ASCII, a final newline: one document has one spelling."""
+    """Canonical JSON: sorted keys, ASCII, a final newline."""
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
-    """tar.gz of plain files, sorted by name, without directory entries and without anything of this machine or day."""
+    """Return a deterministic tar.gz of plain files, sorted by name, without directory entries."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(members):
@@ -342,8 +335,8 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def _is_secret(name: str) -> bool:
-    """True for what carries the host's secret or a private key. The stock client gives every file to SCION's user, so
-    the programs of SCION read their keys; OpenVPN reads its settings as root, and the folder ccd as nobody."""
+    """True for files with the host's secret or a private key. The stock client gives every file to SCION's user;
+    OpenVPN reads its settings as root, and the folder ccd as nobody."""
     return name.endswith((MANIFEST_NAME, "README.md", "Vagrantfile", ".key")) or (
         "etc/openvpn/" in name and name.endswith(".conf")
     )

@@ -1,6 +1,6 @@
-"""The reader of link_info.json (DOMAIN section 3), strict in what it knows and blind to what it does not.
+"""Parser of link_info.json (DOMAIN section 3): strict for known keys, ignoring unknown ones.
 
-The writer is `bandwidth_config.generate_link_info`. Both programs import this module; it does no I/O.
+`bandwidth_config.generate_link_info` is the writer. Both programs import this module; it does no I/O.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from link_tests import LinkTest, read_tests
 
 _THESIS_KEYS = ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address")
 _MAX_NAMED = 20  # entries in one message
-_MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
+_MAX_STEP_NUMBER = 2**53  # longer numbers are neither offsets nor bandwidths
 
 
 class LinkInfoError(RuleError):
-    """A link_info.json document that must not be enforced; `code` names the rule that it breaks."""
+    """A link_info.json that must not be enforced; `code` names the broken rule."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,10 +57,10 @@ class LinkInfo:
     """One entry of link_info.json: a Link as the AP's host sees it (DOMAIN section 3).
 
     `bandwidth_kbit` is the lower of both directions' limits. `remote_port`, `local_ip`, `local_port` and `vpn` are None
-    where the document does not have them: then the link is matched by its remote address alone.
-    `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
-    `directions` is None where both have the same limit; `timed` are in the order of their time and do not overlap.
-    `is_observed`: the link is measured, and nothing of it is refused. `tests` are of the kinds that are known here.
+    if absent: then the link is matched by its remote address only. `is_user_as` is true only if this host's AS is the
+    provider of a user AS: only these links are limited. `directions` is None if both have the same limit; `timed` are
+    in order and do not overlap. `is_observed`: the link is measured, and nothing is dropped. `tests` are of known
+    kinds.
     """
 
     interface_id: int
@@ -80,40 +80,36 @@ class LinkInfo:
 
     @property
     def limits(self) -> Limits:
-        """What holds while no timed limit does."""
+        """Limits without a timed limit."""
         return self.directions if self.directions is not None else Limits.both(self.bandwidth_kbit)
 
     def limits_at(self, when: datetime) -> Limits:
-        """What is to be enforced at a moment (aware)."""
         return limits_at(self.limits, self.timed, when)
 
     def next_change(self, after: datetime) -> datetime | None:
-        """The first moment later than `after` at which a timed limit begins, steps or ends; None when there is none."""
+        """The first moment after `after` at which a timed limit begins, steps or ends; None if there is none."""
         return next((one.next_change(after) for one in self.timed if after < one.ends_at), None)
 
     def with_limits(self, limits: Limits) -> LinkInfo:
-        """The same link with these limits at all times."""
+        """A copy with these limits at all times."""
         directions = None if limits.is_symmetric else limits
         return replace(self, bandwidth_kbit=limits.lowest_kbit, directions=directions, timed=())
 
     def at(self, when: datetime) -> LinkInfo:
-        """The link with what is to be enforced at a moment, as if it were so at all times; itself if it is."""
+        """A copy with the limits of a moment at all times; itself if they are."""
         return self.with_limits(self.limits_at(when)) if self.timed else self
 
 
-# Of one document: its entries as they stand there, and what they say, by their keys.
+# Entries of one document by key, raw and parsed.
 KnownEntries = dict[str, tuple[Mapping[str, Any], LinkInfo]]
 
 
 def parse_link_info(
     document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024, known: KnownEntries | None = None
 ) -> dict[int, LinkInfo]:
-    """Read link_info.json. Raises only `LinkInfoError`, whatever the bytes; a document is taken whole or not at all.
-
-    Entries with only the thesis' four keys are read; unknown keys are ignored (DOMAIN section 3). `known` are the
-    entries of the document before, which are not checked again where they are the same; it has those of this document
-    afterwards.
-    """
+    """Parse link_info.json. Raises only `LinkInfoError`, for any bytes; a document is accepted whole or not at all.
+    Entries with only the thesis' four keys are accepted; unknown keys are ignored (DOMAIN section 3). `known` are the
+    entries of the previous document, which are not checked again if equal; it is updated to this document."""
     if len(document) > max_bytes:
         raise LinkInfoError("too_large", f"link_info.json has {len(document)} bytes, more than {max_bytes}.")
     try:
@@ -135,7 +131,7 @@ def parse_link_info(
 
 
 def check_link_info(document: object, *, known: KnownEntries | None = None) -> dict[int, LinkInfo]:
-    """The same for a document that is already loaded."""
+    """Parse a document that is already loaded from JSON."""
     if not isinstance(document, Mapping):
         raise LinkInfoError(
             "not_an_object",
@@ -159,7 +155,7 @@ def check_link_info(document: object, *, known: KnownEntries | None = None) -> d
 
 
 def _check_keys(document: Mapping[Any, Any]) -> None:
-    """The thesis' four keys, in all entries at once: who writes a file by hand mends it once."""
+    """Check the thesis' four keys in all entries at once, for people who write the file by hand."""
     lacking: list[str] = []
     for key, value in document.items():
         if isinstance(value, Mapping) and (missing := [f'"{one}"' for one in _THESIS_KEYS if one not in value]):
@@ -172,7 +168,8 @@ def _check_keys(document: Mapping[Any, Any]) -> None:
 
 
 def _is_same(value: Any, former: Mapping[str, Any]) -> bool:
-    """Whether an entry reads as it did. Python takes `true` for 1, so types count too; what is nested is read anew."""
+    """Whether an entry is unchanged. Python equates `true` and 1, so types are compared too; nested values are parsed
+    again."""
     return (
         type(value) is type(former)
         and value == former
@@ -218,7 +215,7 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
 
     def address(key: str) -> IPAddress:
         try:
-            # Only a limited link's address becomes a filter; what infrastructure does is the operator's business.
+            # Only the address of a limited link becomes a filter; infrastructure is not checked.
             return check_underlay_address(value.get(key)) if is_user_as else parse_ip(value.get(key))
         except RuleError as exc:
             raise LinkInfoError(exc.code, f'{where}: "{key}": {exc.message}') from exc

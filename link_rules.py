@@ -1,4 +1,4 @@
-"""Rules about what a Link has besides its bandwidth: addresses, ports, interface ids, exceptions, timed limits.
+"""Rules of a Link besides its bandwidth: addresses, ports, interface ids, exceptions, timed limits.
 
 Uses the standard library and `bandwidth_config`; both programs import it.
 """
@@ -21,7 +21,7 @@ MAX_PORT = 65_535
 
 MAX_STEPS = 200  # of one timed limit
 MIN_STEP_S = 1
-MAX_TIMED_S = 30 * 24 * 3600  # who forgets a timed limit has the standing one back within a month
+MAX_TIMED_S = 30 * 24 * 3600  # a forgotten timed limit ends within a month
 MAX_TIMED_AHEAD_S = 90 * 24 * 3600
 MAX_TIMED_PER_LINK = 20  # that have not ended
 # With these and 4094 links link_info.json has 5.4 MB, a third of what an agent reads (agent/bundle.py).
@@ -31,12 +31,12 @@ _TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", 
 
 
 def with_exception(maximum_kbit: int, exception_kbit: int | None) -> int:
-    """x of one Link where x of its attachment point is `maximum_kbit`: an exception raises it and never lowers it."""
+    """x of one Link if x of its attachment point is `maximum_kbit`: an exception raises it and never lowers it."""
     return max(maximum_kbit, exception_kbit or 0)
 
 
 def read_time(value: object) -> datetime | None:
-    """The inverse of `bandwidth_config.time_text`; None for anything else."""
+    """Inverse of `bandwidth_config.time_text`; None for anything else."""
     if isinstance(value, str) and _TIME.fullmatch(value):
         try:
             return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
@@ -46,10 +46,8 @@ def read_time(value: object) -> datetime | None:
 
 
 def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:
-    """The steps of a timed limit: 1 to 200 of at least a second each, from 0 on without a gap, for 30 days at most.
-
-    Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`).
-    """
+    """Check the steps of a timed limit: 1 to 200 of at least a second each, from 0 on without a gap, for at most 30
+    days. Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`)."""
     if not 1 <= len(steps) <= MAX_STEPS:
         raise RuleError(
             "timed_steps", f"{len(steps)} steps are not between 1 and {MAX_STEPS}. Choose fewer, longer steps."
@@ -78,12 +76,12 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @lru_cache(maxsize=16_384)
 def _address(text: str) -> IPAddress:
-    """One object for each address: to compare the documents of thousands of links takes a third of the time then."""
+    """One object per address, which makes comparing documents of thousands of links three times as fast."""
     return ipaddress.ip_address(text)
 
 
 def parse_ip(text: object) -> IPAddress:
-    """Raises `RuleError` (`address_invalid`). Zone ids (`fe80::1%eth0`) mean nothing elsewhere."""
+    """Raises `RuleError` (`address_invalid`). Zone ids (`fe80::1%eth0`) are rejected: they are local."""
     if isinstance(text, str) and "%" not in text:
         try:
             return _address(text)
@@ -96,7 +94,7 @@ def parse_ip(text: object) -> IPAddress:
 
 
 def _not_a_host(address: IPAddress) -> str | None:
-    """What an address is that no single other host can have, None for all others."""
+    """Why an address is not that of a single other host; None if it is."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return "an IPv4 address written as IPv6"
     if address == ipaddress.IPv4Address("255.255.255.255"):
@@ -114,12 +112,10 @@ def _not_a_host(address: IPAddress) -> str | None:
 def check_underlay_address(
     text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
 ) -> IPAddress:
-    """The remote address of a link: a unicast address of another host (DOMAIN section 9).
-
-    `global_only` refuses private and documentation addresses too; `own` are the attachment point's addresses;
-    `family` is 4 or 6 when the other end has only that one.
-    Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
-    """
+    """Check the remote address of a link: a unicast address of another host (DOMAIN section 9). `global_only` also
+    rejects private and documentation addresses; `own` are the attachment point's addresses; `family` is 4 or 6 if the
+    other end only has that one. Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`,
+    `address_family`, `address_not_global`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None:
@@ -149,11 +145,8 @@ def check_underlay_address(
 
 
 def check_internal_address(text: object, *, alone: bool) -> IPAddress:
-    """Where the hosts of an AS reach each other's border routers and services.
-
-    A host that is `alone` in its AS visits only itself, so it may have a loopback address.
-    Raises `RuleError` (`address_invalid`, `address_refused`).
-    """
+    """Check the address at which other hosts of the AS reach border routers and services. A host that is `alone` in its
+    AS may have a loopback address. Raises `RuleError` (`address_invalid`, `address_refused`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None and not (alone and address.is_loopback):
@@ -166,10 +159,8 @@ def check_internal_address(text: object, *, alone: bool) -> IPAddress:
 
 
 def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
-    """The address of a host's own socket where a NAT translates the public one: private ones are usual.
-
-    Raises `RuleError` (`address_invalid`, `address_refused`, `address_family`).
-    """
+    """Check the address of a host's own socket behind a NAT: usually private. Raises `RuleError` (`address_invalid`,
+    `address_refused`, `address_family`)."""
     address = parse_ip(text)
     what = _not_a_host(address)
     if what is not None:
@@ -188,7 +179,7 @@ def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
 
 
 def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
-    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
+    """Bind address for a socket with this public address; None for the other family."""
     if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
         return None
     return bind_ip

@@ -1,9 +1,9 @@
-"""Tests of a Link: the rules, and key `Tests` of link_info.json, both its writer and its reader.
+"""Tests of a Link: rules, writer and reader of the key `Tests` of link_info.json.
 
-A test is a statement of the signed document, like a timed limit: what is done at a Link from when until when. A `watch`
-sends nothing: the class of the Link is read each second. It needs no port and no far end. A `udp` test sends too, from
-the attachment point's test port and from the user's end, and what it sends is of the Link's class; a `tcp` test also
-has TCP connections to that port. Uses the standard library and the other rules; both programs import it.
+A test is a statement of the signed document, like a timed limit: its kind and its time. A `watch` only reads the Link's
+class each second, without a port or a far end. A `udp` test also sends, from the attachment point's test port and from
+the user's end, as traffic of the Link's class; a `tcp` test also has TCP connections to that port. Uses the standard
+library and the other rules; both programs import it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SENDING_KINDS = frozenset({UDP, TCP})
 KINDS = SENDING_KINDS | {WATCH}  # others are ignored: they are for newer agents
 
 MIN_WATCH_S, MAX_WATCH_S = 5, 600
-MAX_TESTS_PER_LINK = 8  # in one document: that have not ended
-MAX_WATCHES_AT_ONCE = 16  # at one attachment point: so many series of samples its limiter keeps growing
+MAX_TESTS_PER_LINK = 8  # in one document: not ended yet
+MAX_WATCHES_AT_ONCE = 16  # at one attachment point: its limiter appends as many series of samples
 MAX_AHEAD_S = 30 * 24 * 3600
-ARMED_AHEAD_S = 30  # so long before a test that sends the attachment point is ready for it, and has its port
+ARMED_AHEAD_S = 30  # so long before a test that sends the attachment point has its port open
 
 FIRST_TEST_PORT = 30300  # of the attachment point, for lane 0; outside SCION's 30000-30255 (docs/agent.md)
-TEST_LANES = 4  # so many tests send at one attachment point at once, each from a port of its own
-# Above what any policy allows. 60 s at 1 Gbit/s would be 7.5 GB: who sends fast sends for a shorter time.
+TEST_LANES = 4  # concurrent tests that send at one attachment point, each with its own port
+# Upper bounds for any policy. 60 s at 1 Gbit/s would be 7.5 GB: fast tests are shorter.
 MAX_TEST_S, MAX_TEST_KBIT, MAX_TEST_BYTES = 60, 1_000_000, 2_000_000_000
 
 _BOUNDS = {
@@ -44,13 +44,10 @@ _ID = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 
 @dataclass(frozen=True, slots=True, order=True)
 class LinkTest:
-    """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 hexadecimal
-    digits, chosen at random: no other test of any service has it.
-
-    Of a test that sends alone: `port` is the attachment point's, `kbit` the highest rate at which it sends (whole
-    frames, as limits count; of TCP the payload that it is given), `max_bytes` the most that it sends (payload; of TCP
-    with what is sent again).
-    """
+    """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 random
+    hexadecimal digits. Only for a test that sends: `port` is the attachment point's, `kbit` the highest rate at which
+    it sends (whole frames, as limits count; for TCP the payload), `max_bytes` the most that it sends (payload; for TCP
+    with retransmissions)."""
 
     begins_at: datetime
     ends_at: datetime
@@ -65,7 +62,6 @@ class LinkTest:
         return (self.ends_at - self.begins_at) // _SECOND
 
     def statement(self) -> dict[str, str | int]:
-        """As it stands in the document."""
         times = {"From": time_text(self.begins_at), "Until": time_text(self.ends_at)}
         sending = zip(_BOUNDS, (self.port, self.kbit, self.max_bytes), strict=True)
         numbers = {key: number for key, number in sending if number is not None}
@@ -73,15 +69,13 @@ class LinkTest:
 
 
 def run_key(host_secret: str, test_id: str) -> bytes:
-    """What both ends of a test prove to each other that they know (32 bytes). Who has one learns nothing of another."""
+    """Key with which both ends of a test authenticate each other (32 bytes); independent for each test."""
     return hmac.digest(host_secret.encode(), b"link-test/1\n" + test_id.encode(), hashlib.sha256)
 
 
 def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
-    """How long a watch lasts; `maximum_s`: what a policy allows, which cannot raise the cap of 10 minutes.
-
-    Raises `RuleError` (`test_short`, `test_long`).
-    """
+    """Check the duration of a watch; `maximum_s`: allowed by a policy, capped at 10 minutes. Raises `RuleError`
+    (`test_short`, `test_long`)."""
     if duration_s < MIN_WATCH_S:
         raise RuleError(
             "test_short", f"{duration_s} s are shorter than the {MIN_WATCH_S} s that a watch lasts at least."
@@ -95,7 +89,7 @@ def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
 
 
 def check_sending(duration_s: int) -> None:
-    """How long a test that sends lasts, whatever a policy allows. Raises `RuleError` (`test_long`)."""
+    """Check the duration of a test that sends against the cap of all policies. Raises `RuleError` (`test_long`)."""
     if duration_s > MAX_TEST_S:
         raise RuleError(
             "test_long",
@@ -104,11 +98,8 @@ def check_sending(duration_s: int) -> None:
 
 
 def read_tests(value: object) -> tuple[LinkTest, ...]:
-    """Value of `Tests` -> the tests of the kinds that are known here, in the order of their time; None: there are none.
-
-    Raises `RuleError` (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`,
-    `test_range`), whatever the value.
-    """
+    """Parse the value of `Tests` into tests of known kinds, in order of time; None: there are none. Raises `RuleError`
+    (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`, `test_range`), for any value."""
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -123,7 +114,7 @@ def read_tests(value: object) -> tuple[LinkTest, ...]:
 
 
 def _test(value: object, where: str) -> LinkTest | None:
-    """None: of a kind that is not known here."""
+    """None for an unknown kind."""
     if not isinstance(value, Mapping) or not isinstance(value.get("Kind"), str):
         raise RuleError("wrong_type", f'{where} is not an object with a text as its "Kind".')
     if value["Kind"] not in KINDS:
@@ -145,7 +136,7 @@ def _test(value: object, where: str) -> LinkTest | None:
 
 def _number(value: Mapping[str, object], key: str, where: str) -> int:
     found, (lowest, highest) = value.get(key), _BOUNDS[key]
-    if type(found) is not int:  # and no truth value
+    if type(found) is not int:  # and not a boolean
         raise RuleError("wrong_type", f'{where}: "{key}" is not a whole number from {lowest} to {highest}.')
     if not lowest <= found <= highest:
         raise RuleError("test_range", f'{where}: "{key}" is outside {lowest} to {highest}.')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Django's entry point, nothing else."""
+"""Django's command line entry point."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""SCION's own files of one host, as documents and text: topology.json, the settings of its programs, their units.
+"""SCION's own files of one host: topology.json, settings of its programs, and their units.
 
-Facts: doc/manuals of SCION v0.15.1, and the systemd units of the packages. tests/scion starts the real programs with
-these files. Keys, certificates and TRCs are made elsewhere (`scionlab.trust.pki`); `config_tar` packs everything.
+Source: doc/manuals of SCION v0.15, and the systemd units of the packages. tests/scion starts the real programs with
+these files. `scionlab.trust.pki` makes keys, certificates and TRCs; `config_tar` packs everything.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any, Final, Protocol
 
 from bandwidth_config import LinkEnd, RuleError, standing_limits
 
-TOPOLOGY_ONLY: Final = 1  # topology.json alone: what every host got before there was anything else
-COMPLETE: Final = 2  # all that the AS needs
+TOPOLOGY_ONLY: Final = 1  # topology.json only: what every host got in earlier versions
+COMPLETE: Final = 2  # everything that the AS needs
 
 FOLDER = "etc/scion"
 TOPOLOGY_PATH = f"{FOLDER}/topology.json"
 PATH_METADATA_PATH = f"{FOLDER}/staticInfoConfig.json"
 CONFIG_DIR = f"/{FOLDER}"
-STATE_DIR = "/var/lib/scion"  # SCION's user may write there; the packages make it
+STATE_DIR = "/var/lib/scion"  # writable by SCION's user; created by the packages
 
-# A SCION packet travels in UDP over IP, and 1500 bytes is what a line carries unfragmented.
+# A SCION packet travels in UDP over IP; an Ethernet line carries 1500 bytes unfragmented.
 MTU_BYTES = 1472  # 1500 - 20 - 8
 MTU_OVER_IPV6_BYTES = 1452  # 1500 - 40 - 8
 
 DISPATCHED_PORTS = "30000-32767"
 BORDER_ROUTER_BASE_PORT = 30_000  # internal port of br-N: 30000 + N
 CONTROL_SERVICE_PORT = 30_254
-CONTROL_METRICS_PORT = 30_441  # at 127.0.0.1, as the routers' below: no number of a router leads here
+CONTROL_METRICS_PORT = 30_441  # at 127.0.0.1, like the routers' below; no router number maps to it
 METRICS_BASE_PORT = 30_441  # br-N: 30441 + N
-CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" never comes without its companions
+CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" requires the others
 
 
 @dataclass(frozen=True)
 class Packages:
-    """What Debian packages of SCION call their units, and below which names these look for their settings."""
+    """Names of units in Debian packages of SCION, and the file names of their settings."""
 
     router_unit: str
     control_unit: str
@@ -52,7 +52,7 @@ PACKAGES: Final = {
 
 
 class ConfigLinkEnd(LinkEnd, Protocol):
-    """A link end with what topology.json needs besides."""
+    """A link end with the additional attributes for topology.json."""
 
     @property
     def mtu(self) -> int: ...
@@ -62,7 +62,7 @@ class ConfigLinkEnd(LinkEnd, Protocol):
 
     @property
     def public_port(self) -> int:
-        """UDP port as the other end sees it; another one than `local_port` where it is translated (NAT)."""
+        """UDP port as seen by the other end; differs from `local_port` behind a NAT."""
 
     @property
     def border_router(self) -> int:
@@ -77,7 +77,7 @@ class ConfigAS(Protocol):
 
 
 class ScionHost(Protocol):
-    """A host of an AS, read once."""
+    """A host of an AS."""
 
     @property
     def internal_ip(self) -> str: ...
@@ -91,7 +91,7 @@ class ScionHost(Protocol):
 
     @property
     def scion_packages(self) -> str:
-        """One of `PACKAGES`; counts from `COMPLETE` on."""
+        """One of `PACKAGES`; used from `COMPLETE` on."""
 
 
 # --- topology.json ------------------------------------------------------------------------------------------
@@ -104,15 +104,13 @@ def link_mtu_bytes(underlay_ip: str) -> int:
 
 def as_mtu_bytes(hosts: Iterable[ScionHost]) -> int:
     """The `mtu` of an AS is that of its inner network, between its routers and hosts (doc/manuals/common.rst). SCION
-    takes the smallest of the ASes and links of a path itself, so the MTUs of the links do not belong here."""
+    itself takes the minimum of the ASes and links of a path."""
     return min(link_mtu_bytes(host.internal_ip) for host in hosts)
 
 
 def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int = MTU_BYTES) -> dict[str, Any]:
-    """topology.json of an AS: the routers of all its hosts; the control service runs on the first.
-
-    Routers without an active link are left out. Raises `RuleError` (`border_router_twice`).
-    """
+    """topology.json of an AS: the routers of all its hosts; the control service runs on the first. Routers without an
+    active link are left out. Raises `RuleError` (`border_router_twice`)."""
     routers: dict[str, Any] = {}
     for host in hosts:
         own = _border_routers(host)
@@ -131,7 +129,7 @@ def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int 
         "dispatched_ports": DISPATCHED_PORTS,
         "border_routers": routers,
         "control_service": {"cs-1": control},
-        "discovery_service": {"ds-1": control},  # the control service answers for it; SCION wants both entries
+        "discovery_service": {"ds-1": control},  # the control service also provides it; SCION requires both entries
     }
 
 
@@ -162,7 +160,7 @@ def join_address(ip: str, port: int) -> str:
 
 
 def published_limits(ends: Iterable[ConfigLinkEnd], *, observe_only: bool) -> dict[int, int]:
-    """kbit/s by interface id, for the Links of user ASes: the standing limit of the lower direction. 0: none, for a
+    """kbit/s by interface id, for the Links of user ASes: the lower direction of the regular limits. 0: none, for a
     Link that is blocked or only observed."""
     return {
         end.interface_id: 0 if observe_only or end.is_observed else standing_limits(end).lowest_kbit
@@ -172,10 +170,8 @@ def published_limits(ends: Iterable[ConfigLinkEnd], *, observe_only: bool) -> di
 
 
 def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -> dict[str, Any]:
-    """staticInfoConfig.json: the operator's `entries`, with `Inter` of these interfaces replaced by their limits.
-
-    Also where the limit is 0: an operator's number would contradict it, and SCION has none for "nothing passes".
-    """
+    """staticInfoConfig.json: the operator's `entries`, with `Inter` of these interfaces replaced by their limits. Also
+    for a limit of 0, which an operator's number would contradict: SCION has no number for "nothing passes"."""
     document = copy.deepcopy(dict(entries))
     if not limits:
         return document
@@ -194,10 +190,8 @@ def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -
 
 
 def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
-    """Path from the root -> text, for the programs that run on the host; none before `COMPLETE`.
-
-    `is_ca`: its control service renews the chains of the ISD's ASes itself, with the key in crypto/ca.
-    """
+    """Path -> text for the programs that run on the host; none before `COMPLETE`. `is_ca`: its control service renews
+    the chains of the ISD's ASes itself, with the key in crypto/ca."""
     if host.configuration_format < COMPLETE:
         return {}
     packages = PACKAGES[host.scion_packages]
@@ -211,25 +205,23 @@ def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool =
 
 
 def router_toml(number: int) -> str:
-    """br-N.toml"""
     return _general(f"br-{number}") + _metrics(METRICS_BASE_PORT + number)
 
 
 def control_toml(*, is_ca: bool) -> str:
-    """cs-1.toml"""
     text = _general("cs-1") + _metrics(CONTROL_METRICS_PORT)
     text += "".join(_database(name, f"cs-1.{name}.db") for name in ("beacon", "path", "trust"))
     return text + ('[ca]\nmode = "in-process"\n' if is_ca else "")
 
 
 def daemon_toml() -> str:
-    """Without an address: it answers at 127.0.0.1:30255, where SCION's programs look for it."""
+    """Without an address: it listens at 127.0.0.1:30255, SCION's default."""
     return _general("sd") + "".join(_database(name, f"sd.{name}.db") for name in ("path", "trust"))
 
 
 def dispatcher_toml(isd_as: str, control_ip: str | None) -> str:
-    """`control_ip`: of the control service on this host, None where there is none. Only the dispatcher answers the echo
-    requests that `scion ping` sends to a host."""
+    """`control_ip`: of the control service on this host, or None. The dispatcher is what answers `scion ping` for a
+    host."""
     text = '[dispatcher]\nid = "dispatcher"\n'
     if control_ip is not None:
         control = join_address(control_ip, CONTROL_SERVICE_PORT)
@@ -254,7 +246,7 @@ def _database(name: str, file: str) -> str:
 
 
 def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list[str]:
-    """The units that run on this host, sorted; OpenVPN's among them. Before `COMPLETE` there is no dispatcher."""
+    """The units that run on this host, sorted, including OpenVPN's. Before `COMPLETE` there is no dispatcher."""
     is_complete = host.configuration_format >= COMPLETE
     packages = PACKAGES[host.scion_packages if is_complete else "scionlab"]
     units = {f"{packages.router_unit}@br-{number}.service" for number in _router_numbers(host)}
@@ -271,5 +263,5 @@ def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list
 
 
 def _router_numbers(host: ScionHost) -> list[int]:
-    """Of the routers on which an active link ends: the others are in no topology, and would not start."""
+    """Routers with an active link: the others are in no topology, and would not start."""
     return sorted({end.border_router for end in host.link_ends})

@@ -1,7 +1,7 @@
-"""The agent of an attachment point: it makes the kernel's traffic control agree with link_info.json.
+"""The agent of an attachment point and its limiter: they keep the kernel's traffic control in line with link_info.json.
 
-A functional core (`model`, `desired`, `plan`) decides over frozen values; a thin shell (`netlink`, `fetch`, `loop`)
-touches the kernel and the network. The agent knows the Coordination Service only through its wire contract.
+Decisions are pure functions over frozen values; netlink, HTTP and files are at the edges. The agent knows the
+Coordination Service only through its wire contract.
 """
 
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from pathlib import Path
 from ap_agent.common.lock import Lock
 from ap_agent.common.problem import Problem
 from ap_agent.document.handover import FILE_NAME, Configuration, read_document
-from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_looks, write_live
+from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.state import Counters, Direction, DirectionState, LimiterState, LinkState, Total, write_state
@@ -104,7 +104,7 @@ class PlayedLimiter:
         self._counted_at = now
         at_ms, clock_ms = round(now.timestamp() * 1000), round(time.monotonic() * 1000)
         samples = {}
-        for number in read_looks(looks.parent):
+        for number in read_request(looks.parent):
             sides = [self._lanes.get((number, name)) for name in DIRECTIONS]
             said = [
                 SideSample(one.segment, one.rate_kbit, *one.said().counters[:4]) for one in sides if one is not None

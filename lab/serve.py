@@ -23,8 +23,8 @@ MAX_PORT = 65_535
 TRY_FIRST = """
 Serving {site}. Try first (the passwords are above):
   1. Log in as owner@example.org, open "Laptop over VPN" and change its limit: it is enforced within seconds.
-  2. Log in as admin@example.org and look at the cockpit: one attachment point is silent, one link fails.
-  3. In the cockpit, lower the default of Magdeburg AP: a preview tells who is affected, and the change can be undone.
+  2. Log in as admin@example.org and look at the cockpit: one attachment point has no report, one link fails.
+  3. In the cockpit, lower the default of Magdeburg AP: a preview shows who is affected, and the change can be undone.
 The agents are real; what their kernels have is made up, so no traffic is limited (./dev demo limits real traffic).
 Mails: {site}/mails/. Logs: {var}/log and {var}/aps. Ctrl-C stops.
 """

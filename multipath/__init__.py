@@ -1,6 +1,6 @@
-"""`mpget`: one file over several paths at once, from any web server with Range (mpget(1), docs/mpget.md).
+"""`mpget`: fetches one file over several paths at once, from any web server with Range (mpget(1), docs/mpget.md).
 
-It imports nothing of ours and needs Python 3.11 alone. Here is how a download ends without the file.
+It imports nothing else of ours and only needs Python 3.11. This module has the errors and exit codes.
 """
 
 VERSION = "0.1.0"

@@ -25,7 +25,7 @@ DRAW_S, LINE_S, SERIES_S = 0.2, 10.0, 0.5
 
 
 def clean(text: str) -> str:
-    """Text of others does not steer the terminal."""
+    """Remove control characters from foreign text."""
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
@@ -91,13 +91,13 @@ class Progress:
             self.say(f"{name}: {path.received:,} bytes, {_rate(path.received / self._seconds)}")
         self.say(
             f"{core.done.total:,} bytes in {self._seconds:.1f} s; received twice or wrong: {core.waste:,} bytes "
-            f"({100 * core.waste / (core.size or 1):.1f} %), asked for and not waited for: {core.abandoned:,}"
+            f"({100 * core.waste / (core.size or 1):.1f} %), requested and abandoned: {core.abandoned:,}"
         )
         if problem:
             self.say(problem)
 
     def document(self) -> dict[str, object]:
-        """Bytes and seconds; of each path also the bytes that it had received after each interval."""
+        """Bytes and seconds; for each path also the bytes received after each interval."""
         core, paths = self._core, []
         for name, path, series in zip(self._paths, core.paths, self._series, strict=True):
             kept = {key: value for key, value in vars(path).items() if key in ("reason", "handshake_s", "rests")}
@@ -130,10 +130,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--path", action="append", default=[], metavar="PATH", help="one path; give several")
     top.add_argument("--metalink", metavar="FILE|URL", help="mirrors, size and hashes of the file (RFC 5854)")
     top.add_argument("--max-paths", default="8", metavar="N", help="paths at work at a time (default 8)")
-    weight = "paths below so many percent of the best one rest, and are probed again (default 20)"
+    weight = "paths below this percentage of the best one are paused, and probed again (default 20)"
     top.add_argument("--min-weight", default="20", metavar="N", help=weight)
     top.add_argument("--slot", default="2s", metavar="SECONDS", help="how often paths are compared (default 2s)")
-    top.add_argument("--json", action="store_true", help="print what each path brought, and when")
+    top.add_argument("--json", action="store_true", help="print what each path delivered, and when")
     top.add_argument("--resume", action="store_true", help="continue an earlier download, if there is one")
     return top
 
@@ -146,7 +146,7 @@ def number(option: str, text: str, low: float, high: float) -> float:
 
 
 def read_metalink(place: str) -> Metalink:
-    """Of a file, or over the default route. Raises `UsageError`."""
+    """From a file, or over the default route. Raises `UsageError`."""
     try:
         is_web = place.startswith(("http://", "https://"))
         with urllib.request.urlopen(place, timeout=10) if is_web else Path(place).open("rb") as file:  # noqa: S310
@@ -156,9 +156,9 @@ def read_metalink(place: str) -> Metalink:
 
 
 def target(name: str) -> Path:
-    """A name given by others is never a way into another folder."""
+    """Foreign file names must not lead to another folder."""
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
-        raise UsageError(f"{name!r} is no name for a file here. Give -o FILE.")
+        raise UsageError(f"{name!r} is not a usable file name. Give -o FILE.")
     return Path(name)
 
 
@@ -173,7 +173,7 @@ def fetch(asked: argparse.Namespace) -> int:
     part = Part(file, link.pieces, resume=asked.resume)
     reference, done = part.load()
     if reference is not None and link.size not in (None, reference.size):
-        raise UsageError(f"{part.path} is of a file of {reference.size} bytes, not {link.size}. Delete it.")
+        raise UsageError(f"{part.path} belongs to a file of {reference.size} bytes, not {link.size}. Delete it.")
     pieces = link.pieces.length if link.pieces else None
     core = Download(len(paths), rules, piece_bytes=pieces, size=link.size, reference=reference, done=done)
     progress = Progress(sys.stderr, paths, core)
@@ -186,7 +186,7 @@ def fetch(asked: argparse.Namespace) -> int:
     except MpgetError as exc:
         code, problem = exc.code, str(exc)
     except KeyboardInterrupt:
-        code, problem = INTERRUPTED, f"Interrupted. {part.path} has what came; --resume continues."
+        code, problem = INTERRUPTED, f"Interrupted. {part.path} keeps what was received; --resume continues."
     progress.end(problem)
     if asked.json:
         print(json.dumps({"file": str(file), "exit_code": code, **progress.document()}))

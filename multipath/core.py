@@ -1,8 +1,8 @@
-"""Which path fetches which bytes: decisions only. `transfer` brings the events and the time; nothing here waits.
+"""Decides which path fetches which bytes. `transfer` brings events and time; nothing here waits.
 
-A byte is done, under way in the rest of a task, free, or in a suspect piece. A path that finds nothing free takes the
-tail of the task that would end last, so large that both end together. That task goes on, so a death costs nothing; what
-arrives twice is waste. No byte is under way more than twice.
+A byte is done, requested in a task, free, or in a suspect piece. A path without free bytes takes the tail of the task
+that would end last, sized so that both end together. That task continues, so a failure costs nothing; duplicate bytes
+are waste. No byte is requested more than twice.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from multipath.state import (
     State,
 )
 
-HANDSHAKE_FLOOR_S = 0.1  # what is below says more about a busy machine than about a path
+HANDSHAKE_FLOOR_S = 0.1  # lower values depend on the machine's load, not on the path
 REST_SLOTS = 5
 STALL_S = 1.0  # of a task without a byte: others may take all of its rest
-VERIFIED = -1  # the owner of bytes whose hash was right
+VERIFIED = -1  # owner of bytes with a correct hash
 
 
 @dataclass(frozen=True)
 class Rules:
     max_paths: int = 8
-    min_weight: float = 20  # of 100, which is the best path
+    min_weight: float = 20  # per cent of the best path
     slot_s: float = 2.0
 
 
 @dataclass(eq=False)
 class Task:
-    """Bytes that one connection is asked for: `[pos, end)` are still to come. `piece`: all of a suspect one."""
+    """Bytes requested on one connection: `[pos, end)` are missing. `piece`: all of a suspect one."""
 
     path: int
     pos: int
@@ -53,27 +53,27 @@ class Task:
 
 @dataclass
 class Suspect:
-    """A piece that was wrong: one task fetches all of it. `brought` has a digest of each part of the wrong one, which
-    tells whose it was when the right one is there; `tried` are the paths that had a part in it."""
+    """A piece with a wrong hash: one task fetches all of it again. `brought` has a digest of each part, to identify the
+    faulty path once the right piece arrives; `tried` are the paths that contributed to it."""
 
     brought: list[tuple[Owned, bytes]]
     tried: set[int] = field(default_factory=set)
 
 
 class Download:
-    """The state of one download. Times are those of one monotonic clock; paths are numbered from 0."""
+    """State of one download. Times are monotonic; paths are numbered from 0."""
 
     def __init__(self, paths: int, rules: Rules, *, piece_bytes: int | None = None, size: int | None = None,
                  reference: Facts | None = None, done: Sequence[Span] = ()) -> None:  # fmt: skip
-        """`reference` and `done` are those of a download that is resumed."""
+        """`reference` and `done` are those of a resumed download."""
         self.rules, self.piece_bytes, self.reference = rules, piece_bytes, reference
         self.paths = [PathState() for _ in range(paths)]
         self.size = reference.size if reference is not None else size
         self.free, self.done = Spans(), Spans(done)
         self.tasks: list[Task] = []
         self.suspects: dict[int, Suspect] = {}
-        self.unchecked: set[int] = set()  # pieces that are done, and whose hash is still to be looked at
-        self.waste = self.abandoned = 0  # bytes received twice or wrong; bytes asked for and not waited for
+        self.unchecked: set[int] = set()  # complete pieces whose hash is not checked yet
+        self.waste = self.abandoned = 0  # bytes received twice or corrupt; bytes requested and abandoned
         self._slot_began_s = 0.0
         self._release(0, self.size or 0)
 
@@ -90,7 +90,8 @@ class Download:
         return piece * length, min(size, (piece + 1) * length)
 
     def differs(self, facts: Facts) -> str | None:
-        """Why these are not facts of the file that is fetched. Where hashes tell, each mirror may have its own ETag."""
+        """Why these facts differ from those of the file being fetched. With hashes, each mirror may have its own
+        ETag."""
         if self.size is not None and facts.size != self.size:
             return f"its file has {facts.size} bytes, the others' {self.size}"
         known = self.reference
@@ -103,7 +104,7 @@ class Download:
     # --- events of paths ------------------------------------------------------------------------------------------
 
     def opened(self, index: int, facts: Facts, handshake_s: float, now: float) -> None:
-        """The first answer over a path; that of all paths decides which file it is."""
+        """The first response over a path; the path's file must match the others'."""
         path = self.paths[index]
         if path.state is State.OPENING:
             path.failures, path.handshake_s, path.state, path.facts = 0, handshake_s, State.SPARE, facts
@@ -117,32 +118,32 @@ class Download:
             self.fill(now)
 
     def failed(self, index: int, reason: str, now: float) -> None:
-        """An attempt brought nothing, or broke off. What fails together counts once."""
+        """An attempt failed or was interrupted. Simultaneous failures count once."""
         path = self.paths[index]
         if path.state is not State.OUT and now >= path.retry_at_s:
             path.fail(reason, now)
             self.fill(now)
 
     def leave(self, index: int, reason: str, now: float) -> None:
-        """The path is out for good."""
+        """Exclude the path permanently."""
         if self.paths[index].state is not State.OUT:
             self.paths[index].state, self.paths[index].reason = State.OUT, reason
             self._drop_all(index)
             self.fill(now)
 
     def tick(self, now: float) -> None:
-        """Time passes; called a few times a second."""
+        """Call it a few times a second."""
         if now - self._slot_began_s >= self.rules.slot_s:
             self._judge_slot(now)
             self._slot_began_s = now
         for path in self.paths:
             if path.state is State.RESTING and now >= path.back_at_s and self._places() > 0:
-                path.state, path.slot_from = State.ACTIVE, None  # probed: the next whole slot is judged
+                path.state, path.slot_from = State.ACTIVE, None  # probing: judge the next complete slot
         self.fill(now)
 
     def _judge_slot(self, now: float) -> None:
-        """Paths that had work in the whole slot rest if even with a range more they had brought less than the minimum
-        of the best one's bytes: a share that is just the minimum is not judged by packets that came a moment later."""
+        """Paths that worked for the whole slot rest if even one range more would be below the minimum share of the best
+        one: a path exactly at the minimum is not judged by packets that arrived a moment later."""
         judged = [(p, p.received - p.slot_from) for p in self.paths if p.slot_from is not None and p.is_at_work]
         best = max((count for _, count in judged), default=0)
         for path, count in judged:
@@ -159,8 +160,8 @@ class Download:
         return self.rules.max_paths - sum(one.is_at_work for one in self.paths)
 
     def fill(self, now: float) -> None:
-        """Spare paths get to work, the quickest handshake first. One without Range works alone, and only where no path
-        with Range is left or may still come."""
+        """Start spare paths, fastest handshake first. One without Range works alone, and only if there is no path with
+        Range."""
         usable = sorted((one for one in self.paths if one.is_usable and one.facts), key=lambda one: one.handshake_s)
         ranged = [one for one in usable if one.ranged]
         if not ranged:
@@ -185,7 +186,7 @@ class Download:
     # --- events of tasks ------------------------------------------------------------------------------------------
 
     def take(self, index: int, now: float) -> Task | None:
-        """The next range for one more connection of a path, or None: ask again later."""
+        """The next range for one more connection of a path, or None: retry later."""
         path, mine = self.paths[index], sum(one.path == index for one in self.tasks)
         if path.state is not State.ACTIVE or now < path.retry_at_s or mine >= path.under_way:
             return None
@@ -205,7 +206,7 @@ class Download:
             self.suspects.clear()  # it cannot fetch a single piece
             return Task(index, 0, size, now)
         at_work = {number for number, one in enumerate(self.paths) if one.is_at_work}
-        for piece, suspect in self.suspects.items():  # fetched elsewhere, as long as there is another path
+        for piece, suspect in self.suspects.items():  # fetched elsewhere while there is another path
             is_free = piece not in self.unchecked and all(one.piece != piece for one in self.tasks)
             if is_free and (index not in suspect.tried or at_work <= suspect.tried):
                 return Task(index, *self.piece_span(piece), now, piece)
@@ -240,13 +241,13 @@ class Download:
         return found
 
     def _only_of(self, task: Task) -> list[Span]:
-        """What is still to come by this task and by no other."""
+        """Missing bytes that only this task requested."""
         others = Spans((one.pos, one.end) for one in self.tasks if one is not task)
         return [gap for s, e in self.done.gaps(task.pos, task.end) for gap in others.gaps(s, e)]
 
     def arrived(self, task: Task, count: int, now: float) -> list[Span]:
-        """The next bytes of a task are here; returns which of them to keep. The task is over (`is_live`) when all of
-        its rest is done, whoever brought it."""
+        """The next bytes of a task arrived; return which of them to keep. The task ends (`is_live`) when all of its
+        bytes are done, from any path."""
         path = self.paths[task.path]
         path.received, path.failures, task.heard_s = path.received + count, 0, now
         path.measure(now)
@@ -265,7 +266,7 @@ class Download:
         return new
 
     def drop(self, task: Task) -> None:
-        """Nothing more comes of the task; what it did not bring is free again. A suspect piece is fetched anew."""
+        """End a task; its missing bytes are free again. A suspect piece is fetched again."""
         if task.is_live:
             task.is_live = False
             self.tasks.remove(task)
@@ -280,14 +281,14 @@ class Download:
             self.drop(task)
 
     def _release(self, start: int, end: int) -> None:
-        """What of these bytes is neither done nor under way is free."""
+        """Of these bytes, those neither done nor requested become free."""
         under_way = Spans((one.pos, one.end) for one in self.tasks)
         for s, e in self.done.gaps(start, end):
             for gap in under_way.gaps(s, e):
                 self.free.add(*gap)
 
     def checked(self, piece: int, good: bool, digest: Callable[[int, int], bytes], now: float) -> None:
-        """The hash of an unchecked piece was right or wrong; `digest` is that of bytes in the part file."""
+        """Result of a piece's hash check; `digest` hashes bytes in the part file."""
         start, end = self.piece_span(piece)
         parts, suspect = self.done.within(start, end), self.suspects.pop(piece, Suspect([]))
         self.unchecked.discard(piece)

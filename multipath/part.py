@@ -1,4 +1,4 @@
-"""The file while it is fetched: FILE.part, and FILE.part.map, which says which of its bytes are there."""
+"""The partial file: FILE.part, and FILE.part.map with the bytes it contains."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FORMAT = "mpget 1"
 
 
 class Part:
-    """One process writes it at a time. The map is never ahead of the data, not even after a power failure."""
+    """One writer at a time. The map is never ahead of the data, even after a power failure."""
 
     def __init__(self, target: Path, pieces: Pieces | None, *, resume: bool) -> None:
-        """Raises `UsageError` where there is a part file and it is not to be resumed, and `LocalError`."""
+        """Raises `UsageError` if a part file exists and is not to be resumed, and `LocalError`."""
         self.target, self._pieces = target, pieces
         self.path, self._map = (target.with_name(target.name + suffix) for suffix in (".part", ".part.map"))
         if target.is_dir():
             raise UsageError(f"{target} is a folder. Give -o FILE.")
         if not resume and (self.path.exists() or self._map.exists()):
-            raise UsageError(f"{self.path} is there from an earlier download. Give --resume, or delete it.")
+            raise UsageError(f"{self.path} exists from an earlier download. Give --resume, or delete it.")
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +36,7 @@ class Part:
             raise LocalError(f"{self.path}: {exc.strerror}.") from None
 
     def load(self) -> tuple[Facts | None, list[Span]]:
-        """What an earlier download left: of which file, and the bytes that are there; with hashes, in right pieces."""
+        """Facts of the earlier download's file, and its bytes; with hashes, only complete correct pieces."""
         try:
             found = json.loads(self._map.read_text(encoding="utf-8"))
             reference, spans = Facts(**found["file"]), Spans((int(s), int(e)) for s, e in found["done"])
@@ -54,7 +54,7 @@ class Part:
         return reference, [(s, e) for s, e, _ in spans]
 
     def write(self, at: int, data: memoryview) -> None:
-        """Raises `LocalError`, for example of a full disk."""
+        """Raises `LocalError`, for example if the disk is full."""
         try:
             while data:
                 written = os.pwrite(self._fd, data, at)
@@ -63,21 +63,21 @@ class Part:
             raise LocalError(f"{self.path}: {exc.strerror}. Then --resume continues.") from None
 
     def digest(self, start: int, end: int, algorithm: str = "sha256") -> bytes:
-        """A hash of what is there of these bytes."""
+        """A hash of these bytes in the file."""
         found = hashlib.new(algorithm, usedforsecurity=False)
         for at in range(start, end, 1 << 20):
             found.update(os.pread(self._fd, min(1 << 20, end - at), at))
         return found.digest()
 
     def is_right(self, piece: int) -> bool:
-        """By its hash; without hashes there is nothing wrong."""
+        """By its hash; without hashes always True."""
         cut = self._pieces
         if cut is None:
             return True
         return self.digest(piece * cut.length, (piece + 1) * cut.length, cut.algorithm).hex() == cut.hashes[piece]
 
     def save(self, reference: Facts, done: Iterable[Span]) -> None:
-        """Write the map of bytes that were written before. Raises `LocalError`."""
+        """Write the map of bytes that are already written. Raises `LocalError`."""
         fresh = self._map.with_name(self._map.name + ".new")
         try:
             os.fdatasync(self._fd)
@@ -90,7 +90,7 @@ class Part:
             raise LocalError(f"{self._map}: {exc.strerror}. Then --resume continues.") from None
 
     def finish(self, size: int, whole: tuple[str, str] | None) -> None:
-        """Rename it into place. Raises `WrongHashError`, after which nothing of it is resumed."""
+        """Rename it into place. Raises `WrongHashError`, after which it cannot be resumed."""
         os.ftruncate(self._fd, size)
         if whole is not None and self.digest(0, size, whole[0]).hex() != whole[1]:
             self._map.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""What to fetch, from where and how: a path is a source (an address, a device or an HTTP proxy) and a URL; a Metalink 4
-(RFC 5854) names mirrors of a file, its size and its hashes."""
+"""Parses paths and Metalinks: a path is a source (an address, a device or an HTTP proxy) and a URL; a Metalink 4 (RFC
+5854) has mirrors of a file, its size and its hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from multipath import UsageError
 
-MAX_PATHS = 64  # candidates; each is asked once
+MAX_PATHS = 64  # candidates; each is tried once
 FORMS = "ADDRESS>URL, dev=NAME>URL, proxy=http://HOST:PORT>URL or a URL"
 
 
@@ -33,7 +33,7 @@ class Path:
 
 
 def parse_path(text: str, mirrors: Sequence[str] = ()) -> list[Path]:
-    """One of the `FORMS`; without its URL it stands for every mirror. Raises `UsageError`."""
+    """One of the `FORMS`; without a URL it stands for every mirror. Raises `UsageError`."""
     if text.startswith(("http://", "https://")):
         return [Path(check_url(text))]
     where, mark, url = text.partition(">")
@@ -56,7 +56,7 @@ def parse_path(text: str, mirrors: Sequence[str] = ()) -> list[Path]:
 
 
 def check_url(url: str) -> str:
-    """The URL without its fragment. Raises `UsageError` for what no web server is asked."""
+    """The URL without its fragment. Raises `UsageError` if invalid."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -70,8 +70,7 @@ def check_url(url: str) -> str:
 
 
 def candidates(given: Sequence[str], mirrors: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Paths in order, and those that were given twice; the mirrors by themselves where nothing is given. Raises
-    `UsageError`."""
+    """Paths in order, and duplicates; only the mirrors if no path is given. Raises `UsageError`."""
     found = Counter(path for text in given or mirrors for path in parse_path(text, mirrors))
     if not 0 < len(found) <= MAX_PATHS:
         raise UsageError(f"There are {len(found)} paths. Give 1 to {MAX_PATHS} with --path or --metalink.")
@@ -80,14 +79,14 @@ def candidates(given: Sequence[str], mirrors: Sequence[str]) -> tuple[list[Path]
 
 MAX_DOCUMENT_BYTES = 8 << 20
 NAMESPACE = {"": "urn:ietf:params:xml:ns:metalink"}
-# Names of IANA's registry, the strongest first -> those of hashlib. MD5 proves nothing and is passed over.
+# Names in IANA's registry, strongest first -> those of hashlib. MD5 is ignored.
 HASHES = {"sha-512": "sha512", "sha-384": "sha384", "sha-256": "sha256", "sha-1": "sha1"}
-LOWEST_PRIORITY = "999999"  # RFC 5854, 4.2.16.2: of a URL that names none
+LOWEST_PRIORITY = "999999"  # RFC 5854, 4.2.16.2: of a URL without one
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Hexadecimal hashes of the file's pieces, which have `length` bytes each but for the last one."""
+    """Hexadecimal hashes of the file's pieces of `length` bytes; the last one may be shorter."""
 
     length: int
     algorithm: str
@@ -96,7 +95,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Metalink:
-    """What one `<file>` says. `whole` is (algorithm, hexadecimal hash)."""
+    """Content of one `<file>`. `whole` is (algorithm, hexadecimal hash)."""
 
     name: str = ""
     mirrors: tuple[str, ...] = ()
@@ -111,7 +110,7 @@ class _WithoutDoctype(ET.TreeBuilder):
 
 
 def parse_metalink(document: bytes) -> Metalink:
-    """Raises `UsageError`: of a document that is no Metalink 4, has a DTD, more than one file, or too many mirrors."""
+    """Raises `UsageError` if it is not a Metalink 4, has a DTD, more than one file, or too many mirrors."""
     if len(document) > MAX_DOCUMENT_BYTES:
         raise UsageError(f"The Metalink is larger than {MAX_DOCUMENT_BYTES} bytes. Give one of a single file.")
     try:

@@ -1,5 +1,4 @@
-"""What is known while a file is fetched: sets of its bytes as half-open spans, and of one path its state, its rate, and
-how large its ranges are."""
+"""State of a download: sets of bytes as half-open spans, and each path's state, rate, and range size."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from enum import Enum
 from operator import itemgetter
 
 Span = tuple[int, int]  # first byte, and the one after the last
-Owned = tuple[int, int, int]  # the same, and the path that the bytes came over
+Owned = tuple[int, int, int]  # the same, and the path that delivered the bytes
 START, END = itemgetter(0), itemgetter(1)
 
 
 class Spans:
-    """Disjoint spans in order. Neighbours of one owner are one span."""
+    """Disjoint spans in order. Adjacent spans of one owner are merged."""
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
         self.total = 0
@@ -28,18 +27,18 @@ class Spans:
         return iter(self._spans)
 
     def within(self, start: int, end: int) -> list[Owned]:
-        """What of `[start, end)` is in the set."""
+        """Intersection with `[start, end)`."""
         found = self._spans[bisect_right(self._spans, start, key=END) : bisect_left(self._spans, end, key=START)]
         return [(max(s, start), min(e, end), owner) for s, e, owner in found if start < end]
 
     def gaps(self, start: int, end: int) -> list[Span]:
-        """What of `[start, end)` is not in the set."""
+        """Missing parts of `[start, end)`."""
         inside = self.within(start, end)
         edges = zip([start, *(e for _, e, _ in inside)], [*(s for s, _, _ in inside), end], strict=True)
         return [(low, high) for low, high in edges if low < high]
 
     def add(self, start: int, end: int, owner: int = 0) -> list[Span]:
-        """Add what is missing of `[start, end)` and return it; the rest keeps its owner."""
+        """Add the missing parts of `[start, end)` and return them; others keep their owner."""
         new = self.gaps(start, end)
         touched = slice(bisect_left(self._spans, start, key=END), bisect_right(self._spans, end, key=START))
         merged: list[Owned] = []
@@ -53,7 +52,7 @@ class Spans:
         return new
 
     def cut(self, start: int, end: int) -> int:
-        """Remove `[start, end)`; returns how many bytes of it were in the set."""
+        """Remove `[start, end)`; return how many bytes of it were in the set."""
         removed = sum(e - s for s, e, _ in self.within(start, end))
         touched = slice(bisect_right(self._spans, start, key=END), bisect_left(self._spans, end, key=START))
         rests = [((s, min(e, start), owner), (max(s, end), e, owner)) for s, e, owner in self._spans[touched]]
@@ -63,10 +62,10 @@ class Spans:
         return removed
 
 
-RANGE_S = 1.0  # a range is what its path brings in this time: small enough to share out, large against its headers
+RANGE_S = 1.0  # duration of a range on its path: small enough to share, large against its headers
 MIN_RANGE, TAIL_RANGE, MAX_RANGE = 48 << 10, 4 << 10, 8 << 20  # bytes
 FIRST_RATE_S = 0.1
-GROWTH = 4  # of one range over the last: the first rates are those of TCP's slow start
+GROWTH = 4  # growth from one range to the next: first rates are those of TCP's slow start
 MIN_UNDER_WAY, MAX_UNDER_WAY = 2, 6
 MAX_FAILURES, MAX_BACKOFF_S = 5, 30.0
 MAX_WRONG = 2  # pieces
@@ -82,7 +81,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What an answer says about the file."""
+    """What a response says about the file."""
 
     url: str
     size: int
@@ -99,7 +98,7 @@ class Facts:
 @dataclass
 class PathState:
     state: State = State.OPENING
-    reason: str = ""  # why it is out, or what failed last
+    reason: str = ""  # why it is excluded, or its last failure
     facts: Facts | None = None
     handshake_s: float = 0.0
     rate: float = 0.0  # bytes/s, smoothed
@@ -109,7 +108,7 @@ class PathState:
     failures: int = 0  # since the last byte
     retry_at_s: float = 0.0
     back_at_s: float = 0.0  # from a rest
-    slot_from: int | None = None  # `received` when the slot began; None: it was not at work then
+    slot_from: int | None = None  # `received` at the start of the slot; None: it was not working then
     last_range: int = MIN_RANGE // GROWTH  # bytes
     _mark: tuple[float, int] = (0.0, 0)
 
@@ -127,20 +126,20 @@ class PathState:
 
     @property
     def under_way(self) -> int:
-        """How many ranges at a time hide the wait between a request and its first byte."""
+        """Number of concurrent ranges that hides the delay between a request and its first byte."""
         if not self.ranged or self.failures:
             return 1
         return min(MAX_UNDER_WAY, max(MIN_UNDER_WAY, 1 + math.ceil(self.handshake_s / (RANGE_S / 2))))
 
     def range_bytes(self, left_s: float, share: int) -> int:
-        """Of the next range; smaller where all paths need only `left_s` for the rest, so that they end together. As
-        long as no rate is known, no more than a `share`."""
+        """Size of the next range; smaller if all paths need only `left_s` for the rest, so that they end together.
+        Without a known rate at most a `share`."""
         self.last_range = int(max(MIN_RANGE, min(self.rate * RANGE_S, GROWTH * self.last_range, MAX_RANGE)))
         most = self.rate * left_s / self.under_way if self.rate else share
         return max(TAIL_RANGE, int(min(self.last_range, most)))
 
     def measure(self, now: float, *, begins: bool = False) -> None:
-        """Take a sample of the rate, at most each `RANGE_S`. `begins`: the path had nothing to do until now."""
+        """Sample the rate, at most each `RANGE_S`. `begins`: the path was idle until now."""
         passed, brought = now - self._mark[0], self.received - self._mark[1]
         if begins and passed > 2 * RANGE_S:
             self._mark = (now, self.received)

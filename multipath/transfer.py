@@ -1,5 +1,5 @@
-"""Brings `core`'s decisions about: kept-alive HTTP connections, a thread for each range under way, and one lock around
-decisions and writes."""
+"""Executes `core`'s decisions: kept-alive HTTP connections, a thread per running range, and one lock around decisions
+and writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from multipath.part import Part
 from multipath.paths import Path, check_url
 from multipath.state import Facts, State
 
-TIMEOUT_S = 10.0  # of a connection attempt, and without a byte
+TIMEOUT_S = 10.0  # to connect, and without a byte
 MAX_REDIRECTS = 5
 AGAIN_LATER = {408, 425, 429, 500, 502, 503, 504}
 CHUNK_BYTES = 256 << 10
@@ -29,20 +29,20 @@ TICK_S, SAVE_S = 0.1, 2.0
 
 
 class RefusedError(Exception):
-    """The path is no use for this file, now or later."""
+    """The path is unusable for this file, permanently."""
 
 
 class Connection:
-    """Not for two threads at a time."""
+    """Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.url = path, path.url
         self.handshake_s = 0.0
-        self.ends: tuple[str, str, int] | None = None  # own address, the other end's address and port
+        self.ends: tuple[str, str, int] | None = None  # local address, remote address and port
         self._client: http.client.HTTPConnection | None = None
 
     def get(self, start: int, end: int) -> tuple[Facts, http.client.HTTPResponse]:
-        """Ask for `[start, end)`. Raises `RefusedError`; `OSError` and `HTTPException` for what may work later."""
+        """Request `[start, end)`. Raises `RefusedError`; `OSError` and `HTTPException` for temporary failures."""
         for _ in range(MAX_REDIRECTS + 1):
             response = self._ask(f"bytes={start}-{end - 1}")
             if response.status not in {301, 302, 303, 307, 308}:
@@ -74,7 +74,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        return self._ask(wanted)  # the server had closed what was kept alive
+        return self._ask(wanted)  # the server had closed the kept connection
 
     def _connect(self) -> http.client.HTTPConnection:
         parts, path = urlsplit(self.url), self.path
@@ -85,7 +85,7 @@ class Connection:
         client = kind(*(path.proxy or there), timeout=TIMEOUT_S, source_address=own)
         if path.proxy and secure:
             client.set_tunnel(*there)
-        if (device := path.device) is not None:  # in the place of what http.client itself connects by
+        if (device := path.device) is not None:  # replaces http.client's own connect
             client._create_connection = lambda to, *_: _dial(to, device)  # type: ignore[attr-defined]
         began = time.monotonic()
         client.connect()
@@ -116,7 +116,7 @@ class Connection:
             raise RefusedError(f"HTTP {status} {response.getheader('Content-Encoding', '')}".rstrip())
         if status == 200:
             if not re.fullmatch(r"[0-9]{1,18}", length):
-                raise RefusedError("does not tell the length of the file")
+                raise RefusedError("does not report the length of the file")
             return Facts(self.path.url, int(length), etag, modified, ranged=int(length) == 0)
         found = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})", ranged)
         if found is None or (status == 416) != (found[1] is None) or (status == 416 and found[3] != "0"):
@@ -124,7 +124,7 @@ class Connection:
         size = int(found[3])
         sent = (int(found[1]), int(found[2]) + 1) if found[1] else (0, 0)
         if size and (sent != (start, min(end, size)) or length not in {"", str(sent[1] - sent[0])}):
-            raise RefusedError(f"asked for bytes {start} to {end - 1}, it sends {ranged!r} and {length} bytes")
+            raise RefusedError(f"requested bytes {start} to {end - 1}, got {ranged!r} and {length} bytes")
         return Facts(self.path.url, size, etag, modified)
 
 
@@ -145,8 +145,8 @@ def _dial(address: tuple[str, int], device: str) -> socket.socket:
 
 
 def other_device(source: str, destination: str) -> str | None:
-    """The device by which packets from this source leave, if the source is another one's. None also where the program
-    `ip` is missing."""
+    """The device by which packets from this source leave, if the source belongs to another one. None also without the
+    program `ip`."""
     found = []
     for asked in (["route", "get", destination, "from", source], ["address", "show", "to", source]):
         try:
@@ -169,11 +169,11 @@ class Transfer:
         self._is_over = False
         self._error: BaseException | None = None
         self._checking: set[int] = set()
-        self._ends: dict[tuple[object, ...], int] = {}  # what each path really is -> its number
-        self._asking: list[threading.Thread] = []  # by which device a path leaves
+        self._ends: dict[tuple[object, ...], int] = {}  # what identifies a path -> its number
+        self._asking: list[threading.Thread] = []  # device by which a path leaves
 
     def run(self) -> None:
-        """Fetch all of it. Raises `AllPathsDeadError` and `LocalError`; the map then has what came."""
+        """Fetch all of it. Raises `AllPathsDeadError` and `LocalError`; the map then has what was received."""
         for index in range(len(self._paths)):
             self._start(self._open, index)
         saved_s = time.monotonic()
@@ -191,7 +191,7 @@ class Transfer:
         for one in self._asking:
             one.join(TIMEOUT_S)
         if not self._core.is_complete:
-            raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what came; --resume continues.")
+            raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what was received; --resume continues.")
 
     def _goes_on(self) -> bool:
         with self._lock:
@@ -215,7 +215,7 @@ class Transfer:
         return thread
 
     def _guard(self, work: Callable[..., None], *arguments: object) -> None:
-        """An error that is not a path's ends the download."""
+        """An error other than a path's ends the download."""
         try:
             work(*arguments)
         except BaseException as exc:
@@ -227,7 +227,7 @@ class Transfer:
         return self._is_over or self._core.paths[index].state is State.OUT
 
     def _open(self, index: int) -> None:
-        """Ask for one byte, which tells what there is; then fetch ranges over as many connections as it takes."""
+        """Request one byte for the file's facts; then fetch ranges over as many connections as useful."""
         connection = Connection(self._paths[index])
         while not self._succeeds(index, partial(self._first, index, connection)):
             connection.close()
@@ -241,7 +241,7 @@ class Transfer:
         self._work(index, connection)
 
     def _succeeds(self, index: int, function: Callable[[], None]) -> bool:
-        """Whether it did; the core is told what did not."""
+        """Return success; failures are reported to the core."""
         try:
             function()
             return True
@@ -262,7 +262,7 @@ class Transfer:
         else:
             connection.close()
         path, ends = self._paths[index], connection.ends
-        if path.source and ends:  # beside the download: it takes longer than the first answer
+        if path.source and ends:  # concurrent: it takes longer than the first response
             self._asking.append(self._start(self._tell_device, path, path.source, ends[1]))
         with self._lock:
             twin = self._ends.setdefault((path.device, path.proxy, ends, connection.url), index)
@@ -274,7 +274,7 @@ class Transfer:
     def _tell_device(self, path: Path, source: str, destination: str) -> None:
         device = other_device(source, destination)
         if device is not None:
-            self._say(f"{path}: packets from this source leave by {device}, another device.")
+            self._say(f"{path}: packets from this source leave by another device, {device}.")
 
     def _work(self, index: int, connection: Connection) -> None:
         while True:
@@ -307,7 +307,7 @@ class Transfer:
         if left:
             connection.close()
         else:
-            response.read()  # nothing; only then http.client lets the connection be used again
+            response.read()  # empty; only then http.client can reuse the connection
 
     def _keep(self, task: Task, data: bytes) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The Coordination Service: users and administrators decide here how much bandwidth each Link has."""
+"""The Coordination Service: stores how much bandwidth each Link has, and serves pages, APIs and configurations."""
 
 from scionlab.celery import app as celery_app
 

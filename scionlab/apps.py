@@ -1,4 +1,4 @@
-"""Django's registration of the one app of this project."""
+"""Django app configuration of the project."""
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register

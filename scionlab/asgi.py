@@ -1,4 +1,4 @@
-"""What the web server serves: polls that wait, and Django (scionlab.polls)."""
+"""ASGI application: long polls (scionlab.polls) and Django."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Celery application; its settings are the `CELERY_*` ones of Django's settings. Tasks are in `scionlab.tasks`."""
+"""The Celery application; its settings are Django's `CELERY_*`. Tasks are in `scionlab.tasks`."""
 
 import logging.config
 import os
@@ -20,14 +20,14 @@ app = Celery("scionlab")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["scionlab"])
 
-# A worker that loses Redis would put the messages back that it has not acknowledged, over the connection that it just
-# lost, and die of that (kombu 5.7, `AttributeError` in `restore_unacked`). What was lost is found by tasks.sweep.
+# When a worker loses Redis, it would return unacknowledged messages over the lost connection and crash (kombu 5.7,
+# `AttributeError` in `restore_unacked`). tasks.sweep finds the lost work.
 QoS.restore_at_shutdown = False
 
 
 class _WholeFiles(filesystem.Channel):
-    """Without Redis each message is a file. kombu 5.7 makes it empty and then writes it: a worker that takes it in
-    between cannot read it, and ends."""
+    """File transport for messages without Redis. kombu 5.7 creates the file before it writes it: a worker that reads it
+    in between crashes."""
 
     def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:  # type: ignore[override]  # as kombu's
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"  # kombu's names: oldest first
@@ -41,5 +41,5 @@ filesystem.Transport.Channel = _WholeFiles
 
 @setup_logging.connect
 def _log_as_django_does(**_: Any) -> None:
-    """Celery's own lines would have neither ids nor the care of `log_lines`."""
+    """Use the project's logging: Celery's would lack ids and the escaping of `log_lines`."""
     logging.config.dictConfig(settings.LOGGING)

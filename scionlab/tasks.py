@@ -1,7 +1,6 @@
-"""What Celery's workers do. Tasks take ids, may run any number of times, and find their work in the database.
+"""Celery tasks. They take ids, are idempotent, and find their work in the database.
 
-They are queued by name after a commit (`scionlab.platform.queue`); `sweep` finds what a dead worker or a broker that
-was down left undone.
+They are queued by name after a commit (`scionlab.platform.queue`); `sweep` finds what was lost.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
 from scionlab.enforcement.webhook import webhook_send
-from scionlab.links.defaults import fan_out, unsettled_attachment_points
-from scionlab.links.exceptions import exceptions_tell
+from scionlab.links.defaults import fan_out, pending_attachment_points
+from scionlab.links.exceptions import exceptions_notify
 from scionlab.links.link_test import link_tests_retire
-from scionlab.links.test_mails import link_tests_tell
+from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.timed_limit import timed_limits_retire
 from scionlab.models import Host, Mail, WebhookDelivery
 from scionlab.operations.retention import old_rows_forget
@@ -51,26 +50,26 @@ logger = logging.getLogger(__name__)
 USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
 USAGE_TIME_LIMIT_S = 3000  # once an hour
 MAILS_PER_SWEEP = 500
-RENDERS_PER_SWEEP = 500  # workers do no more until the next one, which would queue the same again
-PIECES_EXPIRE_S = 120  # what no worker has begun by then was queued again by later sweeps
+RENDERS_PER_SWEEP = 500  # the next run would queue the same again
+PIECES_EXPIRE_S = 120  # not started by then: later sweeps queued it again
 
 
 @shared_task
 def render_host(host_id: int) -> None:
-    """Have the host's configuration ready before it polls. Nothing for a host that is gone, or has no AS."""
+    """Render the host's configuration before it polls. Does nothing for a deleted host, or one without an AS."""
     host = Host.objects.filter(pk=host_id).first()
     if host is None:
         return
     try:
         if render_ahead(host):
             logger.info("render.done host=%s trace=%s", host_id, host.trace)
-    except RuleError as exc:  # an administrator must correct it; the next hosts are not to wait for that
+    except RuleError as exc:  # an administrator must correct it; other hosts go on
         logger.error("render.refused host=%s code=%s %s", host_id, exc.code, exc.message)
 
 
 @shared_task
 def fan_out_defaults() -> None:
-    """Carry changed defaults out (`links.defaults.fan_out`)."""
+    """Apply changed defaults (`links.defaults.fan_out`)."""
     host_ids = fan_out()
     if host_ids:
         logger.info("fan_out.done hosts=%s", host_ids)
@@ -78,34 +77,34 @@ def fan_out_defaults() -> None:
 
 @shared_task
 def send_mail(mail_id: int) -> None:
-    """Send one mail of the outbox; nothing where it was sent, or another worker is at it."""
+    """Send one mail of the outbox; does nothing if it was sent, or another worker is sending it."""
     mail_send(mail_id)
 
 
 @shared_task
 def send_webhook(delivery_id: int) -> None:
-    """Send one notice to the webhook; nothing where it was sent, or another worker is at it."""
+    """Send one webhook notice; does nothing if it was sent, or another worker is sending it."""
     webhook_send(delivery_id)
 
 
 @shared_task
 def answer_account_request(request_id: int) -> None:
-    """Write the mail that answers who asked for an account, another address or a new password."""
+    """Create the mail that answers a request for an account, another address or a new password."""
     account_request_answer(request_id=request_id)
 
 
 @shared_task
 def find_notices() -> None:
-    """Tell people what needs them (`enforcement.notices`), what tests found (`links.test_mails`), and which exceptions
-    from a maximum end (`links.exceptions`)."""
+    """Create mails about states (`enforcement.notices`), tests (`links.test_mails`), and ending exceptions
+    (`links.exceptions`)."""
     notices_find()
-    link_tests_tell()
-    exceptions_tell()
+    link_tests_notify()
+    exceptions_notify()
 
 
 @shared_task
 def forget_old_rows() -> None:
-    """Delete sent mails and used-up rows that have their age (`operations.retention`)."""
+    """Delete expired rows (`operations.retention`)."""
     gone = old_rows_forget(now=timezone.now())
     if any(gone.values()):
         logger.info("retention.done %s", " ".join(f"{name}={count}" for name, count in gone.items()))
@@ -113,14 +112,13 @@ def forget_old_rows() -> None:
 
 @shared_task
 def forget_sessions() -> None:
-    """Delete sessions that are over, which Django only stops believing."""
+    """Delete expired sessions, which Django only ignores."""
     call_command("clearsessions")
 
 
 @shared_task
 def flush_seen() -> None:
-    """Write down when hosts were last heard, and tokens used. While Redis or the database is away it waits there, for
-    the next run."""
+    """Write the last contact of hosts and tokens to the database. On failure it is kept for the next run."""
     try:
         for ledger in (last_contact.HOSTS, last_contact.TOKENS):
             last_contact.flush(ledger)
@@ -130,13 +128,13 @@ def flush_seen() -> None:
 
 @shared_task
 def rotate_signing_keys() -> None:
-    """Make a successor in time, and warn where nobody does (`SIGNING_KEY_ROTATE_DAYS`)."""
+    """Create the next key in time, and warn if that is off (`SIGNING_KEY_ROTATE_DAYS`)."""
     signing_key_rotate_if_due()
 
 
 @shared_task
 def complete_configurations() -> None:
-    """Give a day's share of hosts their complete configuration, while administrators ask for it for all."""
+    """Complete the configurations of a day's share of hosts, if an administrator started it."""
     host_ids = hosts_complete_share(now=timezone.now())
     if host_ids:
         logger.info("complete.done hosts=%s", host_ids)
@@ -144,19 +142,19 @@ def complete_configurations() -> None:
 
 @shared_task
 def renew_keys() -> None:
-    """Make the keys and certificates of the testbed that are missing or due (`trust.renewal`)."""
+    """Renew the testbed's keys and certificates, and create missing ones (`trust.renewal`)."""
     keys_renew()
 
 
 @shared_task
 def roll_up_usage() -> None:
-    """Add the newest samples of traffic to the sums of 5 minutes and days. A long backlog goes on in the next run."""
+    """Add the newest samples to the sums of 5 minutes and days. The next run continues a long backlog."""
     usage_roll_up(until=timezone.now() + USAGE_ROLL_UP)
 
 
 @shared_task(time_limit=USAGE_TIME_LIMIT_S)
 def prune_usage() -> None:
-    """Delete samples and sums that were kept long enough."""
+    """Delete samples and sums after their retention."""
     gone = usage_prune(now=timezone.now())
     if any(gone.values()):
         logger.info("usage.pruned batches=%(batches)s days=%(days)s counters=%(counters)s", gone)
@@ -164,13 +162,13 @@ def prune_usage() -> None:
 
 @shared_task(time_limit=USAGE_TIME_LIMIT_S)
 def compute_usage_months() -> None:
-    """Bring the month's percentiles up to date."""
+    """Update the month's percentiles."""
     usage_months_compute(now=timezone.now())
 
 
 @shared_task
 def retire_timed_limits() -> None:
-    """Take timed limits and tests that have ended out of the configurations; nothing changes in a kernel by that."""
+    """Remove ended timed limits and tests from the configurations; no kernel changes."""
     host_ids = [*timed_limits_retire(), *link_tests_retire()]
     if host_ids:
         logger.info("retire.done hosts=%s", host_ids)
@@ -178,17 +176,15 @@ def retire_timed_limits() -> None:
 
 @shared_task
 def sweep() -> None:
-    """Find what was left undone, and queue each piece as a task of its own: mails first, which people wait for.
-
-    As many statements for thousands of hosts as for one, and what fails or hangs keeps nothing else from being done.
-    """
+    """Queue unfinished work as separate tasks: mails first, which people wait for. A constant number of statements, and
+    a failure in one part does not affect others."""
     now = timezone.now()
     found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
     found += [(SEND_WEBHOOK, one) for one in due_ids(WebhookDelivery, now=now, limit=MAILS_PER_SWEEP)]
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)
-    if unsettled_attachment_points():
+    if pending_attachment_points():
         queue_now(FAN_OUT_DEFAULTS, expires_s=PIECES_EXPIRE_S)
     for host_id in hosts_to_render(now=now, limit=RENDERS_PER_SWEEP):
         queue_now(RENDER_HOST, host_id, expires_s=PIECES_EXPIRE_S)

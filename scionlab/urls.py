@@ -1,4 +1,4 @@
-"""Every address of the service. Each part's own addresses stand in its own module."""
+"""Root URLs of the service. Each part has its own module."""
 
 from allauth.mfa.base.views import authenticate
 from django.contrib import admin
@@ -31,7 +31,7 @@ from scionlab.platform.security_txt import security_txt
 
 
 class KeyConverter(IntConverter):
-    """A primary key. What has more digits is no key of ours, and SQLite fails on it instead of not finding it."""
+    """A primary key. Longer numbers would make SQLite fail instead of finding nothing."""
 
     regex = "[0-9]{1,18}"
 
@@ -41,7 +41,7 @@ register_converter(usage.KindConverter, "usage_kind")
 
 handler400 = "scionlab.platform.api_handlers.bad_request"
 handler404 = "scionlab.platform.api_handlers.not_found"
-handler500 = "scionlab.platform.outage.server_error"  # 503 while the database is away
+handler500 = "scionlab.platform.outage.server_error"  # 503 while the database is unavailable
 
 second_factor_step = require_http_methods(["GET", "HEAD", "POST"])(sensitive_post_parameters()(authenticate))
 
@@ -53,7 +53,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path(".well-known/security.txt", security_txt, name="security_txt"),
     path("login/", site.login, name="login"),
-    path("login/", site.login, name="account_login"),  # the name by which allauth finds it
+    path("login/", site.login, name="account_login"),  # the name that allauth uses
     path("login/code/", second_factor_step, name="mfa_authenticate"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),

@@ -1,6 +1,6 @@
-"""`scionlab-bw`: the REST API of the SCIONLab Bandwidth Service on the command line.
+"""`scionlab-bw`: a command line client of the SCIONLab Bandwidth Service's REST API.
 
-It imports nothing of the service and nothing of the agent; it needs Python 3.11 and requests.
+Independent of the service's and the agent's code; needs Python 3.11 and requests.
 """
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""The command line: arguments, and errors as sentences on stderr with an exit code (scionlab-bw(1))."""
+"""The command line: arguments, and errors on stderr with an exit code (scionlab-bw(1))."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     used.add_argument("--csv", action="store_true", help="print CSV")
     used.set_defaults(run=commands.usage)
     _add_path(sub.add_parser("path", help="show the limits along SCION paths", parents=[shared]))
-    sub.add_parser("paths", help="show what the Links of an AS give together", parents=[of_as]).set_defaults(
+    sub.add_parser("paths", help="show what the Links of an AS carry together", parents=[of_as]).set_defaults(
         run=paths.paths
     )
     past = sub.add_parser("history", help="show the history of a Link", parents=[of_link])
@@ -105,7 +105,7 @@ def _add_test(command: argparse.ArgumentParser) -> None:
     command.add_argument("--set", dest="parameters", action="append", default=[], metavar="NAME=VALUE")
     command.add_argument("--at", metavar="TIME", help="start (default: now)")
     command.add_argument("--id", type=int, metavar="N", help="run this end of a test that was scheduled on the page")
-    command.add_argument("--bind", metavar="ADDRESS", help="address to send from (default: as the route says)")
+    command.add_argument("--bind", metavar="ADDRESS", help="address to send from (default: chosen by the route)")
     command.add_argument(
         "--all-links",
         nargs="?",
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exc.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever reads has read enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

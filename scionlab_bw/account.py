@@ -1,4 +1,4 @@
-"""Logging in and out: create, store and revoke the token."""
+"""Login and logout: create, store and revoke the token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scionlab_bw.errors import UsageError
 
 
 def login(arguments: Namespace) -> int:
-    """The token is made, or given, and stored; neither it nor a password is ever an argument."""
+    """Create or accept the token, and store it; neither it nor a password is ever an argument."""
     url = credentials.checked_url(arguments.url)
     token = _secret("API token: ") if arguments.token else _token_for_password(url, arguments.email)
     person = Service(url, token).get("profile/").content
@@ -35,7 +35,7 @@ def _line(question: str) -> str:
 
 
 def _secret(question: str) -> str:
-    """Not echoed on a terminal; the first line otherwise."""
+    """Prompted without echo on a terminal; otherwise the first line."""
     found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not found:
         raise UsageError("No input.")

@@ -1,5 +1,5 @@
-"""`test --all-links`: reserve a joint test of an AS, run the user's end of each of its parts on this host at once, and
-say what the Links carried together."""
+"""`test --all-links`: schedule a joint test of an AS, run the user's end of all its parts on this host, and print the
+combined result."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _HEADERS = ["LINK", "ATTACHMENT POINT", "ALONE", "TOGETHER", "LIMIT", "ARRIVED",
 
 
 def all_links(service: Service, arguments: Namespace) -> int:
-    """0: each part found its limit enforced, and together the Links passed their sum. 1: not, or there is no result.
-    Interrupted, all of it is cancelled."""
+    """0: each limit was enforced, and together the Links passed their sum. 1: not, or no result. Cancelled if
+    interrupted."""
     made = _reserved(service, arguments)
     path = f"joint-tests/{made['id']}/"
     count = len({one["link_id"] for one in made["parts"]})
@@ -45,7 +45,7 @@ def all_links(service: Service, arguments: Namespace) -> int:
 
 
 def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
-    """A new joint test, or with --id one that was scheduled on the page of the AS."""
+    """A new joint test, or with --id one scheduled on the AS's page."""
     user_as = links.find_as(service, arguments.link).content
     if arguments.id is not None:
         found = service.get(f"joint-tests/{arguments.id}/").content
@@ -53,7 +53,7 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
             raise UsageError(f"Joint test {arguments.id} is not one of {user_as['isd_as']}.")
         return found
     if arguments.tool != "quick":
-        raise UsageError("--all-links has no TOOL: each link is tested as by quick.")
+        raise UsageError("--all-links takes no TOOL: each link is tested with quick.")
     path, body = f"ases/{user_as['id']}/tests/", {"kind": arguments.all_links, **_chosen(arguments.parameters)}
     if arguments.at is not None:
         moment = parse_moment(arguments.at, now=datetime.now(UTC))
@@ -88,7 +88,7 @@ def _chosen(written: list[str]) -> dict[str, int]:
 
 
 def _run_ends(service: Service, parts: list[dict[str, Any]], arguments: Namespace) -> Iterator[str]:
-    """Each in a process of its own, so that none waits for another one's packets; yields what each said."""
+    """Each in its own process, so that they do not delay each other; yields the output of each."""
     about = {link_id: service.get(f"links/{link_id}/").content for link_id in {one["link_id"] for one in parts}}
     orders = [(one["link_id"], one["id"], arguments.bind or _own_address(about[one["link_id"]])) for one in parts]
     with get_context("fork").Pool(len(orders), _leave_interrupts_to_the_parent) as pool:
@@ -113,7 +113,7 @@ def _run_end(order: tuple[int, int, str | None]) -> tuple[int, str]:
 
 
 def _own_address(link: dict[str, Any]) -> str | None:
-    """The one that the Link has, or that it has behind a NAT, if it is of this host; else the route decides."""
+    """The Link's address, or that behind a NAT, if this host has it; otherwise the route decides."""
     for ip in (link["public_ip"], link["bind_ip"]):
         if ip is not None and _is_here(ip):
             return str(ip)
@@ -131,7 +131,7 @@ def _is_here(ip: str) -> bool:
 
 
 def _result(service: Service, path: str) -> dict[str, Any]:
-    """When all attachment points have reported. The service says when it waits no longer."""
+    """Wait for all attachment points; the service ends the wait."""
     while (found := service.get(path).content)["state"] in OPEN:
         time.sleep(2 * POLL_S)
     return found

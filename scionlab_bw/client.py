@@ -1,7 +1,7 @@
-"""Requests to the service: one shape of errors, patience while it is away, and nothing done twice.
+"""Requests to the service: error handling, retries during outages, idempotent changes.
 
-A change is sent with the ETag that it is meant for (If-Match), and what makes something with a key of its own
-(Idempotency-Key). So each can be sent again when no answer came: the service does it once.
+Changes carry the ETag that they are based on (If-Match), and creations an Idempotency-Key. So they can be retried
+without a response: the service executes them once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scionlab_bw.credentials import Credentials
 from scionlab_bw.errors import NotAllowed, Refused, Unreachable
 
 TIMEOUT_S = (5.0, 30.0)  # to connect, and between two bytes
-PATIENCE_S = 30.0  # so long in all a request is tried again
+PATIENCE_S = 30.0  # total time for retries
 _AGAIN = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
@@ -28,20 +28,20 @@ _AGAIN = {
     HTTPStatus.GATEWAY_TIMEOUT,
 }
 _LONGEST_WAIT_S = 30.0
-HELD_S = 20  # so long the service may hold an answer back; below the time between two bytes
+HELD_S = 20  # how long the service may hold a response; below the read timeout
 _FIRST_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a GET answered, with its tag."""
+    """Response to a GET, with its ETag."""
 
     content: dict[str, Any]
     etag: str
 
 
 class Service:
-    """The REST API at one address, for whoever has the token."""
+    """The REST API at one address, with a token."""
 
     def __init__(
         self, url: str, token: str = "", *, patience_s: float = PATIENCE_S, sleep: Callable[[float], None] = time.sleep
@@ -67,8 +67,8 @@ class Service:
         return Document(_json(response), response.headers.get("ETag", ""))
 
     def newer(self, path: str, etag: str, *, wait_s: int | None = None) -> Document | None:
-        """None while what is there is what has this tag. With `wait_s` (of tests) the service answers when it is not,
-        or after so many seconds."""
+        """Return None while the ETag is current. With `wait_s` (for tests) the service holds the request until it is
+        not, or for so many seconds."""
         response = self._send("GET", path, headers={"If-None-Match": etag}, params=_without_none({"wait": wait_s}))
         if response.status_code == HTTPStatus.NOT_MODIFIED:
             return None
@@ -92,12 +92,12 @@ class Service:
         return _json(self._send("POST", path, json=body, headers=headers, is_repeatable=is_repeatable))
 
     def patch(self, path: str, body: dict[str, Any], *, etag: str) -> dict[str, Any]:
-        """Raises `Refused` (`stale`) if somebody else was first."""
+        """Raises `Refused` (`stale`) after a concurrent change."""
         try:
             return _json(self._send("PATCH", path, json=body, headers={"If-Match": etag}))
         except Refused as exc:
             current = exc.document.get("current", {})
-            # Sent twice because no answer came, the second one meets what the first one did.
+            # After a retry, the ETag may differ because the first attempt succeeded.
             if exc.code == "stale" and all(current.get(name) == value for name, value in body.items()):
                 return dict(current)
             raise
@@ -122,7 +122,7 @@ class Service:
     def _once(self, method: str, path: str, arguments: dict[str, Any]) -> tuple[requests.Response | None, str]:
         try:
             address = path if path.startswith(f"{self.url}/") else f"{self.url}/api/v1/{path}"
-            # No redirect is followed: a token goes where it was meant to go.
+            # Redirects are not followed: the token must not go elsewhere.
             return self._session.request(method, address, timeout=TIMEOUT_S, allow_redirects=False, **arguments), ""
         except requests.exceptions.SSLError as exc:
             raise Unreachable(f"The certificate of {self.url} is not trusted: {_short(exc)}") from exc
@@ -143,7 +143,7 @@ class _Bearer(requests.auth.AuthBase):
 
 
 def _checked(response: requests.Response) -> requests.Response:
-    """Raises `Refused`, `NotAllowed`, `Unreachable` for what is no success."""
+    """Raises `Refused`, `NotAllowed`, `Unreachable` unless successful."""
     status = response.status_code
     if status < HTTPStatus.BAD_REQUEST and not response.is_redirect:
         return response
@@ -177,7 +177,7 @@ def _json(response: requests.Response) -> dict[str, Any]:
 
 
 def _asked_wait_s(response: requests.Response | None) -> float | None:
-    """Retry-After in seconds, None where it says nothing usable."""
+    """Retry-After in seconds, None if unusable."""
     written = "" if response is None else response.headers.get("Retry-After", "")
     return min(max(float(written), 0.1), _LONGEST_WAIT_S + 1) if written.isascii() and written.isdigit() else None
 
@@ -190,7 +190,7 @@ def _why(url: str, response: requests.Response | None, reason: str) -> str:
 
 
 def _short(error: Exception) -> str:
-    """The innermost cause in a few words; requests wraps it three times."""
+    """Short text of the innermost cause; requests wraps it three times."""
     cause: BaseException = error
     while cause.args and isinstance(cause.args[0], BaseException):
         cause = cause.args[0]

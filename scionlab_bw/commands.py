@@ -1,4 +1,4 @@
-"""What each command does. Each gets a service and the arguments, prints, and returns the exit code."""
+"""The commands. Each gets a service and the arguments, prints, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _list(
     none: str = "",
     note: str = "",
 ) -> int:
-    """A table with a row for each, its note below; `none` where there are none."""
+    """A table with a row per item and its note; `none` if empty."""
     if arguments.json:
         _print_json(found)
     else:
@@ -57,7 +57,7 @@ def _states(found: list[dict[str, Any]]) -> str:
 
 
 def rename(service: Service, arguments: Namespace) -> int:
-    """Another label, unless somebody else gave it one in this moment."""
+    """Set the label, unless it was changed concurrently."""
     found = links.find_as(service, arguments.as_)
     changed = service.patch(f"ases/{found.content['id']}/", {"label": arguments.label}, etag=found.etag)
     name = f'"{changed["label"]}"' if changed["label"] else "without a label"
@@ -129,7 +129,7 @@ def _iso(found: datetime) -> str:
 
 
 def set_limits(service: Service, arguments: Namespace) -> int:
-    """For ever, or for a time; the other direction stays."""
+    """Permanently, or as a timed limit; an omitted direction is kept."""
     link = links.find(service, arguments.link)
     to_user, from_user = _directions(arguments)
     if arguments.duration is not None or arguments.until is not None:
@@ -156,7 +156,7 @@ def set_limits(service: Service, arguments: Namespace) -> int:
 
 
 def set_all(service: Service, arguments: Namespace) -> int:
-    """One limit for all Links of an AS: all of them have it, or none."""
+    """One limit for all Links of an AS: all of them, or none."""
     found = links.find_as(service, arguments.as_)
     body = {"bandwidth_kbit": parse_bandwidth(arguments.bandwidth)}
     changed = service.patch(f"ases/{found.content['id']}/", body, etag=found.etag)
@@ -237,7 +237,7 @@ def timed(service: Service, arguments: Namespace) -> int:
 
 
 def cancel(service: Service, arguments: Namespace) -> int:
-    """The one that runs, the one that is named, or all that are not over."""
+    """Cancel the running one, the given one, or all that have not ended."""
     link = links.find(service, arguments.link).content
     found = list(service.all_of(f"links/{link['id']}/timed-limits/"))
     if arguments.id is not None:
@@ -264,7 +264,7 @@ def _said(arguments: Namespace, found: Any, text: str) -> int:
 
 
 def wait(service: Service, arguments: Namespace) -> int:
-    """0 once the kernel has what is wanted."""
+    """0 once the limit is enforced."""
     link = links.find(service, arguments.link).content
     deadline = time.monotonic() + parse_duration(arguments.timeout)
     for found in _versions(service, link["id"], until=lambda: time.monotonic() >= deadline):
@@ -284,7 +284,7 @@ def _is_enforced(link: dict[str, Any]) -> bool:
 
 
 def watch(service: Service, arguments: Namespace) -> int:
-    """A line for every change, until it is interrupted."""
+    """Print a line for every change, until interrupted."""
     link = links.find(service, arguments.link).content
     shown = None
     for found in _versions(service, link["id"], until=lambda: False):
@@ -301,7 +301,6 @@ def watch(service: Service, arguments: Namespace) -> int:
 
 
 def _versions(service: Service, link_id: int, *, until: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """The Link, and again whenever the service has something new of it."""
     etag = ""
     while True:
         newer = service.newer(f"links/{link_id}/", etag)

@@ -1,4 +1,4 @@
-"""Where the service is and what lets us in: the environment, else a file that only its owner reads."""
+"""URL and token: from the environment, otherwise from a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path() -> Path:
 
 
 def load() -> Credentials:
-    """Raises `NotAllowed` where nobody logged in, `UsageError` for a file that others can read."""
+    """Raises `NotAllowed` if not logged in, `UsageError` if others can read the file."""
     url, token = os.environ.get(URL_VARIABLE, ""), os.environ.get(TOKEN_VARIABLE, "")
     if url and token:
         return Credentials(checked_url(url), token)
@@ -41,7 +41,7 @@ def load() -> Credentials:
 
 
 def save(credentials: Credentials) -> None:
-    """In one step: a file that is half written, or readable for a moment, never exists."""
+    """Atomically: the file is never incomplete or readable by others."""
     target = path()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -59,7 +59,7 @@ def forget() -> None:
 
 
 def checked_url(url: str) -> str:
-    """Without a slash at its end. Raises `UsageError`: a token is not sent in the clear over a network."""
+    """Without a trailing slash. Raises `UsageError` if the token would be sent unencrypted."""
     parts = urlsplit(url if "//" in url else f"https://{url}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise UsageError(f'"{url[:80]}" is not the URL of a service. Use one like https://scionlab.example.org.')

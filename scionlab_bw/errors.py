@@ -1,4 +1,4 @@
-"""What can go wrong, by who can do something about it. Each has an exit code (scionlab-bw(1))."""
+"""Errors, by remedy. Each has an exit code (scionlab-bw(1))."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """`exit_code` ends the program; the text is for people and goes to stderr."""
+    """`exit_code` ends the program; the text goes to stderr."""
 
     exit_code = 1
 
 
 class Refused(ClientError):
-    """The service said no, in its own words. `document` is what it sent."""
+    """Rejected by the service, with its message. `document` is its response."""
 
     def __init__(self, message: str, *, code: str = "", document: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -21,18 +21,18 @@ class Refused(ClientError):
 
 
 class UsageError(ClientError):
-    """What was typed means nothing."""
+    """Invalid arguments or input."""
 
     exit_code = 2
 
 
 class Unreachable(ClientError):
-    """No answer, or only that there is none now."""
+    """No response, or temporarily unavailable."""
 
     exit_code = 3
 
 
 class NotAllowed(ClientError):
-    """No token, or one that is not valid or does not suffice."""
+    """No token, or one that is invalid or insufficient."""
 
     exit_code = 4

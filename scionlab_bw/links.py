@@ -1,4 +1,4 @@
-"""Which Link is meant: its number, or the AS (and attachment point) that it belongs to; and which AS."""
+"""Resolves arguments that name a Link (number, AS, or AS and attachment point) or an AS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scionlab_bw.errors import UsageError
 
 
 def find(service: Service, written: str) -> Document:
-    """`7`, `17-ffaa:1:b6`, or `17-ffaa:1:b6@17-ffaa:0:1107`. Raises `UsageError`, or what the service says."""
+    """`7`, `17-ffaa:1:b6`, or `17-ffaa:1:b6@17-ffaa:0:1107`. Raises `UsageError`, or errors of the service."""
     if written.isascii() and written.isdigit():
         return service.get(f"links/{written}/")
     as_name, _, ap_name = written.lower().partition("@")
@@ -31,7 +31,7 @@ def name_of(link: dict[str, Any]) -> str:
 
 
 def find_as(service: Service, written: str) -> Document:
-    """An AS by its number (`scionlab-bw ases`), ISD-AS or label. Raises `UsageError`, or what the service says."""
+    """An AS by number (`scionlab-bw ases`), ISD-AS or label. Raises `UsageError`, or errors of the service."""
     if written.isascii() and written.isdigit():
         return service.get(f"ases/{written}/")
     wanted = written.lower()

@@ -1,5 +1,5 @@
-"""`path`: the limits along SCION paths, and tests of one's own Links there. `paths`: what the Links of an AS give
-together."""
+"""`path`: limits along SCION paths, and tests of the user's own Links there. `paths`: combined capacity of an AS's
+Links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scionlab_bw.watch_load import watch_load
 
 
 def path(service: Service, arguments: Namespace) -> int:
-    """The limits along the paths that `scion showpaths` printed."""
+    """Limits along the paths printed by `scion showpaths`."""
     body = {"paths": _content(arguments.paths)}
     if arguments.traceroute is not None:
         body["traceroute"] = _content(arguments.traceroute)
@@ -33,8 +33,8 @@ def path(service: Service, arguments: Namespace) -> int:
 
 
 def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespace) -> int:
-    """A watch or test of each of one's own Links along one path, one after the other. 0: one of them was full; of
-    tests: all of them are good."""
+    """Test each of the user's own Links along one path, one after the other. 0: of watches, one was full; of tests, all
+    were good."""
     if len(found) != 1:
         raise UsageError(f"--test needs a single path; these are {len(found)}. Choose one of them.")
     own = [one for one in found[0]["links"] if one["kind"] == "shown"]
@@ -112,7 +112,8 @@ def _row(one: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _notes(one: dict[str, Any]) -> list[str]:
-    """What only some Links have: another limit without the temporary one, a known uplink, and SCION's own figure."""
+    """Notes of individual Links: another limit without the temporary one, a known uplink, and SCION's published
+    figure."""
     notes = []
     if one["requested"] != one["wanted"]:
         notes.append(f"requested {tables.limits(one['requested'])}")

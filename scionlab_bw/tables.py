@@ -1,4 +1,4 @@
-"""Output for a terminal. Text of the service is shown without control characters."""
+"""Terminal output. Control characters in the service's text are removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATES = ("failed", "no_report", "waiting", "delivered", "observed", "clamped", 
 
 
 def state(status: dict[str, Any]) -> str:
-    """The word for the state: its code, as the service sent it, with spaces."""
+    """The state's code from the service, with spaces."""
     found = str(status.get("state") or status["stage"])  # an older service has only the stage
     return found.replace("_", " ")
 
@@ -24,7 +24,7 @@ def clean(value: Any) -> str:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = ()) -> str:
-    """Columns as wide as their content; `right` are those with numbers."""
+    """Columns as wide as their content; `right` are numeric."""
     cells = [list(headers), *([clean(one) for one in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(headers))]
     lines = []
@@ -43,12 +43,11 @@ def facts(rows: Sequence[tuple[str, Any]]) -> str:
 
 
 def moment(text: str | None) -> str:
-    """A time of the service in the zone of this machine."""
     return "-" if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def limits(found: dict[str, Any] | None) -> str:
-    """`500 kbit/s`, or both directions where they differ."""
+    """`500 kbit/s`, or both directions if they differ."""
     if found is None:
         return "-"
     to_user, from_user = found["to_user_kbit"], found["from_user_kbit"]
@@ -58,7 +57,6 @@ def limits(found: dict[str, Any] | None) -> str:
 
 
 def described(link: dict[str, Any]) -> str:
-    """All of a Link."""
     status = link["status"]
     label = f" ({link['as_label']})" if link["as_label"] else ""
     rows: list[tuple[str, Any]] = [
@@ -89,7 +87,7 @@ def described(link: dict[str, Any]) -> str:
 
 
 def used(found: dict[str, Any]) -> str:
-    """What went through a Link, a line for each step."""
+    """Usage of a Link, one line per step."""
     rows = [
         (moment(point["begins_at"]), *_cells(point["to_user"]), *_cells(point["from_user"]))
         for point in found["points"]
@@ -114,7 +112,7 @@ def _cells(one: dict[str, Any] | None) -> tuple[str, str, str, str]:
 
 
 def path(found: dict[str, Any], number: int) -> str:
-    """The links of a path in the direction of travel, and the sentence on what is known."""
+    """The links of a path in the direction of travel, and the sentence on the limits."""
     rows = [
         (
             f"{one['from_isd_as']}#{one['from_interface_id']}",

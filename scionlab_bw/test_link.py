@@ -1,4 +1,4 @@
-"""`test`: reserve a test of a Link, run the user's end of it on this host, report, and say the verdict."""
+"""`test`: schedule a test of a Link, run its user's end on this host, report, and print the verdict."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from station.plan import read_phases
 from station.user_end import UserOrder, run_user_end
 
 POLL_S = 0.25
-PATIENCE_S = 120  # so long another test of the link is waited for
+PATIENCE_S = 120  # how long to wait for another test of the link
 OPEN = {"scheduled", "armed", "running"}
 
 
 def test_link(service: Service, arguments: Namespace) -> int:
-    """0: enforced in both directions (`reach`: the ends reached each other). 1: not, or there is no verdict.
-    Interrupted, it is cancelled."""
+    """0: enforced in both directions (`reach`: the ends reached each other). 1: not, or no verdict. Cancelled if
+    interrupted."""
     made = _reserved(service, arguments)
     path = f"tests/{made['id']}/"
     _say(arguments, f"Test {made['id']} ({made['tool']}) from {tables.moment(made['begins_at'])} on.")
@@ -46,7 +46,6 @@ test_link.__test__ = False  # type: ignore[attr-defined]  # pytest takes it for 
 
 
 def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
-    """A new test, or with --id one that was scheduled on the page of the Link."""
     link = links.find(service, arguments.link).content
     if arguments.id is not None:
         found = service.get(f"tests/{arguments.id}/").content
@@ -77,7 +76,7 @@ def _parameter(written: str) -> tuple[str, int]:
 
 
 def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> UserOrder:
-    """What the service says when the attachment point is ready. Raises `Refused` when that is too late."""
+    """The service's order once the attachment point is ready. Raises `Refused` if that is too late."""
     told = ""
     while True:
         asked_at = time.time()
@@ -89,7 +88,7 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
             if str(exc) != told:
                 told = str(exc)
                 _say(arguments, told)
-            after_s = exc.document.get("retry_after_s", 1)  # of the service's clock: this one may be wrong
+            after_s = exc.document.get("retry_after_s", 1)  # the service's clock: this one may be wrong
             time.sleep(after_s if after_s > 1 else POLL_S)
             continue
         answered_at = time.time()
@@ -107,7 +106,7 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
 
 
 def _result(service: Service, path: str) -> dict[str, Any]:
-    """When the attachment point has reported too. The service says when it waits no longer."""
+    """Wait for the attachment point's report; the service ends the wait."""
     etag, found = "", None
     while found is None or found["state"] in OPEN:
         newer = service.newer(path, etag, wait_s=HELD_S)

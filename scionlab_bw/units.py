@@ -31,11 +31,8 @@ MBIT_FROM_KBIT: Final = 10_000
 
 
 def parse_bandwidth(text: str) -> int:
-    """`500`, `1.5M`, `10 Mbit/s` -> whole kbit/s; a number alone counts kbit/s. Raises `UsageError`.
-
-    As the service's pages read it, without their longer explanations: commas, bytes and binary prefixes have several
-    readings, so none is guessed.
-    """
+    """`500`, `1.5M`, `10 Mbit/s` -> whole kbit/s; a plain number is kbit/s. Raises `UsageError`. Like the service's
+    pages, with shorter messages: commas, bytes and binary prefixes are ambiguous and rejected."""
     written = text.strip()
     match = _BANDWIDTH.fullmatch(written)
     if match is None or _is_bytes(written, match):
@@ -69,10 +66,8 @@ def parse_duration(text: str) -> int:
 
 
 def parse_moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """`18:30` (today, or tomorrow if it is over), `2026-11-22 18:30`, with an offset or Z, or in `zone` -> UTC.
-
-    `now` is aware. `zone` None: this machine's. Raises `UsageError`, also for times that clocks skip or show twice.
-    """
+    """`18:30` (today, or tomorrow if past), `2026-11-22 18:30`, with an offset or Z, or in `zone` -> UTC. `now` is
+    aware. `zone` None: this machine's. Raises `UsageError`, also for nonexistent or ambiguous local times."""
     written = text.strip()
     local_now = now.astimezone(zone)
     clock = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", written, flags=re.ASCII)

@@ -1,4 +1,4 @@
-"""`watch-load`: watch a Link while something runs over it, a line for each second, then the verdict."""
+"""`watch-load`: watch a Link during traffic, with a line per second, then the verdict."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scionlab_bw import links, tables
 from scionlab_bw.client import HELD_S, Service
 from scionlab_bw.units import format_number, format_seconds, parse_duration, parse_moment
 
-PAUSE_S = 0.5  # between two requests: a service with too many that wait answers at once
+PAUSE_S = 0.5  # between two requests: an overloaded service does not hold them
 OPEN = {"scheduled", "armed", "running"}
 YES = {"full", "at_times"}
 
 
 def watch_load(service: Service, arguments: Namespace) -> int:
-    """0: this Link was full, at least at times. 1: it was not, or there is no verdict. Interrupted, it is cancelled."""
+    """0: this Link was full, at least at times. 1: it was not, or no verdict. Cancelled if interrupted."""
     link = links.find(service, arguments.link).content
     body: dict[str, Any] = {"duration_s": parse_duration(arguments.duration)}
     if arguments.at is not None:
@@ -41,7 +41,7 @@ def watch_load(service: Service, arguments: Namespace) -> int:
 
 
 def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dict[str, Any]:
-    """Until it is over. The service tells when that is, also where no result comes."""
+    """Until it ends; the service says when, also without a result."""
     etag, found, shown, obstacle = "", made, 0, ""
     while True:
         newer = service.newer(f"tests/{made['id']}/", etag, wait_s=HELD_S)

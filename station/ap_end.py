@@ -1,12 +1,11 @@
-"""The attachment point's end of one test that sends: a child of the agent, without any right.
+"""The attachment point's end of one test that sends: a child of the agent without rights.
 
     python -m station.ap_end < order.json
 
 The order is one JSON object on stdin: `id`, `key` (64 hexadecimal digits), `port`, `local_ip` (or null), `remote_ip`,
-`ifindex` (0: none), `from_ms`, `until_ms` (of the epoch), `max_kbit`, `max_bytes`, `tcp` (if true, phases may be of
-TCP, on the same port; absent: false). The report (`station.report`) is one
-line of JSON on stdout; stderr is for diagnostics. Exits with 0 also when nobody came, with 1 when it could not listen,
-with 2 for an order that it does not understand.
+`ifindex` (0: none), `from_ms`, `until_ms` (Unix time), `max_kbit`, `max_bytes`, `tcp` (whether phases may use TCP on
+the same port; default: false). The report (`station.report`) is one line of JSON on stdout; stderr is for diagnostics.
+Exit code 0 even if no user connected, 1 if it could not listen, 2 for an invalid order.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def read_order(value: object) -> ApOrder:
 
 
 def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
-    """Listens until the test is over; `listener`: of a test of TCP. Raises `OSError` when it cannot."""
+    """Listen until the test is over; `listener`: for TCP. Raises `OSError` on failure."""
     clock = Clock(time.time_ns() / 1_000_000 - time.monotonic() * 1000)
     version, scope = order.remote_ip.version, order.ifindex if order.remote_ip.is_link_local else 0
     wire = Wire(version, order.local_ip, order.port, scope)
@@ -71,7 +70,6 @@ def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
 
 
 def main() -> int:
-    """See the module's head."""
     try:
         order = read_order(json.loads(sys.stdin.buffer.read(MAX_ORDER_BYTES)))
         left_ms = order.until_ms - time.time_ns() // 1_000_000
@@ -81,7 +79,7 @@ def main() -> int:
         print(f"station.ap_end: {exc}", file=sys.stderr)
         return 2
     try:
-        listener = Listener(order.remote_ip.version) if order.tcp else None  # who has rights may choose cubic
+        listener = Listener(order.remote_ip.version) if order.tcp else None  # privileged processes may choose cubic
         confine(max(0, left_ms) / 1000 + DEADLINE_S)
         report = run_ap_end(order, listener)
     except OSError as exc:

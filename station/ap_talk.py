@@ -1,5 +1,5 @@
-"""The attachment point's end of a conversation. It never speaks first, and it sends test traffic only to who proved
-that he receives at the registered address and has the key of this test."""
+"""The attachment point's end of a conversation. It never speaks first, and sends test traffic only to a peer that
+proved to receive at the registered address and to have the key of this test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from station.report import COMPLETED, CUT, NOBODY, REFUSED
 from station.rounds import End
 from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
-NOBODY_CAME = "No end of a user came to this test from the registered address with its key."
+NOBODY_CAME = "The user's end did not connect to this test from the registered address with its key."
 
 
 @dataclass(frozen=True, slots=True)
 class ApOrder:
-    """What the signed document allows. `local_ip`: where to listen, None: everywhere; `ifindex`: where a link-local
-    address is valid, 0: anywhere; times in ms of the epoch; `tcp`: whether phases may be of TCP."""
+    """From the signed document. `local_ip`: where to listen, None: everywhere; `ifindex`: scope of a link-local
+    address, 0: any; times in ms of Unix time; `tcp`: whether phases may use TCP."""
 
     test_id: str
     key: bytes
@@ -36,7 +36,7 @@ class ApOrder:
 
 
 class ApTalk(Talk):
-    """One conversation at most: who comes second is not answered. `secret`: random, of this run alone."""
+    """At most one conversation: later peers are ignored. `secret`: random, for this run only."""
 
     def __init__(self, order: ApOrder, send: SendTo, clock: Clock, secret: bytes, connect: Connect = no_tcp) -> None:
         super().__init__(AP, Kind.AP_REPORT, clock)
@@ -47,7 +47,7 @@ class ApTalk(Talk):
         self._accepted: Opening | None = None
 
     def receive(self, now: float, packet: bytes, peer: Peer) -> None:
-        """A packet that arrived. What is early, late, of somebody else, or not under the key has no effect."""
+        """Process a packet. Early, late, foreign or unauthenticated ones have no effect."""
         if self.is_over or not self._begins <= now < self._until:
             return
         if peer != self.peer and not self._is_registered(peer):
@@ -64,16 +64,16 @@ class ApTalk(Talk):
             self._open(now, opening, peer)
 
     def step(self, now: float) -> None:
-        """Sends what is due; ends at `until`, and when the other end has fallen silent."""
+        """Send what is due; end at `until`, and when the other end is silent."""
         if self.is_over:
             return
         if now >= self._until:
             if self.peer is None:
                 self._over(NOBODY, NOBODY_CAME)
             else:
-                self._over(CUT, "The time of the test was over.")
+                self._over(CUT, "The time of the test has ended.")
         elif self.peer is not None and self._is_alone(now):
-            self._over(CUT, f"Nothing came from the user's end for {OVER_S:.0f} s.")
+            self._over(CUT, f"Nothing arrived from the user's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
 
@@ -146,7 +146,6 @@ class ApTalk(Talk):
         self._ends_as = REFUSED
 
     def _counts(self, kind: Kind, counts: Counts) -> None:
-        """Of a report, or of FINISH, which is answered as often as it is asked."""
         if counts.number != len(self._done) - 1:
             return
         last = self._done[-1]

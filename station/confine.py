@@ -1,4 +1,4 @@
-"""What the attachment point's child gives up for good before its sockets get an address: rights, memory, time."""
+"""Drops rights and limits memory and time of the attachment point's process before its sockets are bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAPABILITY_VERSION_3 = 0x2008_0522  # <linux/capability.h>
 
 
 def confine(deadline_s: float) -> None:
-    """The kernel ends this process `deadline_s` from now, whatever it does. Raises `OSError` if a bound is refused."""
+    """The kernel kills this process after `deadline_s`. Raises `OSError` if a limit is rejected."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, max(0.001, deadline_s))
     for which, most in (
@@ -34,7 +34,7 @@ def confine(deadline_s: float) -> None:
 
 
 def _lower(which: int, most: int) -> None:
-    """Never raises a bound that somebody else has set lower."""
+    """Never raises an existing lower limit."""
     _, hard = resource.getrlimit(which)
     bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (bound, bound))
@@ -46,7 +46,7 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     for number in range(last + 1):
         try:
             _prctl(libc, _PR_CAPBSET_DROP, number)
-        except PermissionError:  # without CAP_SETPCAP; no_new_privs keeps what is there from being gained
+        except PermissionError:  # without CAP_SETPCAP; no_new_privs prevents gaining what remains
             break
     if os.geteuid() == 0:
         os.setgroups([])
@@ -68,7 +68,6 @@ def _check(result: int) -> None:
 
 
 def _capabilities() -> int:
-    """Effective, permitted, inheritable and ambient ones, as /proc has them."""
     found = 0
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")

@@ -1,8 +1,7 @@
-"""TCP connections of one phase: the user's end opens them, and proves with a token of the conversation that each is
-its own. The attachment point's end has none from another address than the registered one. Nothing here blocks.
+"""TCP connections of one phase: the user's end opens them and authenticates each with a token of the conversation. The
+attachment point's end only accepts the registered address. Nothing here blocks.
 
-Congestion control is cubic, whatever the default of a host. A connection ends with a reset: what is still in its
-buffers is not sent.
+Congestion control is cubic, whatever the host's default. A connection ends with a reset: buffered data is not sent.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from station.tcp import MAX_CHUNK_BYTES, Connection, Connections, Info
 from station.wire import address_of
 
 CONGESTION = "cubic"
-PROOF_S = 2.0  # so long a connection may be there without its token
+PROOF_S = 2.0  # how long a connection may exist without its token
 _BACKLOG, _MAX_UNPROVED = 64, 4
-_UNSENT_BYTES = 4 * MAX_CHUNK_BYTES  # 2 ms of 1 Gbit/s; more would wait in this host and count as sent too early
+_UNSENT_BYTES = 4 * MAX_CHUNK_BYTES  # 2 ms of 1 Gbit/s; more would be buffered in this host and count as sent too early
 _TAKE_BYTES = 8 * 1024 * 1024  # more than a receive buffer grows to (net.ipv4.tcp_rmem: 6 MB)
 _ZEROS = memoryview(bytes(MAX_CHUNK_BYTES))
-_NOWHERE = bytearray(_TAKE_BYTES)  # with MSG_TRUNC the kernel throws away what would be written here
-_RESET = struct.pack("@ii", 1, 0)  # struct linger: no time to send the rest
+_NOWHERE = bytearray(_TAKE_BYTES)  # with MSG_TRUNC the kernel discards the data
+_RESET = struct.pack("@ii", 1, 0)  # struct linger: discard unsent data
 _NOTSENT_LOWAT = 25  # <linux/tcp.h>, TCP_NOTSENT_LOWAT
 _NOT_ALLOWED = (
-    f"this host does not let programs use {CONGESTION}; "
+    f"programs on this host may not use {CONGESTION}; "
     f'sysctl -w net.ipv4.tcp_allowed_congestion_control="reno {CONGESTION}" allows it'
 )
 
 
 def tcp_socket(version: int) -> socket.socket:
-    """That does not block, with `CONGESTION`. Raises `OSError`: with the remedy where this host does not allow it."""
+    """Non-blocking, with `CONGESTION`. Raises `OSError`, with the remedy if this host does not allow it."""
     sock = socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -50,8 +49,6 @@ def tcp_socket(version: int) -> socket.socket:
 
 
 class _Open:
-    """A connection on a socket."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.is_broken = False
@@ -103,7 +100,7 @@ class _Sockets:
 
 
 class Listener:
-    """Has the TCP port of a test, and listens from its first phase of TCP on. Raises `OSError`."""
+    """The TCP port of a test, listening from its first phase of TCP on. Raises `OSError`."""
 
     def __init__(self, version: int) -> None:
         self._socket = tcp_socket(version)
@@ -128,10 +125,10 @@ class _Accepted(_Sockets):
     def __init__(self, listener: socket.socket, tokens: Sequence[bytes], peer: Peer) -> None:
         super().__init__(tokens)
         self._listener, self._peer = listener, (ip_address(peer.ip), peer.scope)
-        self._unproved: dict[socket.socket, tuple[float, bytes]] = {}  # until when, what came of its token
+        self._unproved: dict[socket.socket, tuple[float, bytes]] = {}  # until when, what was received of its token
 
     def step(self, now: float) -> None:
-        with contextlib.suppress(OSError):  # none is there, or it has gone again
+        with contextlib.suppress(OSError):  # none pending, or it is already closed
             for _ in range(_BACKLOG):
                 sock, source = self._listener.accept()
                 if self._is_the_peers(source) and len(self._unproved) < _MAX_UNPROVED:
@@ -191,7 +188,7 @@ class _Opened(_Sockets):
     def step(self, now: float) -> None:  # noqa: ARG002 - the kernel has the time
         for number, sock in list(self._coming.items()):
             try:
-                sock.connect(self._to)  # again and again, until the kernel has the answer
+                sock.connect(self._to)  # repeated until the kernel has the answer
                 sock.send(self._tokens[number])  # less than any buffer
             except BlockingIOError:
                 continue
@@ -209,5 +206,5 @@ class _Opened(_Sockets):
 
 
 def opener(local_ip: str) -> Connect:
-    """Of connections from that address of this host."""
+    """Opens connections from that address of this host."""
     return lambda tokens, peer: _Opened(tokens, peer, local_ip)

@@ -1,4 +1,4 @@
-"""What an end counts in a phase: packets and bytes sent and received, by second, each received packet once."""
+"""Counters of an end in a phase: packets and bytes sent and received, by second, each received packet once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tally:
         row[1] += payload_bytes
 
     def received(self, now: float, sequence: int, payload_bytes: int) -> bool:
-        """False: it was there already, or no phase is so long."""
+        """False for a duplicate, or beyond the length of any phase."""
         if sequence >= MAX_PACKETS:
             return False
         if sequence >= len(self._seen):
@@ -66,13 +66,13 @@ class Tally:
         return Counts(number, *self.totals(), mtu)
 
     def lost(self, peer_sent_packets: int | None) -> int:
-        """`peer_sent_packets`: as the other end said in the end; None: it did not, and gaps are counted."""
+        """`peer_sent_packets`: the other end's final count; None: unknown, so gaps are counted."""
         sent = self._next if peer_sent_packets is None else peer_sent_packets
         return max(0, sent - self.totals()[2])
 
 
 def spread(values: Sequence[int]) -> tuple[int, int, int] | None:
-    """Least, median and greatest; None: there are none."""
+    """Minimum, median and maximum; None without values."""
     if not values:
         return None
     ordered = sorted(values)

@@ -1,14 +1,14 @@
-"""The messages between the two ends, as bytes. Nothing here sends, and nothing decides.
+"""The messages between the two ends, as bytes. No I/O and no decisions.
 
-Four messages open a conversation; all have the same length, so that no answer is longer than its question:
+Four messages of equal length open a conversation, so that no response amplifies its request:
 
     HELLO      user -> AP    nonce                    under the run key
-    CHALLENGE  AP -> user    nonce, cookie            the cookie is bound to the address and port that asked
+    CHALLENGE  AP -> user    nonce, cookie            the cookie is bound to the requesting address and port
     RESPONSE   user -> AP    nonce, cookie            proves that the user's end receives at that address
     ACCEPT     AP -> user    nonce, cookie
 
-From then on control messages stand under a key of the conversation, each with a number that only grows, and test
-traffic carries a token of it: an HMAC for each packet of 100 Mbit/s would cost more than the sending.
+Afterwards control messages are under a key of the conversation, with increasing numbers, and test traffic carries a
+token of it: an HMAC per packet at 100 Mbit/s would cost more than sending.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DATA_HEAD_BYTES = _DATA.size
 
 
 class Kind(IntEnum):
-    """First the opening, then control, then test traffic. A direction has its own, so that none can be sent back."""
+    """Opening, control, test traffic. Each direction has its own, so that none can be reflected."""
 
     HELLO, CHALLENGE, RESPONSE, ACCEPT = 1, 2, 3, 4
     BEGIN, BEGUN, DENIED, FINISH, FINISHED, BYE, GOODBYE = 11, 12, 13, 14, 15, 16, 17
@@ -58,7 +58,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What an end sent and received of a phase so far, and the path MTU that it found (0: not yet)."""
+    """What an end sent and received in a phase so far, and the path MTU that it found (0: not yet)."""
 
     number: int
     sent_packets: int
@@ -80,7 +80,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Test traffic. `echoed`: sequence of the question that is answered; `size`: of the probe that passed."""
+    """Test traffic. `echoed`: sequence of the answered packet; `size`: of the probe that passed."""
 
     kind: Kind
     number: int
@@ -90,7 +90,7 @@ class Data:
 
 
 class OpeningCodec:
-    """Under the run key of one test (32 bytes, `link_tests.run_key`)."""
+    """With the run key of one test (32 bytes, `link_tests.run_key`)."""
 
     def __init__(self, test_id: str, key: bytes) -> None:
         self._id = bytes.fromhex(test_id)
@@ -100,7 +100,7 @@ class OpeningCodec:
         return _signed(self._key, _OPENING.pack(_MAGIC, message.kind, self._id, message.nonce, message.cookie))
 
     def read(self, packet: bytes) -> Opening | None:
-        """None: not of this test, or not under its key."""
+        """None: of another test, or not authenticated."""
         if len(packet) != _OPENING.size + MAC_BYTES or not _is_signed(self._key, packet):
             return None
         magic, kind, test_id, nonce, cookie = _OPENING.unpack_from(packet)
@@ -109,7 +109,7 @@ class OpeningCodec:
         return Opening(Kind(kind), nonce, cookie)
 
     def cookie(self, secret: bytes, nonce: bytes, address: str) -> bytes:
-        """What only who receives at `address` can know; `secret`: of this run of the attachment point's end."""
+        """Only known to a receiver at `address`; `secret`: of this run of the attachment point's end."""
         return hmac.digest(secret, self._id + nonce + address.encode(), hashlib.sha256)[:NONCE_BYTES]
 
     def conversation(self, nonce: bytes, cookie: bytes) -> ConversationCodec:
@@ -117,7 +117,7 @@ class OpeningCodec:
 
 
 class ConversationCodec:
-    """Messages of one conversation; the same at both ends."""
+    """Messages of one conversation; the same for both ends."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -128,7 +128,7 @@ class ConversationCodec:
         return _signed(self._key, head + _body(message))
 
     def read(self, packet: bytes, *, from_user: bool) -> Control | Data | None:
-        """`from_user`: whose messages are read. None: not of this conversation, not from that end, or malformed."""
+        """`from_user`: which end's messages are read. None: foreign, from the wrong end, or malformed."""
         if not packet:
             return None
         if packet[0] in _DATA_KINDS:
@@ -145,7 +145,7 @@ class ConversationCodec:
             return None
 
     def token(self, number: int, connection: int) -> bytes:
-        """32 bytes with which the user's end opens a TCP connection of a phase."""
+        """32 bytes with which the user's end authenticates a TCP connection of a phase."""
         return hmac.digest(self._key, b"tcp" + bytes([number, connection]), hashlib.sha256)
 
     def pack_data(self, data: Data, payload_bytes: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Which packet sizes pass in one direction: a search between 576 and 1500 bytes (IP packet, no fragments)."""
+"""Search for the largest packet that passes in one direction, between 576 and 1500 bytes (IP packet, no fragments)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from station.plan import LARGEST_MTU, MTU_PROBE_BYTES, SMALLEST_MTU
 
 
 class MtuSearch:
-    """The largest size first, because it passes on most paths; then the smallest; then by halves. A packet may be lost
-    for another reason, so the smallest size that did not pass is tried again in the end."""
+    """The largest size first, as it passes on most paths; then the smallest; then bisection. A packet may be lost for
+    another reason, so the smallest failed size is tried again at the end."""
 
     def __init__(self) -> None:
         self.passed = 0
-        self.is_refused = False  # the kernel refused the last size that did not pass: it knows a smaller MTU
+        self.is_refused = False  # the kernel rejected the last failed size: it knows a smaller MTU
         self._failed = LARGEST_MTU + 1
         self._is_certain = True  # of `_failed`
         self._asks_largest = True
@@ -19,7 +19,6 @@ class MtuSearch:
 
     @property
     def size(self) -> int:
-        """Of the packet to send next."""
         if self._asks_largest:
             return LARGEST_MTU
         if not self.passed and self._failed > SMALLEST_MTU:
@@ -42,15 +41,15 @@ class MtuSearch:
             self._failed, self._is_certain = LARGEST_MTU + 1, True
 
     def no_answer(self) -> None:
-        """The packet of `size` was not answered in time."""
+        """The packet of `size` got no answer in time."""
         self._fails(is_certain=self._is_narrow and not self._asks_largest, is_refused=False)
 
     def too_large(self) -> None:
-        """The kernel refuses the packet of `size`."""
+        """The kernel rejects the packet of `size`."""
         self._fails(is_certain=True, is_refused=True)
 
     def give_up(self) -> None:
-        """The time is over: what passed so far is what is known."""
+        """Time is up: use what passed so far."""
         self._bytes_left = 0
 
     def _fails(self, *, is_certain: bool, is_refused: bool) -> None:

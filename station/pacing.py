@@ -1,11 +1,11 @@
-"""When the next packet is due, and what an end may send at all."""
+"""When the next packet is due, and the limits of all test traffic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_BEHIND_S = 0.05  # a sender that had to wait longer gives the rest up, in place of one large burst
-SILENCE_S = 2.0  # without a report of the other end nothing more is sent
+MAX_BEHIND_S = 0.05  # a sender that was delayed longer skips the rest, instead of one large burst
+SILENCE_S = 2.0  # without a report of the other end sending stops
 
 
 class Pacer:
@@ -17,7 +17,7 @@ class Pacer:
         self._interval_s = interval_s
 
     def due(self, now: float) -> int:
-        """How many are due by now, and are taken off."""
+        """Return how many are due, and count them as taken."""
         if (behind := now - MAX_BEHIND_S - self._next) > 0:
             self._next += int(behind / self._interval_s) * self._interval_s
         last = min(now, self._ends)
@@ -38,8 +38,8 @@ class Pacer:
 
 @dataclass(slots=True)
 class Guard:
-    """The bounds of all test traffic that an end sends, whatever it is asked for: an end of time (monotonic, s), UDP
-    payload, a rate in frames, and reports of the other end. `heard_at`: when the last report came."""
+    """Limits of all test traffic of an end, whatever is requested: an end time (monotonic, s), UDP payload, a rate in
+    frames, and reports of the other end. `heard_at`: time of the last report."""
 
     until: float
     max_bytes: int
@@ -51,23 +51,23 @@ class Guard:
     _depth: float = 0.0
 
     def denies(self, now: float, payload_bytes: int, frame_bytes: int) -> str | None:
-        """None: a packet of this size may be sent now. "": not yet, for the rate. Otherwise why none may be sent."""
+        """None: a packet of this size may be sent now. "": not yet, because of the rate. Otherwise why none may be
+        sent."""
         if now >= self.until:
-            return "the time of the test was over"
+            return "the time of the test has ended"
         if self.sent_bytes + payload_bytes > self.max_bytes:
-            return f"{self.max_bytes} bytes, the most that this test may send, were reached"
+            return f"{self.max_bytes} bytes, the maximum that this test may send, were reached"
         if now - self.heard_at > SILENCE_S:
-            return f"no report came for {SILENCE_S:.0f} s"
+            return f"no report arrived for {SILENCE_S:.0f} s"
         self._fill(now, frame_bytes)
         return None if self._room >= frame_bytes else ""
 
     def took(self, payload_bytes: int, frame_bytes: int) -> None:
-        """A packet was sent."""
         self.sent_bytes += payload_bytes
         self._room -= frame_bytes
 
     def _fill(self, now: float, frame_bytes: int) -> None:
-        """A bucket of 100 ms and two frames: a sender that waited for the processor catches up within it."""
+        """A bucket of 100 ms and two frames: a delayed sender catches up within it."""
         per_second = self.max_kbit * 125
         self._depth = max(self._depth, per_second / 10 + 2 * max(frame_bytes, 1514))
         self._room = min(self._depth, self._room + (now - self._filled_at) * per_second)

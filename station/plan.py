@@ -1,4 +1,4 @@
-"""The phases of a test: what is sent, by which end, how fast and for how long; and what a plan of them costs."""
+"""The phases of a test: what is sent, by which end, how fast and for how long; and the cost of a plan."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_KBIT = 1_000_000
 MAX_DURATION_MS = 60_000
 MAX_COUNT = 1_000
 MAX_FLOWS = 2  # TCP connections of one phase
-MAX_PACKETS = 1 << 22  # of one phase: the receiver remembers each
+MAX_PACKETS = 1 << 22  # per phase: the receiver remembers each
 
 FULL_PAYLOAD_BYTES = 1_452  # the largest that an MTU of 1500 carries with IPv4 and with IPv6
 SMALLEST_MTU, LARGEST_MTU = 576, 1_500
-MTU_PROBE_BYTES = 18_000  # IP packets that one end sends at most in search of the path MTU
-MTU_SEARCH_BYTES = 19_000  # UDP payload, with its answers to the other end's
+MTU_PROBE_BYTES = 18_000  # IP packets that one end sends at most to find the path MTU
+MTU_SEARCH_BYTES = 19_000  # UDP payload, including its answers to the other end
 
-HELLO_S, PAUSE_S, SLACK_S = 3, 0.5, 2  # reserved: to find each other, after each phase, before the end
+HELLO_S, PAUSE_S, SLACK_S = 3, 0.5, 2  # reserved: for the opening, after each phase, before the end
 _QUEUE_KBIT, _MAX_QUEUE_S = 160, 4.0  # of a limit: 20 kB, or 100 ms if that is more (ap_agent.dataplane.lanes)
 
 SEGMENT_BYTES = 1_448  # payload of a full TCP segment over IPv4, with timestamps (RFC 7323)
@@ -36,8 +36,8 @@ _ETHERNET, _IPV4, _IPV6, _UDP, _TCP, _V6_FRAGMENT = 14, 20, 40, 8, 32, 8
 
 
 def frame_bytes(payload_bytes: int, version: int, *, is_vpn: bool = False) -> int:
-    """What a UDP payload costs on an Ethernet of MTU 1500 as a limit counts it: with all headers of its fragments. Over
-    the VPN limits count the packets inside."""
+    """Size of a UDP payload on an Ethernet of MTU 1500 as a limit counts it: with all headers of its fragments. Over
+    the VPN limits count the inner packets."""
     ethernet = 0 if is_vpn else _ETHERNET
     header = _IPV4 if version == 4 else _IPV6
     datagram = _UDP + payload_bytes
@@ -49,17 +49,16 @@ def frame_bytes(payload_bytes: int, version: int, *, is_vpn: bool = False) -> in
 
 
 def segments_bytes(payload_bytes: int, version: int, *, is_vpn: bool = False) -> float:
-    """What so much TCP payload costs in full segments on an Ethernet of MTU 1500, or over the VPN, as a limit counts
-    it."""
+    """Size of a TCP payload in full segments on an Ethernet of MTU 1500, or over the VPN, as a limit counts it."""
     carried = LARGEST_MTU - _TCP - (_IPV4 if version == 4 else _IPV6)
     return payload_bytes * (LARGEST_MTU + (0 if is_vpn else _ETHERNET)) / carried
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a test. `kbit`: frames as limits count, the highest rate of each end that sends; of TCP the payload
-    that it is given at most. `count`: questions of an echo, connections of TCP, 0 otherwise. A stream and TCP have one
-    direction; the others have both. Raises `ValueError`."""
+    """One part of a test. `kbit`: frames as limits count, the maximum of each end that sends; for TCP the maximum
+    payload rate. `count`: questions of an echo, connections of TCP, otherwise 0. A stream and TCP have one direction;
+    others have both. Raises `ValueError`."""
 
     number: int
     kind: str
@@ -88,14 +87,14 @@ class Phase:
         return self.direction in {BOTH, TO_USER if side == AP else FROM_USER}
 
     def packets(self, version: int) -> int:
-        """Most that one end sends of a stream or an echo in this phase, over that version of IP."""
+        """Maximum that one end sends of a stream or an echo in this phase, over that version of IP."""
         if self.kind != STREAM:
             return self.count
         return self.kbit * self.duration_ms // (frame_bytes(self.payload_bytes, version) * 8) + 1
 
     @property
     def payload_of_an_end(self) -> int:
-        """Bytes that one end sends at most; of TCP with what is sent again."""
+        """Maximum bytes that one end sends; for TCP with retransmissions."""
         if self.kind == TCP:
             return self.kbit * self.duration_ms // 8
         return MTU_SEARCH_BYTES if self.kind == MTU else self.packets(4) * self.payload_bytes
@@ -125,17 +124,17 @@ def read_phases(value: object) -> tuple[Phase, ...]:
 
 
 def total_s(phases: Iterable[Phase]) -> int:
-    """Seconds to reserve for a test of these phases."""
+    """Seconds to reserve for these phases."""
     return math.ceil(HELLO_S + sum(one.duration_ms / 1000 + _pause_s(one) for one in phases) + SLACK_S)
 
 
 def _pause_s(phase: Phase) -> float:
-    """The queue of the limit has to drain after a stream."""
+    """After a stream the limit's queue has to drain."""
     return PAUSE_S + (min(_MAX_QUEUE_S, 2 * _QUEUE_KBIT / phase.kbit) if phase.kind in LOADING else 0)
 
 
 def ap_bytes(phases: Iterable[Phase]) -> int:
-    """Payload of test traffic that the attachment point's end sends at most; at least 1."""
+    """Maximum payload that the attachment point's end sends; at least 1."""
     return max(1, sum(one.payload_of_an_end for one in phases if one.sends(AP)))
 
 

@@ -1,4 +1,4 @@
-"""What an end of a test reports: written by both ends, read by the service, which trusts neither."""
+"""The report of an end of a test: written by both ends, validated by the service, which trusts neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_REPORT_BYTES = 256 * 1024
 COMPLETED, NOBODY, CUT, REFUSED, ERROR = OUTCOMES = ("completed", "nobody", "cut", "refused", "error")
 MAX_WHY, MAX_PEER, MAX_SECONDS, MAX_MOMENTS = 500, 80, 70, 300
 _OF_RECEIVER, _OF_SENDER = 2, 6  # numbers of a `Moment`
-_MAX_NUMBER = (1 << 53) - 1  # what every reader of JSON keeps exactly
+_MAX_NUMBER = (1 << 53) - 1  # range that every JSON parser preserves exactly
 
 Row = tuple[int, int, int, int]
 Moment = tuple[int, ...]
@@ -23,13 +23,13 @@ _COUNTS = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "
 
 @dataclass(frozen=True, slots=True)
 class PhaseReport:
-    """One phase as one end saw it. Bytes are UDP payload of test traffic; `sent_*`: by this end, the others: what it
-    received. `begins_at_ms`: of the epoch. `seconds`: packets and bytes sent, packets and bytes received in each begun
-    second of the phase. `mtu`: path MTU to the user and from the user, 0: not even the smallest packet passed.
+    """One phase as seen by one end. Bytes are UDP payload of test traffic; `sent_*`: by this end, the others: received.
+    `begins_at_ms`: Unix time. `seconds`: packets and bytes sent, packets and bytes received in each begun second of the
+    phase. `mtu`: path MTU to the user and from the user, 0: not even the smallest packet passed.
 
-    `tcp`: of a phase of TCP, for each connection what was so each 250 ms, and in the end: ms since the phase began and
-    bytes that had arrived; of the end that sends, bytes that were acknowledged, round trip time [us], congestion window
-    and segments sent again, and the rate of delivery [kbit/s]. It has no packets; `sent_bytes` counts those sent again.
+    `tcp`: for a phase of TCP, per connection each 250 ms, and at the end: ms since the phase began and bytes arrived;
+    at the sender, bytes acknowledged, round trip time [us], congestion window and retransmissions [segments], and
+    delivery rate [kbit/s]. TCP has no packets; `sent_bytes` includes retransmissions.
     """
 
     number: int
@@ -52,7 +52,7 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one end. `why`: a sentence, or nothing; `peer`: address and port of the other end."""
+    """Of one end. `why`: a sentence, or empty; `peer`: address and port of the other end."""
 
     side: str
     outcome: str
@@ -61,7 +61,7 @@ class Report:
     phases: tuple[PhaseReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """A phase that is not of TCP has no `tcp`: readers that do not know it refuse it."""
+        """A phase without TCP has no `tcp`, which older readers reject."""
         found = {"schema": SCHEMA, **asdict(self)}
         for one in found["phases"]:
             if one["tcp"] is None:
@@ -109,11 +109,11 @@ def _phase(value: object, where: str) -> PhaseReport:
 
 
 def _count(found: Mapping[str, Any]) -> int:
-    return 1 if found["kind"] in (ECHO, TCP) else 0  # any value may come
+    return 1 if found["kind"] in (ECHO, TCP) else 0  # unvalidated
 
 
 def _connections(value: object, where: str) -> tuple[tuple[Moment, ...], ...]:
-    """Times grow; what had arrived by then never falls."""
+    """Times increase; arrived bytes never decrease."""
     several = []
     for index, one in enumerate(_list(value, where, MAX_FLOWS)):
         rows = _list(one, f"{where}[{index}]", MAX_MOMENTS)

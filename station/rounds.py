@@ -1,4 +1,4 @@
-"""One phase at one end: what it sends when, what it answers, and what it counts. Time and sending come from outside."""
+"""One phase at one end: what it sends when, what it answers, and what it counts. Without clock and sockets."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from station.plan import AP, LARGEST_MTU, SMALLEST_MTU, Phase, frame_bytes
 from station.report import PhaseReport
 from station.tcp import Connections
 
-ANSWER_S = 0.25  # a probe of the path MTU that is not answered in this time and twice that of a packet counts as lost
-RETRY_S = 0.05  # of a probe for which there was no room
+ANSWER_S = 0.25  # a path MTU probe counts as lost without an answer in this time plus twice that of a packet
+RETRY_S = 0.05  # of a probe that did not fit into the rate
 LAST_ANSWER_S = 1.0  # after the last question of an echo
 _NOTHING_PASSED = 1  # in `Counts.mtu`, where 0 means: not known yet
 
 
 class Sent(Enum):
-    """What became of a packet. FULL: it was not sent; TOO_BIG: it may not be fragmented, and the interface has a
-    smaller MTU."""
+    """Result of sending. FULL: not sent; TOO_BIG: it must not be fragmented, and the interface has a smaller MTU."""
 
     SENT = "sent"
     FULL = "full"
     TOO_BIG = "too big"
 
 
-Send = Callable[[bytes, bool], Sent]  # packet, whether it may not be fragmented
+Send = Callable[[bytes, bool], Sent]  # packet, whether it must not be fragmented
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What all phases at one end share. `version`: of IP; `connect`: TCP connections, with a token for each."""
+    """Shared by all phases at one end. `version`: of IP; `connect`: TCP connections, with a token for each."""
 
     side: str
     codec: ConversationCodec
@@ -45,23 +44,23 @@ class End:
 
 
 class Round:
-    """A phase that began at `begun` (monotonic, s). A subclass says what is sent and answered."""
+    """A phase that began at `begun` (monotonic, s). Subclasses define what is sent and answered."""
 
     def __init__(self, phase: Phase, end: End, begun: float) -> None:
         self.phase = phase
         self.begun, self.ends = begun, begun + phase.duration_ms / 1000
         self.tally = Tally(begun)
-        self.stopped = ""  # why the guard let no more pass
-        self.peer: Counts | None = None  # what the other end said last
-        self.heard_at = float("-inf")  # when something came over TCP
+        self.stopped = ""  # why the guard allowed no more
+        self.peer: Counts | None = None  # the other end's last report
+        self.heard_at = float("-inf")  # last arrival over TCP
         self._end, self._is_ap = end, end.side == AP
         self._sequence = 0
 
     def step(self, now: float) -> None:
-        """Sends what is due."""
+        """Send what is due."""
 
     def receive(self, now: float, data: Data, size: int) -> None:
-        """Counts and answers test traffic of the other end; `size`: UDP payload."""
+        """Count and answer test traffic of the other end; `size`: UDP payload."""
         if data.number == self.phase.number and self.tally.received(now, data.sequence, size):
             self._arrived(now, data)
 
@@ -70,7 +69,6 @@ class Round:
 
     @property
     def next_at(self) -> float:
-        """When something is to be sent next."""
         return float("inf")
 
     def is_done(self, now: float) -> bool:
@@ -78,11 +76,11 @@ class Round:
         return now >= self.ends
 
     def close(self) -> None:
-        """The phase is over at this end: nothing more is sent or looked for."""
+        """End the phase at this end."""
 
     @property
     def mtu(self) -> int:
-        """For `Counts`: that which this end found."""
+        """The value that this end found, for `Counts`."""
         return 0
 
     def counts(self) -> Counts:
@@ -106,7 +104,7 @@ class Round:
         )
 
     def hint(self, *, is_told: bool) -> str:  # noqa: ARG002 - of some kinds
-        """A sentence on what this end found, or nothing. `is_told`: a router said that packets are too large."""
+        """A finding as a sentence, or empty. `is_told`: a router reported that packets are too large."""
         return ""
 
     def _rtt_us(self) -> tuple[int, int, int] | None:
@@ -118,7 +116,7 @@ class Round:
     def _put(
         self, now: float, kind: Kind, payload_bytes: int, echoed: int = 0, size: int = 0, *, whole: bool = False
     ) -> Sent:
-        """Send a packet of test traffic if the guard lets it pass. `whole`: it may not be fragmented."""
+        """Send a packet of test traffic if the guard allows it. `whole`: it must not be fragmented."""
         frame = frame_bytes(payload_bytes, self._end.version)
         if (why := self._end.guard.denies(now, payload_bytes, frame)) is not None:
             self.stopped = self.stopped or why
@@ -155,7 +153,7 @@ class StreamRound(Round):
 
 
 class EchoRound(Round):
-    """The user's end asks at an even pace, the attachment point's answers each question once."""
+    """The user's end asks at an even rate, the attachment point's answers each packet once."""
 
     def __init__(self, phase: Phase, end: End, begun: float) -> None:
         super().__init__(phase, end, begun)
@@ -189,12 +187,12 @@ class EchoRound(Round):
 
 
 class MtuRound(Round):
-    """Both ends look for the largest packet that reaches the other one whole, one probe at a time."""
+    """Both ends search for the largest unfragmented packet that passes, one probe at a time."""
 
     def __init__(self, phase: Phase, end: End, begun: float) -> None:
         super().__init__(phase, end, begun)
         self.search = MtuSearch()
-        self._waits_for = 0  # size of the probe under way
+        self._waits_for = 0  # size of the pending probe
         self._next_at = begun
         self._answer_s = ANSWER_S + 2 * self._frame_s(LARGEST_MTU)
         self._headers = 28 if end.version == 4 else 48

@@ -1,4 +1,4 @@
-"""What the conversations of both ends share: peers, control messages with a number that only grows, finished phases."""
+"""Shared by the conversations of both ends: peers, numbered control messages, finished phases."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from station.tcp import Connections
 from station.tcp_round import TcpRound
 
 REPORT_S = 0.2
-OVER_S = SILENCE_S + 1.0  # an end that hears nothing at all for so long is alone
+OVER_S = SILENCE_S + 1.0  # an end that receives nothing for so long ends
 _ROUNDS: Mapping[str, type[Round]] = {STREAM: StreamRound, ECHO: EchoRound, MTU: MtuRound, TCP: TcpRound}
 
 
 class Peer(NamedTuple):
-    """Where a packet came from, and the address of this host that it was sent to (to answer from there)."""
+    """Source of a packet, and the local address that it was sent to (for the answer)."""
 
     ip: str
     port: int
@@ -35,38 +35,36 @@ class Peer(NamedTuple):
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
 
-SendTo = Callable[[bytes, Peer, bool], Sent]  # packet, where to, whether it may not be fragmented
+SendTo = Callable[[bytes, Peer, bool], Sent]  # packet, destination, whether it must not be fragmented
 Connect = Callable[[Sequence[bytes], Peer], Connections]  # TCP, with a token for each; raises `OSError`
 
 
 def no_tcp(_tokens: Sequence[bytes], _peer: Peer) -> Connections:
-    """Of a test whose document does not speak of TCP. Raises `PermissionError`."""
+    """For a test whose document does not allow TCP. Raises `PermissionError`."""
     raise PermissionError("this test is not one of TCP")
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The wall clock as it was at the beginning: when somebody sets it, a test goes on. `zero_ms`: ms of the epoch at
-    which the monotonic clock was 0."""
+    """The wall clock at the start: later changes have no effect. `zero_ms`: Unix time in ms at which the monotonic
+    clock was 0."""
 
     zero_ms: float
 
     def ms(self, at: float) -> int:
-        """Monotonic s -> ms of the epoch."""
+        """Monotonic s -> Unix time in ms."""
         return round(self.zero_ms + at * 1000)
 
     def at(self, ms: int) -> float:
-        """The other way round."""
+        """Inverse of `ms`."""
         return (ms - self.zero_ms) / 1000
 
 
 class Talk:
-    """One end's conversation."""
-
     def __init__(self, side: str, reports: Kind, clock: Clock) -> None:
-        self.outcome: str | None = None  # None: it goes on
+        self.outcome: str | None = None  # None: it continues
         self.why = ""
-        self._ends_as = ""  # what has already gone wrong
+        self._ends_as = ""  # what has already failed
         self.peer: Peer | None = None
         self._side, self._reports, self._clock = side, reports, clock
         self._codec: ConversationCodec | None = None
@@ -74,8 +72,8 @@ class Talk:
         self._written = self._read = 0  # numbers of control messages
         self._heard_at = 0.0
         self._report_at = 0.0
-        self._done: list[Round] = []  # with the one that runs
-        self._round: Round | None = None  # that runs
+        self._done: list[Round] = []  # including the running one
+        self._round: Round | None = None  # the running one
 
     @property
     def is_over(self) -> bool:
@@ -92,7 +90,7 @@ class Talk:
             self.outcome, self.why = self._ends_as or outcome, self.why or why
 
     def _is_new(self, message: Control) -> bool:
-        """A message that is repeated or overtaken is not."""
+        """False for repeated or reordered messages."""
         if message.counter <= self._read:
             return False
         self._read = message.counter
@@ -104,7 +102,7 @@ class Talk:
             self._end.send(self._end.codec.pack(Control(kind, self._written, body, number)), False)
 
     def _begin(self, phase: Phase, now: float) -> None:
-        """Raises `OSError` when this host cannot."""
+        """Raises `OSError` if this host cannot."""
         assert self._end is not None  # noqa: S101 - for mypy: there is a conversation
         self._round = _ROUNDS[phase.kind](phase, self._end, now)
         self._done.append(self._round)
@@ -119,7 +117,7 @@ class Talk:
             self._round = None
 
     def _run(self, now: float) -> None:
-        """Sends what is due of the phase that runs, and reports to the other end if that sends."""
+        """Send what is due in the running phase, and report to the other end if that sends."""
         if self._round is None:
             return
         self._round.step(now)
@@ -129,12 +127,11 @@ class Talk:
             self._report_at = now + REPORT_S
 
     def _is_alone(self, now: float) -> bool:
-        """Nothing has come for a while, by UDP or TCP."""
         return now - max(self._heard_at, self._round.heard_at if self._round else self._heard_at) > OVER_S
 
     @property
     def next_at(self) -> float:
-        """When `step` has to be called at the latest for what is to be sent at an even pace."""
+        """When `step` must be called at the latest to keep an even rate."""
         return self._round.next_at if self._round else float("inf")
 
 

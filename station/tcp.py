@@ -1,4 +1,4 @@
-"""What a phase of TCP knows of its connections, and when its rate is certain. Pure; sockets are in `connections`."""
+"""State of a phase's TCP connections, and when its rate is steady. Pure; `connections` has the sockets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 MAX_CHUNK_BYTES = 65_536
 SAMPLE_S = 0.25
 _PER_SECOND = round(1 / SAMPLE_S)
-SETTLE_S = 1  # until then a queue fills and TCP looks for its rate
+SETTLE_S = 1  # until then a queue fills during slow start
 STEADY_SECONDS, STEADY_PERCENT = 4, 2
 
 
 class Info(NamedTuple):
-    """Of struct tcp_info (<linux/tcp.h>, Linux 4.19 or newer): bytes of payload, all and those sent again; counts of
+    """From struct tcp_info (<linux/tcp.h>, Linux 4.19 or newer): payload bytes, total and retransmitted; counts of
     segments."""
 
     acked_bytes: int
@@ -28,7 +28,7 @@ class Info(NamedTuple):
 
     @classmethod
     def read(cls, found: bytes) -> Info:
-        """A kernel that is older says less: the rest is 0."""
+        """Fields missing in older kernels are 0."""
         found = found.ljust(216, b"\0")
         rtt_us, _, _, cwnd = struct.unpack_from("@4I", found, 68)
         (retransmitted,) = struct.unpack_from("@I", found, 100)
@@ -39,37 +39,35 @@ class Info(NamedTuple):
 
 
 class Connection(Protocol):
-    """One that is open and proved. `is_broken`: the other end, or the network, has ended it."""
+    """An open, authenticated connection. `is_broken`: closed by the other end or the network."""
 
     is_broken: bool
 
     def send(self, count: int) -> int:
-        """Gives the kernel at most so many bytes; how many it took."""
+        """Give the kernel at most so many bytes; return how many it took."""
 
     def take(self) -> int:
-        """How many bytes have arrived since the last call."""
+        """Bytes arrived since the last call."""
 
     def info(self) -> Info: ...
 
 
 class Connections(Protocol):
-    """Of one phase. `up`: by their number, also those that broke; `why`: what kept one from coming about."""
+    """Of one phase. `up`: by number, including broken ones; `why`: why one could not be opened."""
 
     up: dict[int, Connection]
     why: str
 
     def step(self, now: float) -> None:
-        """Opens, accepts and proves. `now`: monotonic, s."""
+        """Open, accept and authenticate. `now`: monotonic, s."""
 
     def close(self) -> None:
         """Ends all of them."""
 
 
 def is_steady(arrived: Sequence[tuple[float, int]]) -> bool:
-    """Whether the rate is certain: the first second apart, each of the last four seconds carried what they carried on
-    average, within 2 % of it. So a phase lasts for five seconds at least. `arrived`: time in the phase [s] and bytes
-    until then, each 250 ms.
-    """
+    """Whether the rate is steady: after the first second, each of the last four seconds is within 2 % of their mean. So
+    a phase lasts at least five seconds. `arrived`: time in the phase [s] and bytes until then, each 250 ms."""
     if len(arrived) <= STEADY_SECONDS * _PER_SECOND:
         return False
     marks = arrived[-1 - STEADY_SECONDS * _PER_SECOND :: _PER_SECOND]

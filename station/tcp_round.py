@@ -1,7 +1,7 @@
 """A phase of TCP at one end: as much as the link carries in one direction, over one connection or two.
 
-The end that sends gives its connections what they take, bounded by its guard; the other one counts what arrives. Both
-note each 250 ms how far they are. The user's end ends the phase early when the rate is certain (`tcp.is_steady`).
+The sender writes what its connections accept, limited by its guard; the receiver counts. Both record their progress
+each 250 ms. The user's end finishes early when the rate is steady (`tcp.is_steady`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING = Info(0, 0, 0, 0, 0, 0, 0)
 
 
 class TcpRound(Round):
-    """Raises `OSError` when this host cannot open connections as they are wanted."""
+    """Raises `OSError` if this host cannot open such connections."""
 
     def __init__(self, phase: Phase, end: End, begun: float) -> None:
         super().__init__(phase, end, begun)
@@ -48,7 +48,7 @@ class TcpRound(Round):
             if number not in self._ended and not self.stopped:
                 self._move(now, number, one)
         if self.stopped:
-            self.close()  # what the kernel has is not sent either
+            self.close()  # what the kernel has buffered is discarded, too
             return
         if now >= self._sample_at:
             self._sample_at += SAMPLE_S * (1 + int((now - self._sample_at) / SAMPLE_S))
@@ -69,7 +69,7 @@ class TcpRound(Round):
             self._ended.add(number)
 
     def _given_to(self, one: tuple[int, Connection]) -> int:
-        """Where the budget is the bound, who had least is first."""
+        """If the budget is the limit, the connection with the least goes first."""
         return self._given[one[0]]
 
     def _give(self, now: float, number: int, one: Connection) -> None:
@@ -107,16 +107,15 @@ class TcpRound(Round):
         self._samples[number].append(row)
 
     def _look_for_trouble(self, now: float) -> None:
-        """The user's end leads through the phases, so it says what is wrong."""
         up = self._connections.up
         if len(up) < self.phase.count and (self._connections.why or now >= self.begun + CONNECT_S):
             why = self._connections.why or f"no answer within {CONNECT_S} s"
             self.stopped = (
-                f"a TCP connection to the attachment point did not come about ({why}), although UDP passes; "
-                "let TCP pass to the same port too"
+                f"no TCP connection to the attachment point could be established ({why}), although UDP passes; allow "
+                "TCP to the same port too"
             )
         elif self._ended and now < self.ends:
-            self.stopped = "a TCP connection broke"
+            self.stopped = "a TCP connection was lost"
 
     @property
     def next_at(self) -> float:

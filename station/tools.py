@@ -1,7 +1,7 @@
-"""The tools that send: what each one answers, its parameters, and the phases that it makes of them.
+"""The tools that send: question, parameters, and phases.
 
-Words and bounds of a tool are in `tools/NAME.toml`; the form, the API, its validation and the documentation are made
-from there. A tool is `TOOLS[name]`.
+Texts and bounds of a tool are in `tools/NAME.toml`; form, API, validation and documentation are generated from it. A
+tool is `TOOLS[name]`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from station.plan import (
 
 _PROBES, _PROBE_BYTES, _PROBE_EVERY_MS, _PROBE_KBIT = 20, 48, 100, 16
 _SEARCH_KBIT, _SEARCH_MIN_KBIT = 200, 16  # a packet of 1500 bytes takes 60 ms at the one, 0.8 s at the other
-_SEARCH_PROBES = 16  # of a search that takes longest; each waits for 0.25 s and twice the time of a packet (rounds)
+_SEARCH_PROBES = 16  # of the longest search; each waits for 0.25 s plus twice the time of a packet (rounds)
 
-_TCP_PERCENT = 125  # of the limit: what TCP is given at most, so that the limit decides, with what it sends again
+_TCP_PERCENT = 125  # of the limit: upper bound for TCP's rate, so that the limit decides, including retransmissions
 
 Limits = tuple[int, int]  # kbit/s to the user AS, from the user AS
 
@@ -60,7 +60,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One kind of test. `question`: what it answers, in one sentence; `kind`: as the signed document has it."""
+    """One kind of test. `question`: what it answers; `kind`: as in the signed document."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ class Tool:
     parameters: tuple[Parameter, ...]
 
     def read(self, given: Mapping[str, object]) -> dict[str, int]:
-        """Its parameters, defaults filled in. Raises `RuleError` (`test_parameter`)."""
+        """Parameters with defaults. Raises `RuleError` (`test_parameter`)."""
         names = [one.name for one in self.parameters]
         if unknown := sorted(set(given) - set(names)):
             known = f"It has {', '.join(names)}." if names else "It has none."
@@ -84,11 +84,8 @@ class Tool:
         return read
 
     def phases(self, parameters: Mapping[str, int], to_user_kbit: int, from_user_kbit: int) -> tuple[Phase, ...]:
-        """What both ends do at a Link with these limits; `parameters` as `read` returns them.
-
-        Raises `RuleError`: `test_blocked` for a Link that is blocked in a direction, `test_parameter` for what
-        takes too long or has too many packets.
-        """
+        """Phases for a Link with these limits; `parameters` as `read` returns them. Raises `RuleError`: `test_blocked`
+        if a direction is blocked, `test_parameter` if it takes too long or has too many packets."""
         if min(to_user_kbit, from_user_kbit) < 1:
             raise RuleError(
                 "test_blocked", "This link is blocked in a direction. Set a limit above 0, and test it then."
@@ -148,7 +145,7 @@ def _streams(steps: list[tuple[int, int]], seconds: int, limits: Limits) -> tupl
 
 
 def _spread(low: int, high: int, steps: int) -> list[int]:
-    """`steps` numbers from low to high, evenly."""
+    """`steps` evenly spaced numbers from low to high."""
     return [low + (high - low) * step // (steps - 1) for step in range(steps)]
 
 

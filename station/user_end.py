@@ -1,4 +1,4 @@
-"""The user's end of a test that sends: the command line client calls `run_user_end`."""
+"""The user's end of a test that sends, for the command line client."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from station.wire import Wire, drive
 __all__ = ["UserOrder", "run_user_end"]
 
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL})
-_AFTER_BEGIN_S = 0.1  # who asks early, by a clock that is known this well, is not answered, and asks again 0.3 s later
-_REFUSED_EACH_S = 2.0  # Linux answers at least once a second for a closed port (net.ipv4.icmp_ratelimit)
+_AFTER_BEGIN_S = 0.1  # early packets, within this error of the clock, are ignored and repeated 0.3 s later
+_REFUSED_EACH_S = 2.0  # Linux reports a closed port at least once a second (net.ipv4.icmp_ratelimit)
 _NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN})
 
 
 def run_user_end(order: UserOrder, say: Callable[[str], None]) -> dict[str, Any]:
-    """Waits for the beginning, runs the phases, and returns this end's report (`station.report`). `say` is called with
-    sentences for the person. Does not raise for anything of the network: the report has the reason."""
+    """Wait for the start, run the phases, and return this end's report (`station.report`). `say` prints sentences. Does
+    not raise on network errors: the report has the reason."""
     report = _run(order, say)
     if report.why:
         say(report.why)
@@ -56,7 +56,8 @@ def _run(order: UserOrder, say: Callable[[str], None]) -> Report:
 
 
 def _addresses(order: UserOrder) -> tuple[Peer, str | None]:
-    """The attachment point (with the interface, if link-local), and the address to send from. Raises `OSError`."""
+    """The attachment point's address (with the interface, if link-local), and the address to send from. Raises
+    `OSError`."""
     bind, _, dev = (order.bind or "").partition("%")
     ip, _, ap_dev = order.ip.partition("%")
     dev = dev or ap_dev
@@ -73,8 +74,8 @@ def _no_socket(order: UserOrder, exc: OSError) -> str:
 
 
 def _no_answer(order: UserOrder, wire: Wire, time_was_over: bool) -> str:
-    """In one or two sentences: what is known, and what to do. A port that was closed for a moment, before the other end
-    began or after the time of the test, is not what kept the ends apart."""
+    """In one or two sentences: what is known, and the remedy. A port that was closed briefly, before the other end
+    started or after the test, is not the cause."""
     what = f"{order.ip}, UDP port {order.port}"
     closed_at = wire.refused_at.get(errno.ECONNREFUSED)
     if closed_at is not None and time.monotonic() - closed_at < _REFUSED_EACH_S and not time_was_over:
@@ -83,8 +84,8 @@ def _no_answer(order: UserOrder, wire: Wire, time_was_over: bool) -> str:
             "Its operator may have stopped tests, or its agent did not start it."
         )
     if _NO_ROUTE & wire.refused_at.keys():
-        return f"There is no way from {wire.local_ip} to {what}. Check the routes of this host."
+        return f"There is no route from {wire.local_ip} to {what}. Check the routes of this host."
     return (
-        f"No answer came from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "
+        f"No answer from {what}. This host sends from {wire.local_ip}; the attachment point answers only the "
         "registered address of this link. If that is another one, use --bind with it; if not, a firewall stops UDP."
     )

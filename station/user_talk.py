@@ -1,4 +1,4 @@
-"""The user's end of a conversation: it asks, again and again until it is answered, and leads through the phases."""
+"""The user's end of a conversation: it repeats requests until they are answered, and runs the phases."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 AGAIN_S = 0.3
 TRIES = {Kind.HELLO: 17, Kind.RESPONSE: 10, Kind.BYE: 3}  # 5 s, 3 s, 1 s
 OTHER_TRIES = 20  # 6 s: at 32 kbit/s the queue of a limit takes 4 s to drain
-NO_ANSWER = "No answer came."  # the door adds what it knows of the network
+NO_ANSWER = "No answer arrived."  # the caller adds what it knows of the network
 
 
 @dataclass(frozen=True, slots=True)
 class UserOrder:
-    """What the service's answer to `start` says. `ip`, `port`: the attachment point's; times in ms of the epoch by the
+    """The service's response to `start`. `ip`, `port`: the attachment point's; times in ms of Unix time by the
     service's clock; `bind`: the address to send from (`fe80::1%eth0` for a link-local one), None: the kernel chooses;
     `clock_off_ms`: the service's clock minus this host's."""
 
@@ -37,7 +37,7 @@ class UserOrder:
 
 @dataclass(slots=True)
 class Question:
-    """What was asked last, and how often it may be asked again."""
+    """The pending request, and how often it may be repeated."""
 
     kind: Kind
     tries_left: int
@@ -45,7 +45,7 @@ class Question:
 
 
 class UserTalk(Talk):
-    """With the attachment point at `ap`, from now until the end of the test."""
+    """With the attachment point at `ap`, until the end of the test."""
 
     def __init__(self, order: UserOrder, ap: Peer, send: SendTo, clock: Clock, connect: Connect = no_tcp) -> None:
         super().__init__(USER, Kind.USER_REPORT, clock)
@@ -59,14 +59,14 @@ class UserTalk(Talk):
         self.time_was_over = False
 
     def step(self, now: float) -> None:
-        """Sends what is due; ends when all is done, at `until`, and when the other end has fallen silent."""
+        """Send what is due; end when all is done, at `until`, and when the other end is silent."""
         if self.is_over:
             return
         if self._question is None and self._round is None:
             self._ask(Kind.HELLO, now)
         if now >= self._until:
             self.time_was_over = True
-            self._over(NOBODY if self.peer is None else CUT, "The time of the test was over.")
+            self._over(NOBODY if self.peer is None else CUT, "The time of the test has ended.")
         elif self._round is not None and self._round.stopped:
             self._over(CUT, "")
         elif self._round is not None and self._round.is_done(now):
@@ -79,7 +79,7 @@ class UserTalk(Talk):
 
     def _run_or_miss(self, now: float) -> None:
         if self._is_alone(now):
-            self._over(CUT, f"Nothing came from the attachment point's end for {OVER_S:.0f} s.")
+            self._over(CUT, f"Nothing arrived from the attachment point's end for {OVER_S:.0f} s.")
         else:
             self._run(now)
 
@@ -105,7 +105,7 @@ class UserTalk(Talk):
             self._control(Kind.BYE)
 
     def _not_answered(self, kind: Kind) -> None:
-        if kind is Kind.BYE:  # it was heard, or does not matter any more
+        if kind is Kind.BYE:  # it was received, or does not matter any more
             self._over(COMPLETED, "")
         elif kind is Kind.HELLO:
             self._over(NOBODY, NO_ANSWER)
@@ -115,7 +115,7 @@ class UserTalk(Talk):
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def receive(self, now: float, packet: bytes, peer: Peer) -> None:
-        """A packet that arrived. What does not come from the attachment point's address and port has no effect."""
+        """Process a packet. Those from other addresses have no effect."""
         if self.is_over or peer[:2] != self._ap[:2]:
             return
         message = self._codec.read(packet, from_user=False) if self._codec else None
@@ -163,8 +163,8 @@ class UserTalk(Talk):
             elif message.kind is Kind.DENIED:
                 self._ends_as = REFUSED
                 self.why = (
-                    f"The attachment point's end refused phase {message.number}: it is above what was granted, or "
-                    "cannot be done there."
+                    f"The attachment point's end refused phase {message.number}: it exceeds what was granted, or "
+                    "cannot be run there."
                 )
                 self._ask(Kind.BYE, now)
         elif asked is Kind.BYE and message.kind is Kind.GOODBYE:
@@ -182,5 +182,5 @@ class UserTalk(Talk):
         self._ask(Kind.BEGIN if more else Kind.BYE, now)
 
     def hints(self, *, is_told: bool) -> list[str]:
-        """Sentences on what was found. `is_told`: a router said that packets are too large."""
+        """Findings as sentences. `is_told`: a router reported that packets are too large."""
         return [hint for one in self._done if (hint := one.hint(is_told=is_told))]

@@ -1,6 +1,7 @@
-"""UDP sockets of both ends. Needs no right: what a socket may not have, it goes without.
+"""UDP sockets of both ends. Needs no rights: unavailable options are skipped.
 
-An attachment point with several addresses answers from the one that was asked (IP_PKTINFO): behind NAT no other passes.
+An attachment point with several addresses answers from the one that was addressed (IP_PKTINFO): a NAT lets no other
+pass.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from station.plan import MAX_PAYLOAD_BYTES
 from station.rounds import Sent
 from station.talk import Peer
 
-BUFFER_BYTES = 8 * 1024 * 1024  # asked for; the kernel gives at most net.core.{w,r}mem_max
+BUFFER_BYTES = 8 * 1024 * 1024  # requested; the kernel gives at most net.core.{w,r}mem_max
 _IP_PKTINFO, _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 8, 10, 23  # <linux/in.h>, <linux/in6.h>
-_PMTUDISC_DONT, _PMTUDISC_PROBE = 0, 3  # PROBE: whatever the kernel remembers of the path is not believed
+_PMTUDISC_DONT, _PMTUDISC_PROBE = 0, 3  # PROBE: ignores the kernel's cached path MTU
 _INFO4, _INFO6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
-_LONGEST = MAX_PAYLOAD_BYTES + 64  # what is longer is nothing of ours
+_LONGEST = MAX_PAYLOAD_BYTES + 64  # longer packets are not ours
 _CONTROL_BYTES = 64
-_MOST_AT_ONCE = 64  # packets that are read before the clock is looked at again
+_MOST_AT_ONCE = 64  # packets that are read before the clock is checked again
 _SHORTEST_S, _LONGEST_S = 0.0005, 0.05
-_IS_SENT = frozenset({errno.ENOBUFS})  # dropped by a queue of this host: that is on the way
+_IS_SENT = frozenset({errno.ENOBUFS})  # dropped by a queue of this host: in transit
 _FULL = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
 
@@ -44,7 +45,7 @@ class Wire:
         self._version, self._is_v4 = version, version == 4
         self._socket = socket.socket(socket.AF_INET if self._is_v4 else socket.AF_INET6, socket.SOCK_DGRAM)
         self._is_whole: bool | None = None
-        self.refused_at: dict[int, float] = {}  # errno of what the network refused -> when last, of the monotonic clock
+        self.refused_at: dict[int, float] = {}  # errno reported by the network -> last time, monotonic
         try:
             self._socket.setblocking(False)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -64,7 +65,7 @@ class Wire:
         self._socket.close()
 
     def connect(self, peer: Peer) -> None:
-        """Packets of others are not seen any more, and ICMP errors are. Raises `OSError`."""
+        """Receive only from this peer, and receive ICMP errors. Raises `OSError`."""
         self._socket.connect(address_of(self._version, peer.ip, peer.port, peer.scope))
 
     @property
@@ -72,10 +73,10 @@ class Wire:
         return str(self._socket.getsockname()[0])
 
     def send(self, packet: bytes, peer: Peer, whole: bool = False) -> Sent:
-        """`whole`: it may not be fragmented on the way."""
+        """`whole`: it must not be fragmented on the way."""
         if whole != self._is_whole:
             self._fragment(whole=whole)
-        for _ in range(2):  # the first may return what ICMP said of an earlier packet
+        for _ in range(2):  # the first call may return an ICMP error of an earlier packet
             try:
                 self._send(packet, peer)
             except OSError as exc:

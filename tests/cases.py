@@ -18,7 +18,7 @@ from django.core.cache import cache
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from scionlab.enforcement.last_contact import HEARD, TOKENS_USED
+from scionlab.enforcement.last_contact import CONTACTS, TOKENS_USED
 from scionlab.platform.redis_client import REST
 
 TIMEOUT_S = 600  # of all cases together, on a busy machine
@@ -43,7 +43,7 @@ def _undone() -> Iterator[None]:
             transaction.set_rollback(True)
             cache.clear()
             mail.outbox.clear()
-            HEARD._times.clear()
+            CONTACTS._times.clear()
             TOKENS_USED._times.clear()
             REST._until = 0.0
 

@@ -104,7 +104,8 @@ def _shares_a_world(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported stays, so garbage is not looked for in it. And groups are kept together by their name in the test's id; a pytest that lets nobody write it there splits them."""
+    """Keep what was imported out of garbage collection. Groups are kept together by their name in the test's id: a
+    pytest that does not let pytest-xdist write it there would split them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

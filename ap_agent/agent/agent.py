@@ -1,4 +1,4 @@
-"""What the agent knows: the configuration that it handed over, what the limiter says, what the service was told."""
+"""State of the agent: the configuration in force, the limiter's state, and what the service has been sent."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.timetable import tests_by_id
 
 _LOOK_S = 0.1
-TELL_WITHIN_S = 5.0  # altogether, name resolution included, which no timeout of a connection covers
+SEND_WITHIN_S = 5.0  # in total, including name resolution, which no connection timeout covers
 _CONNECT_S, _READ_S, _DEADLINE_S = 2.0, 3.0, 4.0
 
 
 class Agent:
-    """One agent between its requests. `extra` is what the loop around it found wrong."""
+    """The agent between its requests. `extra` are problems found by the loop."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Agent:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong now: on the way from the service, in the kernel, and here."""
+        """All current problems: delivery, kernel, and this host."""
         receipt, skew = self.receipts.problem, skew_problem(self.clock_skew_ms)
         return (
             *self.configuration.problems,
@@ -68,32 +68,30 @@ class Agent:
         return self.client.clock_skew_ms if self.client is not None else None
 
     def facts(self) -> Facts:
-        """What there is to tell the service now."""
         bundle, consent = self.configuration.bundle, sending_tests(self.settings)
         skew_ms, now = self.clock_skew_ms, self.now()
         return Facts(self.limiter.state, self.problems, bundle, skew_ms, now, consent, self._tests(consent))
 
     def _tests(self, consent: Consent) -> tuple[str, ...]:
-        """Those that the limiter armed; of those that send only where this end runs, and may go on."""
+        """Tests that the limiter armed; of those that send, only the ones whose end runs here and may continue."""
         bundle, state = self.configuration.bundle, self.limiter.state
         told = state.tests if state is not None else ()
         sending = tests_by_id(bundle.links) if bundle is not None and told else {}
         return tuple(one for one in told if one not in sending or (consent == "on" and self.kept.is_running(one)))
 
     def use(self, settings: Settings, client: Client | None) -> None:
-        """Go on with other settings (SIGHUP). The state directory must be the same."""
+        """Apply new settings (SIGHUP). The state directory must not change."""
         self.hang_up()
         self.settings, self.client = settings, client
         self.limiter.settings = settings
         self.configuration.use(settings, client)
 
     def hang_up(self) -> None:
-        """Requests that are under way end at once."""
         if self.client is not None:
             self.client.close()
 
     def receipt(self, *, even_if_old: bool) -> Receipt | None:
-        """What to send now; None where there is no service, or nothing that it does not know."""
+        """The next receipt; None without a service or without news."""
         if self.client is None:
             return None
         return self.receipts.next(self.facts(), even_if_old=even_if_old, confirms=self.settings.confirm_config)
@@ -101,7 +99,7 @@ class Agent:
     # --- one after the other, for commands --------------------------------------------------------------------------
 
     def pull(self) -> Pulled:
-        """Ask the service, check, store and hand over what it has."""
+        """Poll the service; check, store and hand over a new configuration."""
         question = self.configuration.question()
         if question is None:
             return Pulled("none")
@@ -111,7 +109,7 @@ class Agent:
             return self.configuration.take_up(exc)
 
     def wait_for_limiter(self, within_s: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Until the limiter says that it has the document that was handed over; whether it did so in time."""
+        """Wait until the limiter has read the document; return whether it did in time."""
         deadline = self._monotonic() + within_s
         while True:
             self.limiter.read()
@@ -123,8 +121,8 @@ class Agent:
                 return False
             sleep(_LOOK_S)
 
-    def tell(self, *, even_if_old: bool = True) -> AgentError | None:
-        """Send a receipt now, with evidence if the service asks for it. An error is returned, never raised."""
+    def send_receipt(self, *, even_if_old: bool = True) -> AgentError | None:
+        """Send a receipt now, with evidence if the service asks for it. Errors are returned, never raised."""
         error = None
         for is_wanted in (even_if_old, False):
             receipt = self.receipt(even_if_old=is_wanted)
@@ -143,11 +141,13 @@ class Agent:
 # --- without a loop ------------------------------------------------------------------------------------------------
 
 
-def tell(settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger) -> str | None:
-    """One receipt of what the limiter said last and no more, when no agent runs: without it the service's pages would
-    say "enforced" until the host's last report is out of date. Nobody who removes a package waits for a service that is
-    away. Returns None when the service knows it or there is no service, and otherwise
-    why it was not told. Changes nothing on the disk. Never raises an `AgentError`; lasts `TELL_WITHIN_S` at most."""
+def send_last_receipt(
+    settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger
+) -> str | None:
+    """Send one receipt with the limiter's last state while no agent runs: otherwise the service would show "enforced"
+    until the last report is outdated. Bounded, so that removing a package does not wait for an unreachable service.
+    Returns None if the service knows it or there is no service, otherwise the reason. Read-only on disk. Never raises
+    an `AgentError`; takes at most `SEND_WITHIN_S`."""
     bounded = replace(
         settings,
         connect_timeout_s=min(settings.connect_timeout_s, _CONNECT_S),
@@ -156,7 +156,7 @@ def tell(settings: Settings, make_client: Callable[[Settings], Client | None], l
         confirm_config=False,
     )
     is_over = threading.Event()
-    outcome: list[str | None] = [f"There was no answer within {TELL_WITHIN_S:g} s."]
+    outcome: list[str | None] = [f"No answer within {SEND_WITHIN_S:g} s."]
 
     def send() -> None:
         try:
@@ -170,7 +170,7 @@ def tell(settings: Settings, make_client: Callable[[Settings], Client | None], l
         threads.start("last receipt", send)
     except AgentError as exc:
         return exc.message
-    is_over.wait(TELL_WITHIN_S)
+    is_over.wait(SEND_WITHIN_S)
     return outcome[0]
 
 
@@ -182,7 +182,7 @@ def _send(settings: Settings, make_client: Callable[[Settings], Client | None], 
         agent = Agent(settings, client, logger)
         agent.configuration.read()
         agent.limiter.read()
-        error = agent.tell()
+        error = agent.send_receipt()
     finally:
         client.close()
     return error.message if error is not None else None

@@ -1,9 +1,8 @@
-"""A tarball -> its files in memory, or a `BundleError` that names the limit or rule broken.
+"""Unpacks a tarball in memory, or raises a `BundleError` that names the limit or rule.
 
-Nothing is allocated on the word of the sender: the unpacked size, the number and size of members and the length of
-names have limits that are checked before the bytes are taken. The tar reader is our own and knows regular files of the
-ustar format only. A general one also knows links, devices, sparse files and chained extension headers, each a way to
-write elsewhere, to fill memory or to exhaust the stack; no configuration needs them.
+Nothing is allocated on the sender's word: unpacked size, number and size of members and length of names are checked
+first. The tar reader only knows regular files of the ustar format: links, devices, sparse files and extension headers,
+which configurations do not need, are ways to write elsewhere or to exhaust memory or stack.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a bundle is read at all. The defaults hold 4094 links several times over."""
+    """Limits of a bundle. The defaults leave ample room for 4094 links."""
 
     compressed_bytes: int = 8 * _MIB
-    unpacked_bytes: int = 32 * _MIB  # unpacking needs twice as much for a moment (zlib's buffers, and the bytes)
+    unpacked_bytes: int = 32 * _MIB  # unpacking briefly needs twice as much (zlib's buffers, and the bytes)
     members: int = 1000
     member_bytes: int = 16 * _MIB
     name_chars: int = 200
@@ -39,7 +38,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def unpack(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, bytes]:
-    """Name -> content. Raises `BundleError` only."""
+    """Return name -> content. Raises `BundleError` only."""
     if len(data) > limits.compressed_bytes:
         text = f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}."
         raise BundleError(text, code="bundle_too_large")
@@ -47,7 +46,7 @@ def unpack(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, bytes]:
 
 
 def check_name(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
-    """A member is the manifest or a plain file below etc/scion/ or etc/openvpn/. Raises `BundleError`."""
+    """Allow only the manifest and plain files below etc/scion/ or etc/openvpn/. Raises `BundleError`."""
     what = shown(name)
     if len(name) > limits.name_chars:
         raise BundleError(f'The name "{what}" is longer than {limits.name_chars} characters.', code="member_name")
@@ -67,7 +66,7 @@ def _unzip(data: bytes, limits: Limits) -> bytes:
     fair_bytes = max(limits.ratio_applies_above_bytes, limits.ratio * len(data))
     allowed_bytes = min(limits.unpacked_bytes, fair_bytes)
     try:
-        unpacked = stream.decompress(data, allowed_bytes + 1)  # a small bomb is stopped before it is a large one
+        unpacked = stream.decompress(data, allowed_bytes + 1)  # stop a small bomb before it grows
     except zlib.error as exc:
         if data[:2] != b"\x1f\x8b":
             raise BundleError("The bundle is not gzip.", code="not_gzip") from exc
@@ -122,10 +121,10 @@ _KINDS = {
 
 
 def _header(block: bytes, limits: Limits) -> tuple[str, int]:
-    """A ustar header (POSIX.1-1988; offsets as in the standard) -> name and size of a regular file."""
+    """Parse a ustar header (POSIX.1-1988) of a regular file; return name and size."""
     if block[257:262] != b"ustar":
-        raise BundleError("The bundle does not hold a ustar archive.", code="not_tar")
-    checksum = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")  # the checksum's own field counts as spaces
+        raise BundleError("The bundle does not contain a ustar archive.", code="not_tar")
+    checksum = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")  # the checksum field itself counts as spaces
     if _octal(block[148:156]) != checksum:
         raise BundleError("A header of the archive has a wrong checksum.", code="not_tar")
     name = _name(block)
@@ -142,7 +141,7 @@ def _header(block: bytes, limits: Limits) -> tuple[str, int]:
 
 def _name(block: bytes) -> str:
     name, prefix = block[0:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
-    if block[257:265] != b"ustar\x0000":  # GNU's own format keeps other things where the prefix would be
+    if block[257:265] != b"ustar\x0000":  # GNU's format has other fields in place of the prefix
         prefix = b""
     try:
         return (prefix + b"/" + name if prefix else name).decode("utf-8")

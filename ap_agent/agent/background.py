@@ -1,8 +1,8 @@
-"""What the loop waits with: for a moment, a signal, a file that changes, or the end of a request.
+"""Waiting of the loop: for time, a signal, a file change, or the end of a request.
 
-Requests to the service take as long as the service likes. Each runs in a thread beside, which touches nothing of the
-agent; its outcome is handed over in the loop's own thread. Signal handlers and requests wake the loop through a pipe,
-which also keeps what came just before the wait.
+Requests to the service may take long. Each runs in a thread that does not touch the agent; its outcome is processed in
+the loop's thread. Signal handlers and requests wake the loop through a pipe, which also keeps wake-ups that precede the
+wait.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ T = TypeVar("T")
 
 
 class Waker:
-    """A wait that others can end."""
+    """An interruptible wait."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def wake(self) -> None:
-        """End the wait that goes on, or the next one. For signal handlers and other threads."""
-        with contextlib.suppress(BlockingIOError):  # full: it will not be slept through
+        """End the current wait, or the next one. For signal handlers and other threads."""
+        with contextlib.suppress(BlockingIOError):  # full: the next wait ends anyway
             os.write(self._writer, b"!")
 
     def wait(self, seconds: float, *, listen_to: int | None = None) -> None:
-        """Until so much time has passed, somebody called `wake`, or the descriptor can be read."""
+        """Wait until the time has passed, `wake` is called, or the descriptor is readable."""
         waiting = select.poll()
         waiting.register(self._reader, select.POLLIN)
         if listen_to is not None:
@@ -48,11 +48,11 @@ class Waker:
 
 
 class Background:
-    """One request at a time in a thread beside. A thread that is still busy does not keep the process alive."""
+    """One request at a time in a daemon thread."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._hand_over: Callable[[], None] | None = None  # of the request under way
+        self._hand_over: Callable[[], None] | None = None  # of the running request
         self._has_ended: Callable[[], bool] = lambda: False
 
     @property
@@ -64,21 +64,21 @@ class Background:
         return self._hand_over is not None and self._has_ended()
 
     def send(self, call: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
-        """Begin. `then` gets what `call` returned or raised, in the thread that calls `finish`."""
+        """Start `call`; `then` gets its result or exception, in the thread that calls `finish`."""
         outcome: list[T | Exception] = []
         thread: weakref.ref[threads.Beside] | None = None
 
         def run() -> None:
             try:
                 outcome.append(call())
-            except Exception as exc:  # handed over: `then` decides what it means
+            except Exception as exc:  # passed on: `then` handles it
                 outcome.append(exc)
             self._wake()
 
         lost = AgentError("A request ended without a result: out of memory.", retryable=True)
         try:
             thread = self._begin(run)
-        except AgentError as exc:  # no thread to be had: the outcome of a request like any other
+        except AgentError as exc:  # no thread available: reported like a failed request
             outcome.append(exc)
         self._has_ended = lambda: bool(outcome) or (thread is not None and thread() is None)
         self._hand_over = lambda: then(outcome[0] if outcome else lost)
@@ -88,12 +88,10 @@ class Background:
         return threads.start("request", run)
 
     def finish(self) -> None:
-        """Hand over the outcome, if there is one."""
         hand_over = self._hand_over
         if hand_over is not None and self._has_ended():
             self._hand_over = None
             hand_over()
 
     def abandon(self) -> None:
-        """Discard the result of the request under way."""
         self._hand_over = None

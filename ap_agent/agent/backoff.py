@@ -1,9 +1,9 @@
-"""When to ask the service again, and how long it may hold the question open. Pure: moments are monotonic seconds,
-given, and randomness is a parameter, so that a test asks for a thousand hosts and an hour in a moment.
+"""When to poll again, and how long the service may hold the poll. Pure: moments are monotonic seconds, and randomness
+is a parameter, so that tests can simulate a thousand hosts.
 
-The rule behind all of it: whoever answers sensibly is asked again at once, because the next answer takes until there is
-something new; whoever does not hold questions open, is asked every `interval_s`; whoever fails, ever more rarely, up to
-`cap_s` and for ever. Hosts that were cut off together do not come back together (docs/adr/0011).
+After a valid response the agent polls again immediately, because the service holds the next poll until there is news;
+if the service does not hold polls, every `interval_s`; after failures with growing pauses up to `cap_s`, without end.
+Hosts that were cut off together do not return together (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -17,28 +17,25 @@ from ap_agent.common.errors import AgentError, FetchError
 Contact = Literal["none", "new", "called", "unchanged", "no_as", "failed"]
 
 POLL_JITTER = 0.1
-_AT_ONCE_S = 1.0  # an answer within it was not held open, and a failure within it cut nothing off
-_QUICK_NEWS_S = 0.05  # pause after something new that came at once; doubles with each in a row,
-_LONGEST_QUICK_NEWS_S = 1.0  # up to this: a service that has news at every question is asked once a second
-_SOON = 0.3  # of an interval: what is added to Retry-After where a held question was cut off
-_ALIKE_S = 2.0  # two questions in a row, cut off after times that differ by less: the doing of a timeout between us
-SHORT_FOR_S = 3600.0  # and for so long shorter questions are asked
+_AT_ONCE_S = 1.0  # a response within it was not held, and a failure within it interrupted nothing
+_QUICK_NEWS_S = 0.05  # pause after news that came immediately; doubles with each in a row,
+_LONGEST_QUICK_NEWS_S = 1.0  # up to this: a service with continuous news is polled once a second
+_SOON = 0.3  # of an interval: added to Retry-After after an interrupted poll
+_ALIKE_S = 2.0  # two polls in a row, interrupted after times that differ by less: a timeout of a proxy
+SHORT_FOR_S = 3600.0  # how long shorter polls are used then
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """How a request to the service went. `error` says why nothing new came, where something went wrong; "called": only
-    that somebody looks at links."""
+    """Outcome of a poll. `error` says why there is no news, if something failed; "called": live rates are requested."""
 
     contact: Contact
     error: AgentError | None = None
 
 
 class Backoff:
-    """The pace of one host's questions. Each `begin` is followed by one `end`.
-
-    `long_poll_s` is how long the service may hold a question open; 0 asks plainly every `interval_s`.
-    """
+    """Pace of one host's polls. Each `begin` is followed by one `end`. `long_poll_s` is how long the service may hold a
+    poll; 0: plain polls every `interval_s`."""
 
     def __init__(
         self, interval_s: float, cap_s: float, long_poll_s: float, uniform: Callable[[float, float], float]
@@ -48,8 +45,8 @@ class Backoff:
         self._long_poll_s = long_poll_s
         self._uniform = uniform
         self.failures = 0
-        self._is_answered = False  # the last question was: only then the next one may wait
-        self._holds = False  # the service held a question open
+        self._is_answered = False  # the last poll succeeded: only then the next one may be held
+        self._holds = False  # the service held a poll
         self._began = 0.0
         self._asked_s = 0
         self._quick_news = 0
@@ -58,21 +55,18 @@ class Backoff:
         self._short_until = 0.0
 
     def begin(self, now: float) -> int:
-        """A question goes out. Returns for how many seconds the service may hold it open; 0: answer at once.
-
-        After a start and after a failure the first one does not wait: its answer tells within moments that all is well
-        again, where a held one would leave this unknown for a minute.
-        """
+        """Start a poll. Return how many seconds the service may hold it; 0: respond immediately. After a start or a
+        failure the first poll is not held, so that a recovery is noticed within moments instead of a minute."""
         wait_s = self._long_poll_s if self._is_answered else 0.0
         if now < self._short_until:
             wait_s = min(wait_s, self._short_s)
         self._began = now
-        # Hosts that began together, at the end of an outage, drift apart.
+        # Hosts that started together, at the end of an outage, drift apart.
         self._asked_s = round(wait_s * self._uniform(1 - POLL_JITTER, 1.0))
         return self._asked_s
 
     def end(self, pulled: Pulled, now: float) -> float:
-        """How that question went; returns the seconds until the next one."""
+        """End a poll; return the seconds until the next one."""
         took_s = now - self._began
         is_waited = self._asked_s > 0 and took_s >= _AT_ONCE_S
         if pulled.error is not None:
@@ -86,7 +80,7 @@ class Backoff:
         self._quick_news = 0
         if self._long_poll_s > 0 and pulled.contact == "unchanged":
             if not was_answered:
-                return 0.0  # the next question may wait
+                return 0.0  # the next poll may be held
             if self._asked_s > 0:
                 return self._after_nothing_new(took_s)
         return self._plainly_s()
@@ -105,8 +99,8 @@ class Backoff:
         if took_s >= self._asked_s / 2:
             self._holds = True
             return 0.0
-        # Answered early. A service that is being replaced sends all hosts away at once; one that never held a question
-        # open, or no longer does, does not know `wait`.
+        # Early response. A service that is being replaced sends all hosts away at once; one that never holds polls, or
+        # no longer does, ignores `wait`.
         held, self._holds = self._holds, False
         return self._uniform(0.0, self._interval_s) if held else self._plainly_s()
 
@@ -124,18 +118,18 @@ class Backoff:
         if is_waited and retryable:
             self._note_cut(took_s, now=self._began + took_s, is_told=told_s is not None)
             if self.failures == 1:
-                low_s, cap_s = 0.0, self._interval_s  # a deployment: soon back, and not all at once
-                if told_s is not None:  # by a service that spreads what it tells: within an interval even so
+                low_s, cap_s = 0.0, self._interval_s  # a deployment: return soon, and spread
+                if told_s is not None:  # by a service that spreads its times: within an interval even so
                     return self._uniform(told_s, told_s + max(self._interval_s * _SOON, told_s / 4))
-        # Anything between has the same chance: a lower bound that many hosts are raised to would be their meeting.
+        # Uniformly distributed: raising many hosts to a lower bound would synchronize them.
         delay_s = self._uniform(low_s, cap_s)
         if told_s is None:
             return delay_s
-        # Everybody was told the same number of seconds.
+        # All hosts got the same number of seconds.
         return max(delay_s, self._uniform(told_s, told_s + max(self._interval_s, told_s / 4)))
 
     def _note_cut(self, took_s: float, *, now: float, is_told: bool) -> None:
-        """Something between, a proxy mostly, may allow less silence than we ask for: then ask for less."""
+        """A proxy may allow less silence than requested: then request less."""
         before_s, self._cut_after_s = self._cut_after_s, None if is_told else took_s
         if is_told or before_s is None or abs(took_s - before_s) >= _ALIKE_S:
             return

@@ -1,7 +1,7 @@
-"""A configuration tarball: bytes -> a `Bundle` that may be enforced, or a `BundleError` that names the rule broken.
+"""Checks a configuration tarball: bytes -> `Bundle`, or a `BundleError` that names the broken rule.
 
-Everything happens in memory. The rules are those of DOMAIN section 4; `archive` unpacks. Who signed it is asked through
-`verify`, before anything but the manifest is looked at.
+In memory. The rules are those of DOMAIN section 4; `archive` unpacks. `verify` checks the signature first, before
+anything but the manifest is read.
 """
 
 from __future__ import annotations
@@ -29,21 +29,18 @@ from link_info import LinkInfo, LinkInfoError, parse_link_info
 UNSIGNED = "-unsigned"
 
 
-# It is read before anybody's signature is verified, and JSON grows to 25 times its size in memory (`[{},{},...]`,
-# measured). A thousand files with the longest names take 0.8 MB of it.
+# Limit for unverified input: JSON takes up to 25 times its size in memory (`[{},{},...]`, measured). A thousand files
+# with the longest names take 0.8 MB.
 MAX_MANIFEST_BYTES = 2 * 1024 * 1024
 
-# Manifest -> what its signed text says, None where it has none and need not. Raises `BundleError`.
+# Manifest -> its signed text, None if there is none and none is needed. Raises `BundleError`.
 Verify = Callable[[Mapping[str, Any]], Signed | None]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A configuration that passed every check. `limits_version` is None where the manifest has none.
-
-    `members` holds every file with its bytes, the manifest included (it has the host's secret: never log it). `signed`
-    is None where nothing was signed.
-    """
+    """A configuration that passed every check. `limits_version` is None if the manifest has none. `members` has every
+    file, including the manifest with the host's secret: never log it. `signed` is None without a signature."""
 
     version: str
     limits_version: int | None
@@ -51,32 +48,31 @@ class Bundle:
     links: Mapping[int, LinkInfo]
     members: Mapping[str, bytes] = field(repr=False)
     signed: Signed | None = None
-    host_secret: str | None = field(default=None, repr=False)  # only where its hash is signed
+    host_secret: str | None = field(default=None, repr=False)  # only if its hash is signed
 
     @property
     def order(self) -> Version:
-        """What decides which of two bundles is older."""
         generation, config_version = self.version.split(".")
         return Version(int(generation), int(config_version), self.limits_version)
 
     @cached_property
     def name(self) -> str:
-        """A folder name that differs whenever the content does: `1.18-7-0f3a9b2c`, marked if nobody vouched for it."""
+        """Folder name that depends on the content: `1.18-7-0f3a9b2c`, marked if unsigned."""
         limits = "none" if self.limits_version is None else self.limits_version
         return f"{self.version}-{limits}-{digest(self.members)[:8]}{'' if self.signed is not None else UNSIGNED}"
 
     @cached_property
     def limits_digest(self) -> str:
-        """SHA-256 of link_info.json, in hexadecimal: names the limits themselves, as a counter cannot."""
+        """SHA-256 of link_info.json, in hexadecimal: identifies the limits themselves."""
         return hashlib.sha256(self.members[LINK_INFO_PATH]).hexdigest()
 
     def evidence(self) -> dict[str, Any] | None:
-        """The signed text and its signatures as they came; None where there are none."""
+        """The signed text and its signatures as received; None if unsigned."""
         manifest = _manifest(self.members[MANIFEST])
         return {key: manifest[key] for key in ("signed", "signatures")} if "signed" in manifest else None
 
     def unsigned(self) -> Bundle:
-        """The same without what is said of keys and secret: nobody's signature over it was asked for."""
+        """A copy without keys and secret: its signature was not verified."""
         return replace(self, signed=None, host_secret=None)
 
 
@@ -92,25 +88,23 @@ def digest(members: Mapping[str, bytes]) -> str:
 def read_bundle(
     data: bytes, *, host_id: str | None, limits: Limits = DEFAULT_LIMITS, verify: Verify = read_signed
 ) -> Bundle:
-    """Check a tarball from end to end. `host_id` is who we are (None: whoever it is for). Raises `BundleError` only.
-
-    `verify` decides whom to believe; without it a signed text must fit its bundle, but anybody may have signed it.
-    """
+    """Check a tarball completely. `host_id` is ours (None: any). Raises `BundleError` only. `verify` checks the signer;
+    without it a signed text must match its bundle, whoever signed it."""
     return check_members(unpack(data, limits), host_id=host_id, verify=verify)
 
 
 def accept_bundle(
     data: bytes, settings: Settings, trust: Trust, accepted: Callable[[], Acceptance | None], now: datetime
 ) -> Bundle:
-    """A bundle that may be stored and handed over. Raises `BundleError`, which is a `TrustError` where the bundle is
-    well made."""
+    """Return a bundle that may be stored and handed over. Raises `BundleError`, or its subclass `TrustError` for a
+    well-formed bundle."""
     bundle = read_bundle(
         data,
         host_id=settings.host_id,
         limits=Limits(compressed_bytes=settings.max_bundle_bytes),
         verify=verifier(settings, trust, now),
     )
-    if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
+    if settings.allow_unsigned:  # otherwise unverified keys could be found in it when trust.json is lost
         bundle = bundle.unsigned()
     refuse_older(bundle.order, trust, accepted)
     return bundle
@@ -120,7 +114,7 @@ def accept_bundle(
 
 
 def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: Verify = read_signed) -> Bundle:
-    """The files of a bundle, from an archive or from disk: manifest, hashes, link_info. Raises `BundleError`."""
+    """Check the files of a bundle, from an archive or from disk: manifest, hashes, link_info. Raises `BundleError`."""
     if MANIFEST not in members:
         raise BundleError(f"The bundle has no {MANIFEST}.", code="manifest_missing")
     if len(members[MANIFEST]) > MAX_MANIFEST_BYTES:
@@ -159,10 +153,10 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
 
 
 def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
-    """What stands beside the signed text is for the stock client; where we read it, it must say the same."""
+    """Values beside the signed text are for the stock client; those that we read must match it."""
     secret = _required(manifest, "host_secret", str, "a text")
     try:
-        check_secret(secret)  # it is sent in a header next; with allow_unsigned anybody may have written it
+        check_secret(secret)  # it is sent in a header next; with allow_unsigned it may be anything
     except ValueError:
         raise BundleError("The manifest has no valid host_secret.", code="manifest_invalid") from None
     secret_hash = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
@@ -194,7 +188,7 @@ def _links(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
 
 def _manifest(data: bytes) -> dict[str, Any]:
     try:
-        manifest = parse_json(data, allows_fractions=True)  # other keys than ours may have them
+        manifest = parse_json(data, allows_fractions=True)  # other keys may have them
     except ValueError as exc:
         raise BundleError(f"{MANIFEST} cannot be read: {exc}.", code="manifest_invalid") from exc
     if not isinstance(manifest, dict):
@@ -209,7 +203,7 @@ def _required(manifest: Mapping[str, Any], key: str, kind: type, wanted: str) ->
 
 
 def _check_tree(members: Mapping[str, bytes]) -> None:
-    """A name that is a file cannot be a folder too: `etc/scion/a` beside `etc/scion/a/b`."""
+    """A file name cannot also be a folder: `etc/scion/a` beside `etc/scion/a/b`."""
     for name in members:
         parts = name.split("/")
         for length in range(1, len(parts)):

@@ -1,9 +1,9 @@
-"""From the service to the disk and to the limiter: fetch, verify, store, hand over.
+"""The way of a configuration: fetch, verify, store, hand over.
 
     service ──fetch──▶ bytes ──bundle──▶ Bundle ──store──▶ disk ──hand_over──▶ limiter
 
-Whatever goes wrong on the way, the last good bundle stays the one that is handed over, and the reason becomes a
-`Problem` in the log, the health file and the receipt.
+On any error the last good bundle stays in force, and the reason becomes a `Problem` in the log, the health file and the
+receipt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_AS = (
 
 
 class Configuration:
-    """The bundle that is handed over, the keys that count, and what is wrong on the way from the service."""
+    """The bundle in force, the trusted keys, and problems of delivery."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Configuration:
         self.arrived_at: float | None = None  # monotonic: of the newest bundle
         self._client = client
         self._log = logger
-        self._now, self._uptime = now, uptime  # of the keys' ends and of holds: what has dates, not pauses
+        self._now, self._uptime = now, uptime  # wall clock, for expiry of keys and holds
         self._hand_over = HandOver(settings.state_dir)
-        self._hold: Hold | None = None  # what keeps the service's configuration from being taken now
+        self._hold: Hold | None = None  # why the service's configuration is not accepted now
         self._problems: dict[str, Problem] = {}
         self._asked_at = 0.0
 
@@ -65,17 +65,17 @@ class Configuration:
         return (*self._problems.values(), *([ending] if ending is not None else []))
 
     def use(self, settings: Settings, client: Client | None) -> None:
-        """Go on with other settings. The state directory must be the same."""
+        """Apply new settings. The state directory must not change."""
         self.settings, self._client = settings, client
         self.trust = trust_now(settings, self.trust, self.bundle)
         self._look_for_enrolment()
         self._use_secret()
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- stored configuration ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take up the last good bundle from the disk, and hand it over. A damaged one is a problem, no end: the service
-        has another."""
+        """Load the last good bundle from disk, and hand it over. A damaged one is only a problem: the service has
+        another."""
         self.read()
         self._load_trust()
         self._hold = self.store.load_hold()
@@ -84,14 +84,12 @@ class Configuration:
         self._put()
 
     def read(self) -> None:
-        """The last good bundle, without changing anything."""
         with self._noting("store"):
             self.bundle = self.store.load(host_id=self.settings.host_id)
         self._use_secret()
 
     @contextmanager
     def _noting(self, key: str) -> Iterator[None]:
-        """What goes wrong on the disk is a problem and no end."""
         try:
             yield
         except AgentError as exc:
@@ -117,16 +115,16 @@ class Configuration:
             self._problems["enrolment"] = missing
 
     def _use_secret(self) -> None:
-        """The secret of the verified bundle follows every change; the enrolled one remains the other one to try."""
+        """Use the secret of the verified bundle first; the enrolled one is the fallback."""
         if self._client is not None:
             self._client.use_secret(self.bundle.host_secret if self.bundle is not None else None)
 
     def keep(self) -> None:
-        """Store and hand over again what is in force, where somebody deleted or damaged it."""
+        """Restore the stored bundle and the document if they were deleted or damaged."""
         if self.bundle is None:
-            return  # what could not be read at the start is the service's to replace
+            return  # unreadable at the start: the service's next bundle replaces it
         with self._noting("store"):
-            if not self.store.is_there():  # only then: another one there is newer, and somebody else's
+            if not self.store.is_there():  # only then: another one there is newer, and not ours
                 self.store.save(self.bundle, self.trust)
                 self._log.warning("bundle.stored_again", **self._versions())
             self._problems.pop("store", None)
@@ -145,17 +143,17 @@ class Configuration:
     # --- what the service has ---------------------------------------------------------------------------------------
 
     def question(self, *, wait_s: int = 0) -> Callable[[], FetchResult] | None:
-        """What to ask the service now, as a call that touches nothing of the agent: any thread may make it. The
-        service may hold it open for `wait_s`. None without a service."""
+        """The next poll as a call that does not touch the agent, for any thread. The service may hold it for `wait_s`.
+        None without a service."""
         if self._client is None:
             return None
-        # Held back: the service shall say all of what it has, whatever it or a proxy thinks that we have.
+        # Held back: ask for the complete configuration, whatever the service or a proxy assumes we have.
         have = Have.of(self.bundle) if self._hold is None else None
         self._asked_at = time.monotonic()
         return partial(self._client.fetch_config, have, wait_s=wait_s)
 
     def take_up(self, answer: FetchResult | AgentError) -> Pulled:
-        """Check, store and hand over what the question brought. Never raises an `AgentError`."""
+        """Check, store and hand over the result of a poll. Never raises an `AgentError`."""
         try:
             if isinstance(answer, AgentError):
                 raise answer
@@ -172,13 +170,13 @@ class Configuration:
             return Pulled("called" if isinstance(answer, NotModified) and answer.looked_at else "unchanged")
         self._problems.pop("store", None)
         self.arrived_at = time.monotonic()
-        waited_ms = round((self.arrived_at - self._asked_at) * 1000)  # at the service, mostly
+        waited_ms = round((self.arrived_at - self._asked_at) * 1000)  # usually at the service
         self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), waited_ms=waited_ms)
         self._put()
         return Pulled("new")
 
     def _take(self, data: bytes) -> bool:
-        """Check and store; False for what we have already, from a service that never answers 304."""
+        """Check and store; False if already in force, from a service that never responds 304."""
         bundle = accept_bundle(data, self.settings, self.trust, self.store.load_acceptance, self._now())
         self._hold_back(bundle)
         if bundle == self.bundle:
@@ -192,7 +190,7 @@ class Configuration:
         return True
 
     def _hold_back(self, bundle: Bundle) -> None:
-        """Raises `TrustError` for a configuration that must not be taken yet."""
+        """Raises `TrustError` for a configuration that must not be accepted yet."""
         newest = self.trust.newest
         hold = hold_for(
             self.bundle,
@@ -207,13 +205,13 @@ class Configuration:
                 self.store.drop_hold()
             return
         if hold != former:
-            with contextlib.suppress(AgentError):  # a full disk: then the hold begins anew with the next start
+            with contextlib.suppress(AgentError):  # a full disk: then the hold restarts with the next start
                 self.store.save_hold(hold)
         raise hold.error
 
     @property
     def hold_left_s(self) -> int:
-        """How long a configuration is still held back; 0 where none is, or it is to be taken now."""
+        """Remaining time of a hold [s]; 0 if there is none, or it ends now."""
         return self._hold.left_s(self._uptime()) if self._hold is not None else 0
 
     def _versions(self) -> dict[str, object]:

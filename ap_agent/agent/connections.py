@@ -1,4 +1,4 @@
-"""The connections of a client: shut from beside when a deadline is over, probed while an answer is waited for."""
+"""Connections of a client: closed at a deadline by another thread, and probed while waiting."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent.common import threads
 
-# tcp(7). NAT boxes forget what was silent for 30 to 60 s, so the first probe comes well before. Whoever answers none
-# in USER_TIMEOUT, counted from what it said last, is gone: then the poll ends, not when its wait would be over.
+# tcp(7). NAT boxes forget silent connections after 30 to 60 s, so probes start earlier. A peer that answers none within
+# USER_TIMEOUT is dead: then the poll ends early.
 PROBE_AFTER_S = 10
 PROBE_EVERY_S = 5
 USER_TIMEOUT_S = 20
@@ -31,12 +31,12 @@ _SOCKET_OPTIONS = [
 
 
 class Connections:
-    """The sockets of a client, so that a deadline can shut them from beside: a blocked read then ends at once.
+    """The sockets of a client, so that a deadline can shut them from another thread: a blocked read then ends at once.
 
-    Every request has a connection of its own: one that idled between two polls may be dead without anybody having told
-    us. The header `Connection: close` alone does not do it: a server that obeys without saying so leaves
-    a dying connection in the library's pool (measured: 116 failures in 3000 rounds of fetch and receipt on loopback).
-    Where it is kept, requests follow each other within seconds, and whoever asks copes with one that fails.
+    Every request has its own connection: one that idled between two polls may be dead unnoticed. The header
+    `Connection: close` is not sufficient: a server that obeys silently leaves a dying connection in the library's pool
+    (measured: 116 failures in 3000 rounds of fetch and receipt on loopback). A kept connection is for requests within
+    seconds, whose callers handle a failure.
     """
 
     def __init__(self, *, is_kept: bool = False) -> None:
@@ -47,7 +47,7 @@ class Connections:
         self.is_closed = False
 
     def add(self, connection: socket.socket) -> None:
-        """Keep a second descriptor of the same socket: TLS takes the first one away from where it is made."""
+        """Keep a duplicate of the socket: TLS detaches the first descriptor."""
         with self._lock:
             self._open.append(connection.dup())
             if self._overdue or self.is_closed:
@@ -67,12 +67,12 @@ class Connections:
 
     def _shut_all(self) -> None:
         for one in self._open:
-            with contextlib.suppress(OSError):  # the other side was first
+            with contextlib.suppress(OSError):  # the peer was first
                 one.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[Callable[[], bool]]:
-        """Shut every connection after `seconds`. Yields a function that says whether that has happened."""
+        """Shut every connection after `seconds`. Yields a function that returns whether that has happened."""
         self._overdue = False
         is_over = threading.Event()
         threads.start("deadline", lambda: None if is_over.wait(seconds) else self._expire())
@@ -91,7 +91,7 @@ class Connections:
 
 
 class Adapter(HTTPAdapter):
-    """requests' adapter whose connections are known to `Connections` and send keepalive probes."""
+    """requests' adapter with keepalive probes, whose connections are registered."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -102,7 +102,7 @@ class Adapter(HTTPAdapter):
         connections = self._connections
 
         class Known:
-            def _new_conn(self) -> socket.socket:  # before TLS: a handshake can be drawn out as well
+            def _new_conn(self) -> socket.socket:  # before TLS: a handshake can be slow, too
                 made: socket.socket = super()._new_conn()  # type: ignore[misc]  # of the connection that it is mixed into
                 connections.add(made)
                 return made

@@ -1,12 +1,13 @@
-"""`enrol`: a one-time token becomes this host's credentials, with the key of the service pinned (docs/adr/0010).
+"""`enrol`: exchanges a one-time token for this host's credentials, and pins the service's key (docs/adr/0010).
 
     slbw1.<random>.<key_id>     the token, copied from the host's page in the service's admin
 
-The random part goes to the service, once. The key id stays here: the answer must hold the key with that id, and only
-that key is pinned. So whoever can answer in the service's place may keep this host from enrolling, but cannot make it
-believe a key of his own. Keys that the service has besides come signed, with the first configuration.
+The random part is sent once. The key id is not sent: the response must contain the key with that id, and only that key
+is pinned. An impostor can prevent the enrolment, but cannot plant a key. Further keys arrive signed, with the first
+configuration.
 
-Everything that can fail here is tried before the token is spent: the file is made, and must not hold another enrolment.
+Everything that can fail locally is tried before the token is used: the file is created, and must not contain another
+enrolment.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from ap_agent.common.times import time_text
 
 PATH = "/api/v4/enrol"
 _MAX_ANSWER_BYTES = 64 * 1024
-_CLOCK_OFF_MS = 5_000  # more is named; as on the service's pages
+_CLOCK_OFF_MS = 5_000  # larger offsets are reported; as on the service's pages
 _CERTIFICATE_TIMES = {9, 10}  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED (openssl/x509_vfy.h)
 _TOKEN = re.compile(r"slbw1\.([A-Za-z0-9_-]{32,128})\.([0-9a-f]{32})", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Token:
-    """A one-time token. `secret` opens one enrolment; `key_id` says which key of the service to believe."""
+    """A one-time token. `secret` is sent; `key_id` identifies the service's key."""
 
     secret: str = field(repr=False)
     key_id: str
@@ -51,15 +52,13 @@ class Token:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """What was written, and where."""
-
     credentials: Credentials
     path: Path
-    clock_skew_ms: int | None  # of this host against the service, None: not measured
+    clock_skew_ms: int | None  # offset to the service, None: not measured
 
 
 def parse_token(text: str) -> Token:
-    """Raises `SettingsError`, which quotes nothing of it."""
+    """Raises `SettingsError`, which does not quote the token."""
     match = _TOKEN.fullmatch(text.strip())
     if match is None:
         raise SettingsError(
@@ -71,11 +70,9 @@ def parse_token(text: str) -> Token:
 
 
 def enrol(url: str, token: Token, settings: Settings, path: Path, *, replaces: bool) -> Enrolled:
-    """Spend the token and write the credentials to `path`. `settings` say how to talk to the service.
-
-    Raises `SettingsError` and `NotPermittedError` before the token is spent; `FetchError` where the service does not
-    answer or refuses it; `AgentError` where the answer must not be believed.
-    """
+    """Use the token and write the credentials to `path`. `settings` are for the connection. Raises `SettingsError` and
+    `NotPermittedError` before the token is used; `FetchError` if the service does not respond or rejects it;
+    `AgentError` if the response cannot be trusted."""
     url = _checked_url(url, settings)
     _refuse_to_overwrite(path, settings, replaces=replaces)
     with _reserved(path) as new:
@@ -156,7 +153,7 @@ def _write(new: Path, data: bytes, flags: int = 0) -> None:
 
 @contextmanager
 def _reserved(path: Path) -> Iterator[Path]:
-    """A new file beside, as large as an answer may be, so that a full disk shows now; what is left of it goes."""
+    """Reserve a temporary file of the maximum size, so that a full disk is noticed now; removed at the end."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         try:
@@ -221,7 +218,7 @@ def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> 
 
 
 def _remedy(error: FetchError) -> str:
-    """Whether the address, the clock or the token is to blame, as far as that is known."""
+    """What to correct: address, clock or token, as far as known."""
     refused = next((one for one in chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
     if refused is not None and refused.verify_code in _CERTIFICATE_TIMES:
         now = time_words(datetime.now(UTC))

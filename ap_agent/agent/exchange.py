@@ -1,7 +1,6 @@
-"""When to talk to the service: one thread asks for configurations, another one reports: receipts first, then usage.
+"""Scheduling of requests: one thread polls for configurations, another one sends reports: receipts first, then usage.
 
-Everything here happens in the loop's thread but the requests themselves. What an answer means for the next request is
-said in `backoff`.
+Everything but the requests themselves happens in the loop's thread. `backoff` decides the next poll.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ap_agent.agent.usage import Uniform, Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.log import Logger
 
-# While limits change by the clock, every second perhaps, the service is told no more often what the kernel has.
+# While limits change by the clock, perhaps every second, receipts are limited to this rate.
 STEP_RECEIPT_S = 10.0
 _BUG = "This is a bug in the agent; see the log for the traceback."
 
@@ -31,14 +30,14 @@ T = TypeVar("T")
 
 
 def _expected(outcome: T | Exception) -> T | AgentError:
-    """Raises what nobody expects of a request, where its traceback is logged."""
+    """Raises unexpected exceptions of a request, whose traceback is then logged."""
     if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
         raise outcome
     return outcome
 
 
 class Polls:
-    """Questions for a newer configuration: one under way, held open by the service."""
+    """Polls for a newer configuration: one at a time, held by the service."""
 
     def __init__(
         self,
@@ -53,24 +52,22 @@ class Polls:
         self._agent, self._live, self._log = agent, live, logger
         self.background = background
         self._monotonic, self._uniform = monotonic, uniform
-        self.is_reachable = True  # so far as the last question showed
-        self.last_contact_at: float | None = None  # Unix time, for people
-        self.answers = 0  # that were taken up
+        self.is_reachable = True  # as far as the last poll showed
+        self.last_contact_at: float | None = None  # Unix time, for display
+        self.answers = 0  # number of accepted configurations
         self.plan_anew()
 
     def plan_anew(self) -> None:
-        """With the agent's settings as they are now."""
         settings = self._agent.settings
-        self.background.abandon()  # it is the former client's
+        self.background.abandon()  # it belongs to the previous client
         self.backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, settings.long_poll_s, self._uniform)
         self.next_at = self._monotonic()
 
     def moment(self) -> float | None:
-        """When the next one is due; None while one is under way, or without a service."""
+        """Time of the next poll; None while one is running, or without a service."""
         return self.next_at if self._agent.client is not None and self.background.is_free else None
 
     def step(self) -> None:
-        """Ask, if it is time."""
         due = self.moment()
         if due is None or self._monotonic() < due:
             return
@@ -87,9 +84,9 @@ class Polls:
         now = self._monotonic()
         self.next_at = now + self.backoff.end(pulled, now)
         left_s = self._agent.configuration.hold_left_s
-        if left_s > 0:  # what is held back is taken as soon as it may be
+        if left_s > 0:  # a held configuration is accepted as soon as allowed
             self.next_at = min(self.next_at, now + left_s)
-        # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
+        # Unreachable or rejected: a receipt would only fail in the same way.
         self.is_reachable = not isinstance(pulled.error, FetchError | AuthError)
         if self.is_reachable:
             self.last_contact_at = time.time()
@@ -97,7 +94,7 @@ class Polls:
 
 
 class Reports:
-    """Receipts, and while none is due results of tests, then batches of usage. One request under way."""
+    """Receipts; between them test results, then batches of usage. One request at a time."""
 
     def __init__(
         self,
@@ -113,12 +110,11 @@ class Reports:
         self._agent, self._usage, self._results, self._log = agent, usage, results, logger
         self.background = background
         self._monotonic, self._uniform = monotonic, uniform
-        self._told_at = -STEP_RECEIPT_S  # the last receipt with everything in it
+        self._told_at = -STEP_RECEIPT_S  # last complete receipt
         self._may_have_news = False
         self.plan_anew()
 
     def plan_anew(self) -> None:
-        """With the agent's settings as they are now."""
         settings = self._agent.settings
         self.background.abandon()
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
@@ -127,15 +123,15 @@ class Reports:
         self._results.plan_anew(settings)
 
     def note_news(self) -> None:
-        """Something happened that may be worth a receipt."""
+        """Something happened that may need a receipt."""
         self._may_have_news = True
 
     def note_step(self) -> None:
-        """A timed limit changed what the kernel has: a receipt is due, unless there was one just now."""
+        """A timed limit changed the kernel: send a receipt, unless one was just sent."""
         self.next_receipt = min(self.next_receipt, max(self._monotonic(), self._told_at + STEP_RECEIPT_S))
 
     def moment(self, *, is_reachable: bool) -> float | None:
-        """When something is due; None while something is under way, or nobody would hear it."""
+        """Time of the next report; None while one is running, or the service is unreachable."""
         if not self._can_send(is_reachable=is_reachable):
             return None
         receipt = self._not_before if self._may_have_news else max(self.next_receipt, self._not_before)
@@ -146,7 +142,6 @@ class Reports:
         return self._agent.client is not None and is_reachable and self.background.is_free
 
     def step(self, *, is_reachable: bool) -> None:
-        """Send what is due."""
         if not self._can_send(is_reachable=is_reachable):
             return
         self._send_receipt()
@@ -176,7 +171,7 @@ class Reports:
         receipt: Receipt | None = None
         with contained(self._agent.extra, self._log, "receipt"):
             receipt = self._agent.receipt(even_if_old=is_due)
-        if is_due:  # with jitter: hosts that were switched on together do not tell together for ever
+        if is_due:  # with jitter: so that hosts started together drift apart
             pause = self._uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
             self.next_receipt = now + self._agent.settings.receipt_interval_s * pause
             self._told_at = now

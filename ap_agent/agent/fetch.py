@@ -1,6 +1,6 @@
-"""Talking to the Coordination Service: each answer becomes a typed result, or one error of the family.
+"""Client of the Coordination Service: each response becomes a typed result, or an error of the family.
 
-Not here: how a request is bounded (`http`), what a bundle must look like (`bundle`), when to ask again (`backoff`).
+`http` bounds requests, `bundle` checks bundles, `backoff` schedules.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
-_MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
+_MAX_ANSWER_BYTES = 64 * 1024  # of a response that is not a bundle
 
 
 @dataclass(frozen=True)
 class Have:
-    """What this host has already: `version` is G.H, L beside it where the manifest had one, and the digest of the
-    limits themselves."""
+    """What this host has: `version` is G.H, L if the manifest had one, and the digest of the limits."""
 
     version: str
     limits_version: int | None
@@ -47,8 +46,8 @@ class Have:
 
 @dataclass(frozen=True)
 class ReceiptAnswer:
-    """What the service did with a receipt: a receipt that is not stored renews nothing there. With `evidence_wanted` it
-    does not know the limits that the receipt names, and asks for the signed text that is in force."""
+    """Response to a receipt. `stored` false: ignored as outdated. `evidence_wanted`: the service does not know these
+    limits, and asks for the signed text in force."""
 
     is_stored: bool = True
     evidence_wanted: bool = False
@@ -63,29 +62,29 @@ class NewBundle:
 
 @dataclass(frozen=True)
 class NotModified:
-    """What we have is what the service has. Somebody looks at the links `looked_at`."""
+    """Up to date. `looked_at`: links with an open page."""
 
     looked_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class NoAS:
-    """This host has no AS. News to report, never an order to remove limits (DOMAIN section 4)."""
+    """This host has no AS. Only reported; limits are kept (DOMAIN section 4)."""
 
 
 class UploadRefusedError(AgentError):
-    """The service will never take this."""
+    """The service permanently rejects the upload."""
 
 
 class UploadUnknownError(AgentError):
-    """The service is older than this agent, and takes nothing of that kind."""
+    """The service is older than this agent and does not support this upload."""
 
 
 FetchResult = NewBundle | NotModified | NoAS
 
 
 class Client(Protocol):
-    """The service, as `ServiceClient` offers it."""
+    """Interface of `ServiceClient`."""
 
     @property
     def clock_skew_ms(self) -> int | None: ...
@@ -102,18 +101,15 @@ class Client(Protocol):
 
 
 class Listener(Protocol):
-    """The service, for who tells it each second what passes: answers which links somebody looks at now."""
+    """Sends live rates each second; the response lists links with an open page."""
 
     def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]: ...
     def close(self) -> None: ...
 
 
 class ServiceClient:
-    """The Coordination Service as this host sees it.
-
-    One thread may wait for a poll while another one reports: receipts and usage; a third one has a listener. Two
-    threads must not do the same.
-    """
+    """The Coordination Service as this host sees it. One thread may poll while another one sends receipts and usage,
+    and a third one has a listener. Two threads must not do the same."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.url is None or settings.host_id is None or settings.host_secret is None:
@@ -134,31 +130,29 @@ class ServiceClient:
 
     @property
     def clock_skew_ms(self) -> int | None:
-        """This host's clock minus the service's, by the newest answer that tells; None: not measured yet."""
+        """This host's clock minus the service's, by the newest response with a date; None: not measured yet."""
         return self._clock.skew_ms
 
     @property
     def secret(self) -> str:
-        """The one that is sent first: the newest that this host has confirmed to the service, or is about to."""
+        """The secret that is sent first: the newest one that this host has confirmed, or is about to."""
         return self._secrets[0]
 
     def use_secret(self, secret: str | None) -> None:
-        """Try this one first: that of the current bundle, which the service may have changed since the enrolment. The
-        enrolled one stays the other one to try when the service refuses (401)."""
+        """Send this secret first: that of the current bundle, which may have changed since the enrolment. The enrolled
+        one is the fallback after a 401."""
         ordered = (secret, self._enrolled_secret) if secret is not None else (self._enrolled_secret,)
         self._secrets = tuple(dict.fromkeys(ordered))
 
     def close(self) -> None:
-        """Requests that are under way end at once, whichever thread waits for them."""
+        """Abort running requests of all threads."""
         for one in (self._polls, self._reports, self._live):
             if one is not None:
                 one.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
-        """Ask for something newer than `have`; the service may hold the question open for `wait_s` until there is.
-
-        Raises `AuthError` (401, 403) and `FetchError` (everything else).
-        """
+        """Fetch something newer than `have`; the service may hold the request for `wait_s`. Raises `AuthError` (401,
+        403) and `FetchError` (everything else)."""
         query: dict[str, str] = {}
         if have is not None:
             query["version"] = have.version
@@ -185,17 +179,15 @@ class ServiceClient:
             return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball"))
 
     def confirm_config(self, version: str) -> None:
-        """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
+        """Report `version` (G.H) as installed. 304 means already known. Raises as above."""
         with self._request(self._reports, "POST", "/deployed_config_version", data={"version": version}) as answer:
             if answer.status_code not in {200, 304}:
                 raise self._error_of(answer)
 
     def send_usage(self, data: bytes) -> None:
-        """POST one batch of usage, gzipped JSON (docs/api.md). That the service had it already is as good as stored.
-
-        Raises `UploadRefusedError` where trying again cannot help, `UploadUnknownError` where the service does not know
-        usage at all, and as above.
-        """
+        """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored. Raises
+        `UploadRefusedError` if a retry cannot help, `UploadUnknownError` if the service does not support usage, and as
+        above."""
         self._upload("/usage", "usage", data)
 
     def send_test_result(self, result: Mapping[str, Any]) -> None:
@@ -203,12 +195,12 @@ class ServiceClient:
         self._upload("/test_results", "results of tests", gzip.compress(json.dumps(result).encode(), 1))
 
     def live_listener(self) -> Listener:
-        """A connection of its own, until it is closed. One at a time."""
+        """A separate connection until it is closed. One at a time."""
         self._live = self._web_client(is_kept=True)
         return _Listener(self, self._live)
 
     def send_live(self, client: WebClient, rates: Mapping[str, Any]) -> tuple[int, ...]:
-        """POST what passed in the last second; which links somebody looks at. Raises `AuthError`, `FetchError`."""
+        """POST live rates; return the links with an open page. Raises `AuthError`, `FetchError`."""
         with self._request(client, "POST", "/live", json=rates) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
@@ -235,7 +227,7 @@ class ServiceClient:
 
     @contextmanager
     def _request(self, client: WebClient, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
-        """With the secret that worked last; where the service refuses that one, with the other one."""
+        """With the last working secret; if rejected, with the other one."""
         tried = self._secrets
         for secret in tried[:-1]:
             with client.request(method, self._path + path, auth=(self._host_id, secret), **options) as answer:
@@ -243,7 +235,7 @@ class ServiceClient:
                     yield answer
                     return
         with client.request(method, self._path + path, auth=(self._host_id, tried[-1]), **options) as answer:
-            if answer.status_code != 401 and self._secrets == tried:  # else somebody gave us another one meanwhile
+            if answer.status_code != 401 and self._secrets == tried:  # unless another one was set meanwhile
                 self._secrets = (tried[-1], *tried[:-1])
             yield answer
 
@@ -270,7 +262,7 @@ class _Listener:
 
 
 def _interface_ids(written: Iterable[str]) -> tuple[int, ...]:
-    """Those of them that are ids, `MOST_LINKS` at most; raises `TypeError` for what is no text."""
+    """The valid ids, at most `MOST_LINKS`; raises `TypeError` if it is not text."""
     ids = [int(one) for one in written if _INTERFACE_ID.fullmatch(one) and int(one) <= MAX_INTERFACE_ID]
     return tuple(ids[:MOST_LINKS])
 
@@ -289,7 +281,7 @@ def _receipt_answer(body: bytes) -> ReceiptAnswer:
 
 
 def _message_of(body: bytes) -> str:
-    """Of the service's error shape; of anything else a sign that it is something else."""
+    """Message of the service's error format; otherwise a hint that it is something else."""
     try:
         return shown(str(parse_json(body, allows_fractions=True)["message"]))
     except (ValueError, KeyError, TypeError):
@@ -307,5 +299,5 @@ def _check_is_gzip(answer: requests.Response) -> None:
 
 
 def make_client(settings: Settings) -> ServiceClient | None:
-    """None where no service is configured."""
+    """None without a configured service."""
     return ServiceClient(settings) if settings.url is not None else None

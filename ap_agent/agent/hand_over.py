@@ -1,4 +1,4 @@
-"""The agent's file for the limiter: the configuration in force."""
+"""The agent's document for the limiter: the configuration in force."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ class HandOver:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._written: tuple[str, tuple[int, ...]] | None = None  # the bundle's name, and which file has it
+        self._written: tuple[str, tuple[int, ...]] | None = None  # the bundle's name, and the identity of its file
 
     def put(self, bundle: Bundle) -> bool:
-        """Make this the document that the limiter finds; whether the file was another one. Raises `StoreError`.
-
-        A file that is in place is not written, so that the limiter is not woken; one that was changed is replaced.
-        """
+        """Write the document for the limiter; return whether it changed. Raises `StoreError`. An unchanged file is not
+        written, so that the limiter is not woken; a modified one is replaced."""
         if self._written is not None and self._written == (bundle.name, _identity(self.path)):
             return False
         evidence = bundle.evidence() if bundle.signed is not None else None
@@ -52,7 +50,7 @@ class HandOver:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Tells one file at a place from the next, and from one that was written into; empty where there is none."""
+    """Identity of a file, which changes when it is replaced or written; empty if missing."""
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - as the rest of this line
     except OSError:

@@ -1,6 +1,6 @@
-"""The health file: what a monitor reads, written whole after every step; and the same in words for `status`.
+"""The health file for monitors, replaced after every step; and its text for `status`.
 
-It lies in `run_dir` and holds no secret. Times are UTC, ISO 8601.
+In `run_dir`, without secrets. Times are UTC, ISO 8601.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ap_agent.common.times import time_text
 from ap_agent.document.timetable import next_change
 
 SCHEMA = 1
-AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
-STALE_AFTER_INTERVALS = 3  # of the announced pause between steps, before `status` calls the file old
+AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself has a problem
+STALE_AFTER_INTERVALS = 3  # of the announced pause between steps, before `status` calls the file outdated
 _GRACE_S = 30.0
-_MAX_HEALTH_BYTES = 64 * 1024 * 1024  # with thousands of links that are not enforced, each with its reason
+_MAX_HEALTH_BYTES = 64 * 1024 * 1024  # for thousands of failed links, each with its reason
 
 
 def health_path(run_dir: Path) -> Path:
@@ -46,7 +46,7 @@ def write_health(
     usage: Mapping[str, object] | None = None,
     tests: Mapping[str, object] | None = None,
 ) -> None:
-    """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer."""
+    """Raises `OSError`. `last_contact_at` is Unix time: of the last valid response of the service."""
     bundle = agent.configuration.bundle
     document = {
         "schema": SCHEMA,
@@ -78,7 +78,7 @@ def write_health(
 
 
 def _kernel(agent: Agent) -> dict[str, object]:
-    """What the limiter says: when it read the kernel, which configuration is in force, which links are not."""
+    """The limiter's state: time of reading, configuration in force, links that are not enforced."""
     state = agent.limiter.state
     links = list(state.links.values()) if state is not None else []
     return {
@@ -96,7 +96,7 @@ def _kernel(agent: Agent) -> dict[str, object]:
 
 
 def _timed(agent: Agent) -> dict[str, object]:
-    """What the clock will do: how many timed limits run and are still to come, and when the next step is."""
+    """Number of running and upcoming timed limits, and the time of the next step."""
     bundle, now = agent.configuration.bundle, agent.now()
     links = {number: link for number, link in bundle.links.items() if link.timed} if bundle is not None else {}
     timed = [one for link in links.values() if link.is_user_as for one in link.timed]
@@ -116,7 +116,7 @@ def _iso(moment: datetime) -> str:
 
 
 def read_health(run_dir: Path) -> dict[str, Any] | None:
-    """None where no agent ever wrote one. Raises `ValueError` for something that is no health file, `OSError`."""
+    """None if no agent ever wrote one. Raises `ValueError` for an invalid file, `OSError`."""
     try:
         data, _ = read_plain(health_path(run_dir), _MAX_HEALTH_BYTES)
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def is_running(run_dir: Path) -> bool:
 
 
 def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tuple[list[str], bool, bool]:
-    """The lines of `status`; whether everything wanted is enforced and fresh; whether delivery works."""
+    """Lines of `status`; whether everything is enforced and recent; whether delivery works."""
     written = datetime.fromisoformat(health["written_at"])
     age_s = max(0.0, (now - written).total_seconds())
     allowed_s = STALE_AFTER_INTERVALS * float(health["next_cycle_in_s"]) + _GRACE_S

@@ -1,9 +1,10 @@
-"""A configuration that lacks most of the limited links is held back: signed correctly, it may still be a mistake of the
-service, and taking it frees every link that it lacks (ADR 0004). Pure, but for `uptime`.
+"""Holds back a configuration that lacks most of the limited links: although signed, it may be a mistake of the service,
+and accepting it would remove the limits of the missing links (ADR 0004). Pure, except for `uptime`.
 
-It is held for ten minutes. Meanwhile the agent asks without naming a version, and takes it then if the service still
-offers fewer than half of the links, or at once when the operator runs `accept`. The hold is kept in the state directory
-(`store`, held.json), so that a restart of the agent neither shortens nor repeats it; after a reboot it may begin anew.
+A hold lasts ten minutes. Meanwhile the agent polls without a version, and accepts the configuration at the end if the
+service still offers fewer than half of the links, or immediately when the operator runs `accept`. It is stored in the
+state directory (`store`, held.json), so that a restart of the agent neither shortens nor repeats it; a reboot may
+restart it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import TrustError
 
 HOLD_S = 600
-_FEW = 10  # of so many links all may go at once: an operator who removes some by hand is no accident
+_FEW = 10  # up to this number all may disappear at once: an operator may remove some by hand
 
 
 def uptime() -> int:
-    """Whole seconds since the boot, sleep included: no correction of the wall clock shortens or lengthens a hold."""
+    """Whole seconds since boot, including sleep: independent of the wall clock."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 @dataclass(frozen=True)
 class Hold:
-    """`offered` (G.H) lacks `missing` of the `limited` links of the configuration that is in force (`Bundle.name`), and
-    the service has offered such a one since `since_s` (`uptime`)."""
+    """`offered` (G.H) lacks `missing` of the `limited` links of the configuration in force (`Bundle.name`), and the
+    service has offered such a one since `since_s` (`uptime`)."""
 
     in_force: str
     offered: str
@@ -37,8 +38,7 @@ class Hold:
     since_s: int
 
     def left_s(self, now_s: int) -> int:
-        """How long it still lasts; 0 when it is over. After a reboot less has passed since the boot than since the hold
-        began, so that no reboot shortens it."""
+        """Remaining time [s]; 0 at the end. Restarts after a reboot, when `uptime` is below `since_s`."""
         return max(0, HOLD_S - (now_s - self.since_s))
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Hold:
 
 
 def hold_of(document: object) -> Hold:
-    """The inverse of `Hold.to_json`. Raises `ValueError`."""
+    """Inverse of `Hold.to_json`. Raises `ValueError`."""
     kinds = {"in_force": str, "offered": str, "missing": int, "limited": int, "since_s": int}
     if not isinstance(document, dict) or {key: type(value) for key, value in document.items()} != kinds:
         raise ValueError("it is not a hold")
@@ -63,7 +63,7 @@ def hold_of(document: object) -> Hold:
 
 
 def missing_links(in_force: Bundle, offered: Bundle) -> tuple[int, int]:
-    """How many of the limited links in force the other one does not limit, and how many are in force."""
+    """Number of limited links in force that the other one does not limit, and of those in force."""
     before = {number for number, link in in_force.links.items() if link.is_user_as}
     after = {number for number, link in offered.links.items() if link.is_user_as}
     return len(before - after), len(before)
@@ -72,8 +72,8 @@ def missing_links(in_force: Bundle, offered: Bundle) -> tuple[int, int]:
 def hold_for(
     in_force: Bundle | None, offered: Bundle, former: Hold | None, now_s: int, *, is_accepted: Callable[[], bool]
 ) -> Hold | None:
-    """The hold that keeps `offered` from being taken now; None where nothing does. `former` is the hold that was in
-    force when the service was asked; `is_accepted` says whether the operator wants this configuration."""
+    """The hold for `offered`; None if it may be accepted. `former` is the hold at the time of the poll; `is_accepted`:
+    the operator wants this configuration."""
     if in_force is None:
         return None
     missing, limited = missing_links(in_force, offered)

@@ -1,12 +1,11 @@
-"""One HTTP request, bounded in every way. What the answers mean is said where they are asked for (`fetch`, `enrol`).
+"""One bounded HTTP request. `fetch` and `enrol` interpret the responses.
 
-Nothing here believes the network: timeouts are explicit, the whole conversation has a deadline of its own (a server
-that sends a byte a minute never runs into a read timeout), a body has a byte cap, and a redirect is not followed,
-because it would carry a secret to wherever it points. Proxies, certificates and `.netrc` of the environment do not
-count: what the agent talks to is in its configuration.
+The network is not trusted: timeouts are explicit, the whole exchange has a deadline (a server that sends a byte a
+minute never hits a read timeout), a body has a byte limit, and redirects, which would forward a secret, are not
+followed. Proxies, certificates and `.netrc` of the environment are ignored.
 
-A request may be held open by the service for a while (`wait_s`). Keepalive probes show then that the other side is
-still there, and keep a NAT box on the way from forgetting the connection.
+The service may hold a request for a while (`wait_s`). Keepalive probes then detect a dead peer, and keep NAT entries
+alive.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from ap_agent.agent.connections import Adapter, Connections
 from ap_agent.common.errors import AgentError, FetchError
 from ap_agent.common.text import shown
 
-_SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written
-_MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
+_SLOWEST_ROUND_TRIP_S = 2.0  # a held poll, or a busy service: the date may have been written at any time in between
+_MAX_SKEW_MS = 2**31 - 1  # range of a receipt's field: 24 days
 _CHUNK_BYTES = 64 * 1024
-_MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour anyway
+_MAX_RETRY_AFTER_S = 3600.0  # larger values of Retry-After are capped at an hour
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How long a request may take [s]: until the connection stands, in silence, and altogether."""
+    """Timeouts of a request [s]: connecting, silence, and in total."""
 
     connect_timeout_s: float
     read_timeout_s: float
@@ -46,19 +45,16 @@ class Bounds:
 
 
 class ClockComparison:
-    """How far this host's clock is from the service's, by the Date header of its newest answer. Any thread may note
-    one, any may read it.
-
-    The header has whole seconds (RFC 9110, 6.6.1), rounded down, so the middle of its second counts. Half the round
-    trip is subtracted. The result is right to half a second and half a round trip.
-    """
+    """Offset of this host's clock to the service's, by the Date header of the newest response. Thread-safe. The header
+    has whole seconds (RFC 9110, 6.6.1), rounded down, so the middle of its second is used. Half the round trip is
+    subtracted. The result is accurate to half a second and half a round trip."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.skew_ms: int | None = None
 
     def note(self, date: datetime | None, round_trip_s: float) -> None:
-        """An answer with this date has just arrived, so long after its request was begun."""
+        """Record the date of a response that took this long."""
         if date is None or not 0 <= round_trip_s <= _SLOWEST_ROUND_TRIP_S:
             return
         ours_s = self._now() - round_trip_s / 2
@@ -67,7 +63,7 @@ class ClockComparison:
 
 
 class WebClient:
-    """Requests to one address. One client serves one thread; `close` may come from any."""
+    """Requests to one address. One client per thread; any thread may `close`."""
 
     def __init__(
         self,
@@ -87,7 +83,7 @@ class WebClient:
         self._session.trust_env = False
         self._session.verify = str(ca_file) if ca_file is not None else True
         self._session.headers["User-Agent"] = f"scionlab-bw-agent/{__version__}"
-        # A content encoding would be unpacked by the library, outside of our byte cap.
+        # The library would unpack a content encoding beyond our byte limit.
         self._session.headers["Accept-Encoding"] = "identity"
         if not is_kept:
             self._session.headers["Connection"] = "close"
@@ -95,19 +91,16 @@ class WebClient:
             self._session.mount(scheme, Adapter(self._connections))
 
     def close(self) -> None:
-        """A request that is under way ends at once, with an error; there will be no other."""
+        """Abort a running request with an error, and prevent further ones."""
         self._connections.close()
         if self._is_kept:
             self._session.close()
 
     @contextmanager
     def request(self, method: str, path: str, *, wait_s: float = 0.0, **options: Any) -> Iterator[requests.Response]:
-        """One request whose answer is to be read inside the `with` block (`read_body`); the deadline covers both.
-
-        `wait_s` is how long the service was asked to hold it open: so much more time than usual is allowed. `options`
-        are those of `requests` (`params`, `json`, `data`, `auth`). Raises `FetchError` for whatever the network does;
-        a status is no error here.
-        """
+        """One request whose response is read inside the `with` block (`read_body`); the deadline covers both. `wait_s`
+        is how long the service may hold it, added to the timeouts. `options` are those of `requests` (`params`, `json`,
+        `data`, `auth`). Raises `FetchError` for network errors; statuses are not errors here."""
         bounds = self._bounds
         allowed = Bounds(bounds.connect_timeout_s, bounds.read_timeout_s + wait_s, bounds.deadline_s + wait_s)
         with self._connections.deadline(allowed.deadline_s) as is_overdue:
@@ -127,10 +120,10 @@ class WebClient:
                     if is_overdue():  # a body without a length ends like a complete one when its socket is shut
                         raise self._overdue(allowed)
             except AgentError as exc:
-                if is_overdue():  # headers that were cut off look like headers without a content type
+                if is_overdue():  # truncated headers look like headers without a content type
                     raise self._overdue(allowed) from exc
                 raise
-            # urllib3 and ssl errors come through where the body is read beside requests.
+            # urllib3 and ssl errors come through when the body is read without requests.
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
                 if is_overdue():
                     raise self._overdue(allowed) from exc
@@ -146,8 +139,8 @@ class WebClient:
 
 
 class _Session(requests.Session):
-    """Sees no redirect at all. Where none is to be followed requests still prepares the next request: it reads the
-    body without any cap, and fails on a Location that is not UTF-8 with an error that is none of its own."""
+    """Ignores redirects. Even without following them requests prepares the next request: it reads the body without a
+    limit, and fails on a Location that is not UTF-8 with a foreign exception."""
 
     def get_redirect_target(self, _resp: requests.Response) -> None:
         return None
@@ -157,11 +150,11 @@ class _Session(requests.Session):
 
 
 def read_body(answer: requests.Response, max_bytes: int, *, limit: str) -> bytes:
-    """The body, of at most `max_bytes`; `limit` is that number's name. Raises `FetchError`, before it reads more."""
+    """The body, of at most `max_bytes`; `limit` names that number. Raises `FetchError` before it reads more."""
     announced = answer.headers.get("Content-Length")
     if announced is not None and announced.isascii() and announced.isdecimal() and int(announced[:20]) > max_bytes:
         raise FetchError(f"The answer has {announced[:20]} bytes, more than the {max_bytes} of {limit}.")
-    answer.raw.enforce_content_length = True  # else urllib3 before 2 (Debian 12) takes a truncated body for a whole one
+    answer.raw.enforce_content_length = True  # otherwise urllib3 before 2 (Debian 12) accepts a truncated body
     body = bytearray()
     while chunk := answer.raw.read(_CHUNK_BYTES, decode_content=False):
         body += chunk
@@ -171,10 +164,8 @@ def read_body(answer: requests.Response, max_bytes: int, *, limit: str) -> bytes
 
 
 def error_of(answer: requests.Response, *, address: str, check: str) -> FetchError:
-    """The one place that says what an unwelcome status means, and whether it may pass by itself.
-
-    `address` is what was asked, `check` names the settings that it is made of. 401 and 403 are the caller's.
-    """
+    """Map an error status to an exception, and whether it is retryable. `address` is the URL, `check` names its
+    settings. Callers handle 401 and 403."""
     status = answer.status_code
     if 300 <= status < 400 and status != 304:
         target = shown(answer.headers.get("Location", "nowhere"))
@@ -194,10 +185,8 @@ def error_of(answer: requests.Response, *, address: str, check: str) -> FetchErr
 
 
 def parse_retry_after(header: str | None, answered_at: datetime | None) -> float | None:
-    """Seconds to wait: the header has seconds or a date (RFC 9110, 10.2.3). None where it says nothing sensible.
-
-    `answered_at` is the answer's own date, so that a wrong clock of this host counts for nothing.
-    """
+    """Seconds to wait: the header has seconds or a date (RFC 9110, 10.2.3). None if invalid. `answered_at` is the
+    response's own date, so that a wrong clock of this host does not matter."""
     if header is None:
         return None
     text = header.strip()
@@ -235,7 +224,7 @@ def _network_error(exc: Exception, url: str, allowed: Bounds) -> FetchError:
 
 
 def chain(exc: BaseException) -> Iterator[BaseException]:
-    """An error with what caused it: the libraries put it into `__cause__`, `__context__`, `reason` or `args`."""
+    """An exception with its causes: the libraries use `__cause__`, `__context__`, `reason` or `args`."""
     pending, seen = [exc], set()
     while pending:
         one = pending.pop(0)
@@ -252,7 +241,7 @@ def has_cause(exc: BaseException, kind: type[BaseException]) -> bool:
 
 
 def _reason(exc: BaseException) -> str:
-    """The innermost system error in words; requests' own texts are a page long and hold the whole address."""
+    """Text of the innermost system error; requests' own texts are long and contain the URL."""
     for one in chain(exc):
         if isinstance(one, ssl.SSLCertVerificationError):
             return shown(one.verify_message)

@@ -1,10 +1,10 @@
-"""Reports of this end of tests that send, on the disk until the service has them.
+"""Reports of this end of tests that send, on disk until the service has them.
 
     <state_dir>/tests/<id>.json     mode 0600
     {"schema": 1, "test", "ends_at_ms", "is_taken", "report": {...} or null, "came_at_ms"}
 
-A file is there from before the test begins: whose end was started once is never started again, also by the next agent,
-so that what somebody recorded of a run is of no use to him in another one. Schema of a report: docs/api.md.
+The file is created before the test begins: an end is never started twice, not even by the next agent, so that a
+recorded run cannot be replayed. Schema of a report: docs/api.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[0-9a-f]{32}\.json", re.ASCII)
 
 @dataclass(frozen=True)
 class Kept:
-    """`report` is None while the test runs. `came_at_ms`: when it was there, since 1970."""
+    """`report` is None while the test runs. `came_at_ms`: when it was complete, since 1970."""
 
     test: str
     ends_at_ms: int
@@ -42,14 +42,14 @@ class Kept:
 
 
 class KeptReports:
-    """Of one agent. What is in memory counts: a disk that fails later loses no report of this run."""
+    """Reports of one agent. Memory takes precedence: a later disk error loses no report of this run."""
 
     def __init__(self, state_dir: Path) -> None:
         self.folder = state_dir / "tests"
         self._kept: dict[str, Kept] = {}
 
     def load(self) -> None:
-        """What the agent before this one left. It ended before those did that have no report."""
+        """Load what the previous agent left. Tests without a report were interrupted."""
         with contextlib.suppress(OSError):
             for path in sorted(self.folder.iterdir()):
                 if _NAME.fullmatch(path.name) and (found := _read(path)) is not None and found.test == path.stem:
@@ -60,7 +60,7 @@ class KeptReports:
                 self._put(replace(one, report=report, came_at_ms=one.ends_at_ms))
 
     def of(self, test_id: str) -> Kept | None:
-        """None of a test that was never begun."""
+        """None for a test that was never started."""
         return self._kept.get(test_id)
 
     def is_running(self, test_id: str) -> bool:
@@ -68,7 +68,7 @@ class KeptReports:
         return found is not None and found.report is None
 
     def without(self, test_ids: frozenset[str]) -> list[Kept]:
-        """Reports of other tests than these, that the service does not have."""
+        """Reports that the service lacks, of other tests than these."""
         waiting = [one for one in self._kept.values() if one.report is not None and not one.is_taken]
         return [one for one in waiting if one.test not in test_ids]
 
@@ -79,22 +79,21 @@ class KeptReports:
             self._write(one := Kept(test_id, ends_at_ms))
         except OSError as exc:
             raise StoreError(
-                f"{self.folder} cannot be written ({exc.strerror}), so no test of a link is run. Make room in it, or "
-                "repair it."
+                f"{self.folder} cannot be written ({exc.strerror}), so no link tests are run. Free disk space, or "
+                "repair the folder."
             ) from exc
         self._kept[test_id] = one
 
     def end(self, test_id: str, report: Mapping[str, Any], now: datetime) -> None:
-        """This end of the test is over."""
         self._put(replace(self._kept[test_id], report=report, came_at_ms=round(now.timestamp() * 1000)))
 
     def took(self, test_id: str) -> None:
-        """The service has it, or will never take it."""
+        """The service has it, or will never accept it."""
         if test_id in self._kept:
             self._put(replace(self._kept[test_id], is_taken=True))
 
     def forget(self, now: datetime) -> None:
-        """What the service has and cannot be run again, what is older than a day, and of too many the oldest."""
+        """Delete delivered reports of past tests, those older than a day, and the oldest of too many."""
         now_ms = round(now.timestamp() * 1000)
         oldest = sorted(self._kept.values(), key=lambda one: one.ends_at_ms)[:-MOST_KEPT]
         for one in list(self._kept.values()):
@@ -118,24 +117,24 @@ class KeptReports:
 
 
 def made_report(outcome: str, why: str) -> dict[str, Any]:
-    """A report of an end that has none of its own."""
+    """A report for an end that has none."""
     return {"schema": REPORT_SCHEMA, "side": SIDE, "outcome": outcome, "why": why, "peer": None, "phases": []}
 
 
 def parse_report(data: bytes) -> dict[str, Any]:
-    """Raises `ValueError` with the reason. Only what the agent itself reads is checked; the service checks all."""
+    """Raises `ValueError` with the reason. Only fields that the agent reads are checked; the service checks all."""
     if len(data) > MAX_REPORT_BYTES:
         raise ValueError(f"its report has more than {MAX_REPORT_BYTES} bytes")
     found = parse_json(data)
     if not isinstance(found, dict) or (found.get("schema"), found.get("side")) != (REPORT_SCHEMA, SIDE):
-        raise ValueError("what it wrote is no report of this end")
+        raise ValueError("its output is not a report of this end")
     if found.get("outcome") not in OUTCOMES or not isinstance(found.get("why"), str):
         raise ValueError("its report has no outcome")
     return found
 
 
 def _read(path: Path) -> Kept | None:
-    """None for anything else, which stays where it is."""
+    """None for anything else, which is left in place."""
     try:
         said = parse_json(read_plain(path, 2 * MAX_REPORT_BYTES)[0])
         report = said["report"]

@@ -1,8 +1,8 @@
-"""What the limiter says of the kernel, and whether it still says anything.
+"""The limiter's state file, and whether it is current.
 
-The limiter writes its state when something changed and every `usage_interval_s`. A file that is missing, older than
-three of these intervals and 30 s, or whose writer is gone says nothing of now: `limiter_silent`. What it says is told
-anyway, with its own time.
+The limiter writes it on changes and every `usage_interval_s`. A file that is missing, older than three of these
+intervals plus 30 s, or whose writer is gone is outdated: `limiter_silent`. Its content is still reported, with its own
+time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ap_agent.document.state import FILE_NAME, MAX_BYTES, LimiterState, parse_st
 
 SILENT = "limiter_silent"
 _INTERVALS, _GRACE_S = 3, 30.0
-_SLOWEST_S = 10.0  # its interval where usage is not sampled
+_SLOWEST_S = 10.0  # its interval if usage is not sampled
 _REMEDY = "The limits stay in the kernel. Run `systemctl start scionlab-bw-limiter`; see its log for the cause."
 
 
@@ -30,7 +30,7 @@ def state_path(settings: Settings) -> Path:
 
 
 class LimiterView:
-    """The newest state; deleted or damaged, what it said last is still the newest word."""
+    """The newest state; kept if the file is deleted or damaged."""
 
     def __init__(self, settings: Settings, *, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
         self.settings = settings
@@ -38,11 +38,11 @@ class LimiterView:
         self._now, self._monotonic = now, monotonic
         self._error: Problem | None = None
         self._identity: tuple[int, ...] | None = None
-        self._heard_at: float | None = None  # monotonic: when it wrote while we were there
+        self._heard_at: float | None = None  # monotonic time of the last observed write
 
     def read(self) -> bool:
-        """Take up the file if it is another one; whether there is another state. With 4000 links reading it takes up to
-        80 ms of the processor: each file is read once."""
+        """Read the file if it changed; return whether there is a new state. With 4000 links reading takes up to 80 ms
+        of CPU: each file is read once."""
         path = state_path(self.settings)
         is_first, former = self._identity is None, self._identity
         try:
@@ -50,7 +50,7 @@ class LimiterView:
                 return False
             self._identity = found
             data, opened = read_plain(path, MAX_BYTES)
-            self._identity = _identity(opened)  # the file that was read, if another one took its place meanwhile
+            self._identity = _identity(opened)  # the file that was read, even if replaced meanwhile
             state = parse_state(data)
         except FileNotFoundError:
             self._identity, self._error = (), None
@@ -72,10 +72,8 @@ class LimiterView:
         return True
 
     def silent_in_s(self) -> float | None:
-        """How long until the newest state is too old; None where that moment is past, or there is none.
-
-        What was written while we were there is dated by a clock that nobody sets.
-        """
+        """Time until the newest state is outdated [s]; None if it is, or there is none. Writes that were observed are
+        dated by the monotonic clock."""
         if self.state is None:
             return None
         age_s = (self._now() - self.state.written_at).total_seconds()
@@ -89,7 +87,7 @@ class LimiterView:
         return any(one.code == SILENT for one in self.problems())
 
     def problems(self) -> tuple[Problem, ...]:
-        """What the limiter says is wrong, and what is wrong with the limiter."""
+        """Problems reported by the limiter, and problems of the limiter."""
         state = self.state
         if state is not None and state.reset_reason is not None:
             return (*state.problems, Problem("limits_removed", "agent", state.reset_reason))

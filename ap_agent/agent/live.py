@@ -1,8 +1,8 @@
-"""While somebody looks at links: their rates go to the service each second, from a thread beside.
+"""Live rates: while a page with links is open, their rates are sent each second from a separate thread.
 
-The service ends a question that it holds open and names the links; each answer to a rate names them anew, and none of
-them once nobody looks any more. Then the thread ends, and nothing is asked of the limiter. The loop is not woken
-for a sample, and nothing of this is ever in the way of a configuration or a receipt.
+The service ends a waiting poll and names the links; each response names them again, and none once the page is closed.
+Then the thread ends, and the limiter is no longer asked. The loop is not woken for samples, and nothing here delays
+configurations or receipts.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
 from ap_agent.common.watch import Watch
-from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_looks
+from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_request
 from ap_agent.document.series import SeriesSample, SideSample
 
 SCHEMA = 1
 ASK_AGAIN_S = ASKED_FOR_S / 3
-SILENT_S = 5.0  # a limiter that writes nothing for so long: the service asks again as long as somebody looks
+SILENT_S = 5.0  # how long the limiter may write nothing: the service repeats the request while a page is open
 
 
 class Live:
-    """Of one agent: at most one session at a time."""
+    """At most one session at a time."""
 
     def __init__(self, agent: Agent, logger: Logger, background: Background) -> None:
         self._agent, self._log = agent, logger
         self.background = background
 
     def begin(self, links: Sequence[int]) -> None:
-        """Somebody looks at these links of this attachment point; no news while a session goes on."""
+        """Start a session for these links; ignored while one is running."""
         client = self._agent.client
         if client is None or not links or not self.background.is_free:
             return
@@ -45,7 +45,7 @@ class Live:
         self.background.send(partial(session, client.live_listener(), self._agent.settings, links), self._ended)
 
     def _ended(self, outcome: Exception | None) -> None:
-        """What goes wrong here harms nobody but who looks, and they are told that there is no report."""
+        """Errors here only affect the page, which shows that there is no report."""
         if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
             self._log.error("live.bug", error=f"{type(outcome).__name__}: {outcome}")
             return
@@ -55,7 +55,7 @@ class Live:
 def session(
     listener: Listener, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
-    """Until nobody looks any more. Raises `AgentError`."""
+    """Until no page is open. Raises `AgentError`."""
     path, before = settings.limiter_run_dir / LIVE_FILE, dict[int, SeriesSample]()
     ask_at, told, heard_at = monotonic(), frozenset[int](), monotonic()
     try:
@@ -65,16 +65,16 @@ def session(
             while links:
                 now = monotonic()
                 if now >= ask_at or told != frozenset(links):
-                    write_looks(settings.state_dir, links)
+                    write_request(settings.state_dir, links)
                     ask_at, told = now + ASK_AGAIN_S, frozenset(links)
                 _wait(watch, ask_at - now)
                 if (found := identity_of(path)) in {None, known}:
                     if monotonic() >= heard_at + SILENT_S:
-                        raise AgentError("The limiter does not count what is looked at.", retryable=True)
+                        raise AgentError("The limiter does not report live rates.", retryable=True)
                     continue
                 known, heard_at = found, monotonic()
                 samples = read_live(settings.limiter_run_dir)
-                if before:  # of the first ones there is no rate yet
+                if before:  # the first samples have no rates yet
                     links = listener.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
                 before = samples
         finally:
@@ -86,7 +86,6 @@ def session(
 
 
 def _wait(watch: Watch, seconds: float) -> None:
-    """Until the file may be another one, or so long."""
     waiting = select.poll()
     waiting.register(watch.fileno(), select.POLLIN)
     waiting.poll(max(0, round(min(seconds, SILENT_S) * 1000)))
@@ -96,8 +95,8 @@ def _wait(watch: Watch, seconds: float) -> None:
 def live_document(
     before: Mapping[int, SeriesSample], now: Mapping[int, SeriesSample], *, now_ms: int
 ) -> dict[str, Any]:
-    """What the service gets (docs/api.md): of each link what passed between two samples. A direction whose counters
-    began anew in between is left out."""
+    """Document for the service (docs/api.md): per link, what passed between two samples. A direction whose counters
+    were reset in between is left out."""
     links = {}
     for number, one in now.items():
         former = before.get(number)

@@ -1,10 +1,9 @@
-"""The loop: what wakes it, what is done then, and when something is due next; signals, health file, systemd.
+"""The main loop: wake-ups, steps, and due times; signals, health file, systemd.
 
-It waits for the ends of two requests (`exchange`), for the limiter's state file and the handed-over document to change
-(inotify), for signals and for time. A step takes up what came, begins what is due, and writes down how things are.
+It waits for two requests (`exchange`), for changes of the limiter's state file and the document (inotify), for signals
+and for time. A step processes results, starts what is due, and writes the health file.
 
-Pauses are the monotonic clock's. Clock, waiting and randomness are parameters, so that a test runs a day of it in a
-moment.
+Pauses use the monotonic clock. Clock, waiting and randomness are parameters, so that a test runs a day in a moment.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
 
-_PAUSE_S = 0.2  # after the limiter's state was read: one that changes all the time is read five times a second
+_PAUSE_S = 0.2  # after reading the limiter's state: at most five reads a second
 
 
 class Loop:
-    """Runs an `Agent` until it is told to stop. `wait(seconds)` returns early when a signal came; `keep_lock` raises
-    `LockHeldError` where another agent is at work by now, which ends this one; `each_look` is called now and then."""
+    """Runs an `Agent` until it is stopped. `wait(seconds)` returns early on a signal; `keep_lock` raises
+    `LockHeldError` if another agent took over, which ends this one; `each_check` is called regularly."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class Loop:
         uniform: Callable[[float, float], float] = random.uniform,
         reload: Callable[[], tuple[Settings, Client | None]] | None = None,
         keep_lock: Callable[[], None] = lambda: None,
-        each_look: Callable[[], None] = lambda: None,
+        each_check: Callable[[], None] = lambda: None,
     ) -> None:
         self.agent = agent
         self._log = logger
@@ -61,7 +60,7 @@ class Loop:
         self._watch = watch
         self._waker = Waker()
         self._monotonic, self._given_wait = monotonic, wait
-        self._reload, self._keep_lock, self._each_look = reload, keep_lock, each_look
+        self._reload, self._keep_lock, self._each_check = reload, keep_lock, each_check
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
@@ -75,14 +74,14 @@ class Loop:
             agent, self.usage, self.results, logger, for_reports, monotonic=monotonic, uniform=uniform
         )
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
-        self._next_look = self._deaf_until = monotonic()
+        self._next_check = self._deaf_until = monotonic()
         self._told: set[tuple[str, str]] = set()
         self._answers = 0
 
     # --- signals ----------------------------------------------------------------------------------------------------
 
     def install_signals(self) -> None:
-        """SIGTERM and SIGINT end after the current step; SIGHUP rereads the configuration."""
+        """SIGTERM and SIGINT stop after the current step; SIGHUP rereads the configuration."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.stop())
         signal.signal(signal.SIGHUP, lambda _number, _frame: self.reload())
@@ -98,7 +97,7 @@ class Loop:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until `stop`. The limits are the limiter's, and stay."""
+        """Run until `stop`. The limits stay in the kernel."""
         self.start()
         while not self._is_stopping:
             self._sleep_until(self.step())
@@ -111,7 +110,7 @@ class Loop:
         self._log.info("agent.stop", limits="stay in the kernel")
 
     def start(self) -> None:
-        """Hand over what is on the disk, before the network."""
+        """Hand over the stored configuration before using the network."""
         self.agent.configuration.load()
         self.agent.kept.load()
         self.metrics.plan_anew(self._monotonic())
@@ -120,18 +119,18 @@ class Loop:
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 
     def step(self) -> float:
-        """Whatever is due. Returns the moment (monotonic) at which something is due next."""
+        """Do what is due. Return the monotonic time of the next step."""
         if self._is_reloading:
             self._reread()
         for one in self._beside:
             one.finish()
-        if self._monotonic() >= self._next_look:
-            self._look()
+        if self._monotonic() >= self._next_check:
+            self._check()
         self._read_state()
         self.polls.step()
         if self.polls.answers != self._answers:
             self._answers = self.polls.answers
-            self._read_state()  # also of a limiter that was quicker than this line
+            self._read_state()  # also for a limiter that was faster than this line
             self.reports.note_news()
         if self.sending.step():
             self.reports.note_news()
@@ -141,7 +140,6 @@ class Loop:
         return min(self._moments())
 
     def _moments(self) -> list[float]:
-        """At which something is due."""
         silent_in_s = self.agent.limiter.silent_in_s()
         moments = [
             self.polls.moment(),
@@ -150,12 +148,12 @@ class Loop:
             self.sending.moment(),
             self._monotonic() + silent_in_s if silent_in_s is not None else None,
         ]
-        return [self._next_look, *(one for one in moments if one is not None)]
+        return [self._next_check, *(one for one in moments if one is not None)]
 
-    def _look(self) -> None:
-        """At what should be as it was: the lock, what is stored, what was handed over."""
-        # Just longer than a poll's pause with its jitter, so that it costs no waking of its own while polls go on.
-        self._next_look = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
+    def _check(self) -> None:
+        """Check what should not change: the lock, stored files, the document."""
+        # Slightly longer than a poll's pause with jitter, so that it causes no extra wake-ups while polls run.
+        self._next_check = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
         try:
             self._keep_lock()
         except LockHeldError:
@@ -167,10 +165,10 @@ class Loop:
             self.agent.extra.pop("lock", None)
         with contained(self.agent.extra, self._log, "look"):
             self.agent.configuration.keep()
-            self._each_look()
+            self._each_check()
 
     def _read_state(self) -> None:
-        self.results.look()
+        self.results.refresh()
         if self._monotonic() < self._deaf_until or not self.agent.limiter.read():
             return
         self._deaf_until = self._monotonic() + _PAUSE_S
@@ -203,7 +201,7 @@ class Loop:
         self.polls.plan_anew()
         self.reports.plan_anew()
         self.metrics.plan_anew(self._monotonic())
-        self._next_look = self._monotonic()
+        self._next_check = self._monotonic()
         self._log.info("agent.reload", url=settings.url)
 
     # --- waiting and reporting --------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ class Loop:
         return any(one.has_outcome for one in self._beside)
 
     def _wait(self, seconds: float) -> bool:
-        """Until then, a signal, the end of a request, or a file that changed, which is what it returns."""
+        """Wait for the time, a signal, the end of a request, or a changed file, which is returned."""
         if self._given_wait is not None:
             self._given_wait(seconds)
             return False
@@ -245,7 +243,7 @@ class Loop:
         now = self._monotonic()
         problems = self.agent.problems
         found = {(one.code, one.subject) for one in problems}
-        if found != self._told:  # a problem that begins or ends is told at once, whoever found it
+        if found != self._told:  # report a problem that begins or ends immediately
             self._told = found
             self.reports.note_news()
         self._conditions.update(problems, now, warnings=PASSING_CODES)

@@ -1,7 +1,7 @@
 """Metrics for Prometheus, over HTTP (`metrics_listen`) or in a file for node_exporter (`metrics_file`). docs/agent.md
 has the list.
 
-The loop publishes what it knows as one value after each step; a scrape reads it from a thread of its own.
+The loop publishes its state as one value after each step; scrapes read it from a separate thread.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from link_info import LinkInfo
 
 FILE_INTERVAL_S = 15.0
 _LISTEN, _FILE = "metrics listen", "metrics file"
-_SLOWEST_READER_S = 5.0  # one scrape at a time: whoever does not read must not keep the next one for long
-_END_WITHIN_S = 1.0  # how long it goes on after it was closed
+_SLOWEST_READER_S = 5.0  # one scrape at a time: a client that does not read must not block the next for long
+_END_WITHIN_S = 1.0  # how long it continues after closing
 _LAG_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PER_LINK = ("interface_id", "isd_as", "direction")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What holds after a step of the loop. Times are Unix seconds; `links` are those of the configuration."""
+    """State after a step of the loop. Times are Unix seconds; `links` are those of the configuration."""
 
     state: LimiterState | None = None
     is_silent: bool = True
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 class Values(Collector):
-    """The newest snapshot as metrics, and what is counted as it happens. Any thread may collect."""
+    """The newest snapshot as metrics, and counters. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -88,7 +88,7 @@ class Values(Collector):
 
 
 class Exporter:
-    """Of one agent. Everything but a scrape happens in the loop's thread."""
+    """Everything but a scrape happens in the loop's thread."""
 
     def __init__(self, agent: Agent, usage: Usage, polls: Polls, logger: Logger) -> None:
         self.values = Values()
@@ -99,7 +99,6 @@ class Exporter:
         self._state: LimiterState | None = None
 
     def plan_anew(self, now: float) -> None:
-        """With the agent's settings as they are now."""
         self._next_file = now
         for key in (_LISTEN, _FILE):
             self._agent.extra.pop(key, None)
@@ -118,13 +117,11 @@ class Exporter:
         self._log.info("metrics.listening", address=wanted[0], port=self.server.port)
 
     def close(self) -> None:
-        """Stop listening."""
         former, self.server, self._listens = self.server, None, None
         if former is not None:
             threads.start("metrics end", former.close)
 
     def note_state(self, state: LimiterState, now: float) -> None:
-        """The limiter wrote another state."""
         before, self._state = self._state, state
         self.values.cycles.labels("ok" if state.is_ok else "incomplete").inc()
         is_same_run = before is not None and before.run == state.run
@@ -140,7 +137,7 @@ class Exporter:
         return self._next_file if self._agent.settings.metrics_file is not None else None
 
     def publish(self, now: float) -> None:
-        """The current values, for the next scrape, and into the file if it is time."""
+        """Publish the current values for scrapes, and write the file if due."""
         agent, usage = self._agent, self._usage
         bundle, newest = agent.configuration.bundle, usage.newest
         self.values.snapshot = Snapshot(
@@ -177,19 +174,19 @@ class _Handler(WSGIRequestHandler):
     timeout = _SLOWEST_READER_S
 
     def log_message(self, *_args: Any) -> None:
-        """The agent's log has other things to say."""
+        """Scrapes are not logged."""
 
 
 class _Server(WSGIServer):
     def server_bind(self) -> None:
-        """As `HTTPServer` does it, which asks the DNS for this host's name before: at boot it may not answer for long,
-        and until then nothing is handed over."""
+        """Like `HTTPServer`, without its reverse DNS lookup of this host: at boot that may block for long and delay the
+        hand-over."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
-        """Whoever asked hung up."""
+        """The client disconnected."""
 
 
 class _Server6(_Server):
@@ -197,7 +194,7 @@ class _Server6(_Server):
 
 
 class MetricsServer:
-    """Answers scrapes, one at a time, in a thread beside. Raises `AgentError` where nobody can listen there."""
+    """Serves scrapes one at a time in a thread. Raises `AgentError` if it cannot listen."""
 
     def __init__(self, registry: CollectorRegistry, address: str, port: int) -> None:
         server_class = _Server6 if ":" in address else _Server
@@ -227,7 +224,7 @@ class MetricsServer:
 
 
 def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
-    """Nothing at all where nothing is known: a 0 would be a statement."""
+    """Unknown values are omitted: a 0 would be a statement."""
     if value is not None:
         yield GaugeMetricFamily(f"scionlab_bw_agent_{name}", text, value=value)
 
@@ -274,7 +271,7 @@ def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _of_links(snapshot: Snapshot) -> Iterator[Metric]:
-    """Counters are those of a segment: they begin again at 0 with another one, as Prometheus expects of counters."""
+    """Counters of a segment restart at 0 with a new one, as Prometheus expects."""
     labels = list(_PER_LINK)
     limit = GaugeMetricFamily("scionlab_bw_link_limit_bits_per_second", "Rate limit in the kernel.", labels=labels)
     size = CounterMetricFamily("scionlab_bw_link_bytes", "Passed bytes, as charged by the kernel.", labels=labels)

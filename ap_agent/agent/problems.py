@@ -1,4 +1,4 @@
-"""What the log, the health file and the receipt call it when something is wrong (docs/agent.md has the remedies)."""
+"""Problems as named in the log, the health file and the receipt (docs/agent.md has the remedies)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TRUST_CODES = frozenset(
     {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
     | {"links_vanished"}
 )
-SKEWED_MS = 5000  # beyond it timed limits begin and end visibly wrong
-# Whose fault, in the codes that log, health file and receipt share. First match counts.
+SKEWED_MS = 5000  # above it timed limits begin and end visibly wrong
+# Codes in log, health file and receipt by kind of error. First match counts.
 CODES: tuple[tuple[type[AgentError], str], ...] = (
     (AuthError, "auth_refused"),
     (FetchError, "service_unreachable"),
@@ -38,20 +38,19 @@ CODES: tuple[tuple[type[AgentError], str], ...] = (
     (NotPermittedError, "not_permitted"),
     (AgentError, "agent_failed"),
 )
-# Problems that may pass by themselves; the log says WARNING. All others need somebody.
+# Problems that may resolve themselves are logged as WARNING; all others need an operator.
 PASSING_CODES = frozenset(
     {"service_unreachable", "receipt_failed", "no_as", "apply_failed", "verify_failed"}
     | {"usage_failed", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
-    | {"key_expires_soon"}  # nothing is wrong yet
+    | {"key_expires_soon"}  # only a warning
     | {"clock_skewed", "links_vanished"}  # all limits are in force
     | {"filter_behind"}
 )
-# Problems of the way from the service to us; while they last, the last good state is enforced.
+# Problems of delivery; meanwhile the last good state is enforced.
 DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}
 
 
 def problem_of(error: AgentError, subject: str) -> Problem:
-    """An error as the log, the health file and the receipt name it."""
     if isinstance(error, TrustError):
         return Problem(error.code, subject, error.message)
     code = next(code for kind, code in CODES if isinstance(error, kind))
@@ -59,7 +58,7 @@ def problem_of(error: AgentError, subject: str) -> Problem:
 
 
 def skew_problem(skew_ms: int | None) -> Problem | None:
-    """A warning where the clocks differ by more than 5 s."""
+    """A warning if the clocks differ by more than 5 s."""
     if skew_ms is None or abs(skew_ms) <= SKEWED_MS:
         return None
     direction = "ahead of" if skew_ms > 0 else "behind"
@@ -73,8 +72,8 @@ def skew_problem(skew_ms: int | None) -> Problem | None:
 
 
 def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> Problem | None:
-    """A host that was never enrolled and has nothing to enforce, or one that followed a service once and is told of
-    none now: either would go on in silence."""
+    """A host that was never enrolled and has nothing to enforce, or one whose enrolment is gone: both would otherwise
+    be silent."""
     if settings.url is not None or (has_bundle and not trust.enrolled):
         return None
     if not trust.enrolled:
@@ -88,7 +87,7 @@ def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> 
 
 
 def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | None:
-    """A warning in good time before no key is left with which the service could say anything to this host."""
+    """A warning before the last trusted key expires, after which nothing from the service can be verified."""
     last = max(trust.keyring.keys.values(), key=lambda one: one.not_after, default=None)
     if settings.url is None or last is None or last.not_after - now > EXPIRES_SOON:
         return None
@@ -108,7 +107,7 @@ def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | No
 
 @contextmanager
 def contained(found: dict[str, Problem], logger: Logger, step: str) -> Iterator[None]:
-    """A programming error ends this step with its traceback and a problem in `found`; the next step begins anew."""
+    """A programming error ends this step with its traceback and a problem in `found`; the next step starts again."""
     key = f"internal {step}"
     try:
         yield

@@ -1,5 +1,5 @@
-"""The enforcement receipt: what the limiter read back from the kernel, in the shape of docs/api.md; which one is sent
-when, and what its answer means. Sending it is another thread's."""
+"""The enforcement receipt (docs/api.md): what the limiter read back from the kernel; when it is sent, and its response.
+Another thread sends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from link_tests import KINDS
 SCHEMA = 1
 FAILED = "receipt_failed"
 DEVICE_TO_USER, DEVICE_FROM_USER = "slbw0", "slbw1"
-# The service refuses a receipt with longer texts as a whole; a shortened sentence is better than no receipt.
+# The service rejects a receipt with longer texts; a shortened sentence is better than no receipt.
 _MAX_TEXT_CHARS = 2000
 _MAX_SUBJECT_CHARS = 200
 _MAX_PROBLEMS = 1000
@@ -31,7 +31,7 @@ _MAX_PROBLEMS = 1000
 
 @dataclass(frozen=True)
 class Receipt:
-    """One on its way. `version` (G.H) is to be confirmed with it, where that is wanted."""
+    """A receipt being sent. `version` (G.H) is confirmed with it, if wanted."""
 
     document: dict[str, Any]
     news: object
@@ -45,7 +45,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Facts:
-    """What there is to tell. `bundle` is the agent's own: it has the evidence, if the limiter has the same."""
+    """Content of a receipt. `bundle` is the agent's: it has the evidence, if the limiter uses the same."""
 
     state: LimiterState | None
     problems: tuple[Problem, ...]
@@ -53,7 +53,7 @@ class Facts:
     clock_skew_ms: int | None
     now: datetime
     sending_tests: Consent = "off"
-    tests: tuple[str, ...] = ()  # that are armed
+    tests: tuple[str, ...] = ()  # armed tests
 
     def evidence(self) -> dict[str, Any] | None:
         if self.bundle is None or self.state is None or self.bundle.limits_digest != self.state.limits_digest:
@@ -62,11 +62,11 @@ class Facts:
 
 
 class Receipts:
-    """Of one run of the agent. `problem` says that the last one did not arrive."""
+    """Receipts of one run of the agent. `problem` says that the last one did not arrive."""
 
     def __init__(self, logger: Logger) -> None:
         self.problem: Problem | None = None
-        self.owes_evidence = False  # the service asked for it, and no receipt with it was sent yet
+        self.owes_evidence = False  # requested by the service, and not sent yet
         self._log = logger
         self._run = secrets.token_hex(16)
         self._built = 0
@@ -76,7 +76,7 @@ class Receipts:
         self._evidence_wanted = False
 
     def next(self, facts: Facts, *, even_if_old: bool, confirms: bool) -> Receipt | None:
-        """What to send now; None where the service knows it. `confirms`: this host installs configurations itself."""
+        """The next receipt; None without news. `confirms`: this host installs configurations itself."""
         told = tuple(one for one in facts.problems if one.code != FAILED)
         newest = news(facts.state, told), facts.sending_tests, facts.tests
         state = facts.state
@@ -108,11 +108,11 @@ class Receipts:
         return writes[1] - before[1] if before is not None and before[0] == writes[0] else writes[1]
 
     def took(self, receipt: Receipt, outcome: ReceiptAnswer | AgentError, facts: Facts, url: str) -> AgentError | None:
-        """How sending it went; returns the error."""
+        """Process the result of sending; return the error."""
         error = outcome if isinstance(outcome, AgentError) else None
         if isinstance(outcome, ReceiptAnswer):
             self._evidence_wanted = outcome.evidence_wanted
-            # At once only where this one had none: a service that always asks must not be told without a pause.
+            # Immediately only if this one had none: a service that always asks must not cause a busy loop.
             wanted = outcome.evidence_wanted and not receipt.has_evidence
             self.owes_evidence = wanted and facts.evidence() is not None
             error = None if outcome.is_stored else _not_stored(receipt)
@@ -130,7 +130,7 @@ class Receipts:
 
 
 def sending(client: Client, receipt: Receipt) -> Callable[[], ReceiptAnswer]:
-    """Sending it, as a call that touches nothing of the agent: any thread may make it."""
+    """A call that sends it without touching the agent, for any thread."""
 
     def send() -> ReceiptAnswer:
         answer = client.send_receipt(receipt.document)
@@ -166,10 +166,10 @@ def build_receipt(
     sending_tests: Consent = "off",
     tests: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """One receipt of this state. Versions, digest and time are those that the limiter says are in force; without a
-    state nothing is. `run` names the start of the agent and `number` counts its receipts from 1, so that the service
-    knows the newest whatever the clock does. `writes` counts operations since the receipt before; `evidence` is the
-    signed text of the document in force, where the service asked for it."""
+    """Build a receipt of this state. Versions, digest and time are those that the limiter reports as in force; without
+    a state nothing is. `run` identifies the start of the agent and `number` counts its receipts from 1, so that the
+    order is independent of clocks. `writes` counts operations since the previous receipt; `evidence` is the signed text
+    in force, if the service asked for it."""
     order = state.order if state is not None else None
     receipt = {
         "schema": SCHEMA,
@@ -195,7 +195,7 @@ def build_receipt(
 
 
 def _link(link: LinkState) -> dict[str, Any]:
-    """`kbit` is the lower of both directions, for readers that know one limit."""
+    """`kbit` is the lower of both directions, for readers with one limit."""
     return {
         "kbit": link.limits.lowest_kbit,
         **link.limits._asdict(),
@@ -230,16 +230,14 @@ def _problem(problem: Problem) -> dict[str, str]:
 
 
 def _clipped(text: str, chars: int) -> str:
-    storable = text.encode("utf-8", "replace").decode().replace("\0", "?")  # no half characters, no NUL
+    storable = text.encode("utf-8", "replace").decode().replace("\0", "?")  # no lone surrogates, no NUL
     return storable if len(storable) <= chars else storable[: chars - 3] + "..."
 
 
 def news(state: LimiterState | None, problems: Iterable[Problem]) -> object:
-    """What makes a receipt worth sending at once: everything but times, counters and the number of writes.
-
-    Nor what a timed limit changes by the clock while the kernel follows: the service has the same timetable, and a
-    receipt of thousands of links every second would tell it nothing new.
-    """
+    """Hash of what needs an immediate receipt: everything but times, counters and the number of writes. Excludes
+    changes of timed limits that the kernel follows: the service has the same schedule, and a receipt of thousands of
+    links every second would add nothing."""
     listed = sorted((one.code, one.subject) for one in problems)
     if state is None:
         return None, listed

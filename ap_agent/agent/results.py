@@ -1,9 +1,8 @@
-"""Results of tests of links, on their way from the limiter's file to the service, and with them the reports of tests
-that send (`kept_reports`).
+"""Uploads test results from the limiter's file, and reports of tests that send (`kept_reports`).
 
 The limiter keeps every series for a day, so nothing is stored here: after a restart all are sent again, and the service
-leaves what it has. While a test runs its newest samples are sent every two seconds. The end of one that sends is told
-when its report is there too, and where that came early as soon as nothing of the test can wait in a queue any more.
+ignores duplicates. While a test runs its newest samples are sent every two seconds. A test that sends is final when its
+report is there, too, and for an early report as soon as no packet of the test can be queued any more.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from ap_agent.document.series import FILE_NAME, Series, SideSample, read_series
 
 SCHEMA = 1
 PAUSE_S = 2.0
-UNKNOWN_FOR_S = 3600.0  # a service that takes no results is asked again after that
-_NO_SERIES_S = 2.0  # after its end, a report of which the limiter counted nothing goes alone
-# Before both ends say goodbye all that they sent has passed: it waits in the same queues. A test that was cut off may
-# leave packets in them.
+UNKNOWN_FOR_S = 3600.0  # retry interval for a service without support for results
+_NO_SERIES_S = 2.0  # after its end, a report is sent even if the limiter counted nothing
+# When both ends finish, everything has passed the same queues. An interrupted test may leave packets in them.
 _AFTER_GOODBYE_MS, _DRAIN_MS = 250, 2000
 _KEY = "test results"
 _COLUMNS = SideSample._fields[1:]
@@ -43,7 +41,7 @@ def results_path(settings: Settings) -> Path:
 
 @dataclass(frozen=True)
 class Sent:
-    """Of one series: how many of its samples the service has, and whether it knows that it is over."""
+    """State of one series: number of samples that the service has, and whether it is final."""
 
     test_id: str
     samples: int = 0
@@ -52,7 +50,7 @@ class Sent:
 
 
 class Results:
-    """Of one agent. What is wrong now is in `problems`."""
+    """Current errors are in `problems`."""
 
     def __init__(
         self,
@@ -70,13 +68,12 @@ class Results:
         self.plan_anew(agent.settings)
 
     def plan_anew(self, settings: Settings) -> None:
-        """With these settings."""
         self._settings = settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._not_before = self._retry_at = self._monotonic()
 
-    def look(self) -> None:
-        """Take up the limiter's file, if it is another one."""
+    def refresh(self) -> None:
+        """Read the limiter's file, if it changed."""
         path = results_path(self._settings)
         try:
             found = path.stat()
@@ -98,7 +95,7 @@ class Results:
         return self._sent.get(one.test_id, Sent(one.test_id))
 
     def _all(self) -> list[Series]:
-        """Of a test of which the limiter counted nothing there is a report alone."""
+        """If the limiter counted nothing there is only a report."""
         since_ms = self._now().timestamp() * 1000 - _NO_SERIES_S * 1000
         alone = self._kept.without(frozenset(one.test_id for one in self._series))
         empty = [Series(one.test, 0, one.ends_at_ms, is_over=True) for one in alone if one.ends_at_ms < since_ms]
@@ -114,7 +111,7 @@ class Results:
         return last_ms >= kept.came_at_ms + (_AFTER_GOODBYE_MS if is_empty else _DRAIN_MS)
 
     def _waiting(self) -> Series | None:
-        """What is over first: somebody waits for its verdict."""
+        """Finished tests first: their verdicts are awaited."""
         waiting = [
             one
             for one in self._all()
@@ -123,14 +120,14 @@ class Results:
         return min(waiting, key=lambda one: (not self._is_final(one), one.ends_at_ms), default=None)
 
     def next_upload(self) -> float:
-        """When the next one is to be sent (monotonic); infinite while there is none."""
+        """When the next one is due (monotonic); infinite if none."""
         one = self._waiting()
         if one is None:
             return math.inf
         return self._retry_at if self._is_final(one) else max(self._retry_at, self._not_before)
 
     def upload(self, client: Client) -> Callable[[], Sent] | None:
-        """A call that sends what is new of one series, for any thread; `uploaded` takes up how that went."""
+        """A call that sends new samples of one series, for any thread; pass its result to `uploaded`."""
         one = self._waiting()
         if one is None:
             return None
@@ -144,7 +141,7 @@ class Results:
         return partial(_send, client, document, len(one.samples))
 
     def uploaded(self, outcome: Sent | Exception) -> None:
-        """How sending it went. What fails is sent again; what the service refuses is not."""
+        """Process the result. Failures are retried; rejections are not."""
         with contained(self._problems, self._log, _KEY):
             self._took(outcome)
 
@@ -169,7 +166,7 @@ class Results:
 
 
 def _send(client: Client, document: dict[str, Any], samples: int) -> Sent:
-    """`samples`: how many the service has then. A service that refuses the report gets the samples without it."""
+    """`samples`: number that the service then has. If it rejects the report, the samples are sent without it."""
     is_final, refusal = document["is_final"], None
     try:
         client.send_test_result(document)
@@ -185,7 +182,7 @@ def _send(client: Client, document: dict[str, Any], samples: int) -> Sent:
 
 
 def result_document(series: Series, *, since: int = 0, is_final: bool) -> dict[str, Any]:
-    """What the service gets of a series: the samples from number `since` on (docs/api.md)."""
+    """Document of a series from sample `since` on (docs/api.md)."""
     samples = series.samples[since:]
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""The daemon: what `scionlab-bw-agent run` puts together. Arguments, logging and exit codes are the command's."""
+"""The daemon `scionlab-bw-agent run`. The command handles arguments, logging and exit codes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def run(
     load: Callable[[], Settings],
     broken: SettingsError | None = None,
 ) -> None:
-    """Until SIGTERM. `load` reads the settings again; `broken` says why the credentials cannot be used, if they cannot:
-    then what is stored is handed over anyway, and where nothing is, it is raised. Raises `AgentError`."""
+    """Run until SIGTERM. `load` reads the settings again; `broken` says why the credentials are unusable: then the
+    stored configuration is still handed over; without one, it is raised. Raises `AgentError`."""
     check_places(settings)
 
     def reload() -> tuple[Settings, Client | None]:
@@ -60,7 +60,7 @@ def run(
             watch=watch,
             reload=reload,
             keep_lock=lock.keep,
-            each_look=lambda: follow.look(loop),
+            each_check=lambda: follow.check(loop),
         )
         loop.install_signals()
         try:
@@ -70,7 +70,7 @@ def run(
 
 
 class _EnrolmentWatch:
-    """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
+    """Restarts when `enrol` writes new credentials. Under systemd only a restart gets a copy of them."""
 
     def __init__(
         self, settings: Settings, environment: Mapping[str, str], logger: Logger, *, is_enrolled: bool
@@ -78,10 +78,10 @@ class _EnrolmentWatch:
         self._path = settings.credentials_file or DEFAULT_CREDENTIALS
         self._has_copy = "CREDENTIALS_DIRECTORY" in environment
         self._log = logger
-        # Of a host that is not enrolled any file is new, also one that was written while this process started.
+        # Without an enrolment any file is new, including one written while this process started.
         self._known = identity_of(self._path) if is_enrolled else None
 
-    def look(self, loop: Loop) -> None:
+    def check(self, loop: Loop) -> None:
         found = identity_of(self._path)
         if found in {None, self._known}:
             return
@@ -100,11 +100,11 @@ def _has_bundle(settings: Settings) -> bool:
         return False
 
 
-# --- where the configuration lets the agent write: nothing of somebody else is overwritten ---------------------------
+# --- configured places must not be foreign ---------------------------------------------------------------------------
 
 
 def check_places(settings: Settings) -> None:
-    """Raises `SettingsError` with the key and the remedy for a folder or file that is not the agent's."""
+    """Check that folders and files are the agent's. Raises `SettingsError` with the key and the remedy."""
     try:
         Store(settings.state_dir).check_place()
     except StoreError as exc:
@@ -127,7 +127,7 @@ def check_places(settings: Settings) -> None:
 
 
 def _refuse_foreign(path: Path, key: str, mark: bytes, remedy: str) -> None:
-    """The agent replaces this file: it must not be there, or hold `mark`."""
+    """The agent replaces this file: it must be missing, or contain `mark`."""
     if path.is_symlink():
         raise SettingsError(f"{key}: {path} is a symbolic link, which the agent would replace. {remedy}.", key=key)
     try:

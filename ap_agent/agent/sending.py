@@ -1,8 +1,8 @@
-"""This end of tests that send: a process of its own for each, from the moment at which the limiter has armed it.
+"""This end of tests that send: a separate process for each, from the time the limiter has armed it.
 
-The agent sends nothing itself. Its child has no credentials but the key of its run and can gain no right; the kernel
-ends it with the agent (`tied`). It is ended early when the operator stops tests, and when the limiter no longer takes
-its packets for those of the link: they would have no limit.
+The agent itself sends nothing. Its child has no credentials but the key of its run and cannot gain rights; the kernel
+kills it with the agent (`tied`). It is ended early when the operator stops tests, and when the limiter no longer counts
+its packets as the link's: they would not be limited.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from link_info import LinkInfo
 from link_tests import TEST_LANES, LinkTest
 
 LOOK_S = 0.2  # while a test runs
-GRACE = timedelta(seconds=0.7)  # after its end the child is killed: a second after it there is none
+GRACE = timedelta(seconds=0.7)  # after its end the child is killed: a second later it is gone
 _POLITE_S = 0.5  # from SIGTERM to SIGKILL
 _KEY = "tests"
-_PYTHON = (sys.executable, *(("-P",) if sys.flags.safe_path else ()), "-m")  # as the agent itself was started
+_PYTHON = (sys.executable, *(("-P",) if sys.flags.safe_path else ()), "-m")  # like the agent itself
 COMMAND = (*_PYTHON, "station.ap_end")
 _MIB = 1024 * 1024
 
@@ -52,7 +52,7 @@ class _Child:
 
 
 class Sending:
-    """Of one agent. What is wrong now is in the agent's `extra`."""
+    """Current problems are in the agent's `extra`."""
 
     def __init__(
         self, agent: Agent, logger: Logger, *, monotonic: Callable[[], float], command: Sequence[str] = COMMAND
@@ -66,15 +66,14 @@ class Sending:
 
     @property
     def running(self) -> int:
-        """How many children there are."""
         return len(self._children)
 
     def moment(self) -> float | None:
-        """When to look again (monotonic); None while nothing runs."""
+        """Time of the next check (monotonic); None while nothing runs."""
         return self._monotonic() + LOOK_S if self._children else None
 
     def step(self) -> bool:
-        """Begin and end what is due; whether there is something to tell the service."""
+        """Start and end what is due; return whether there is news for the service."""
         before = self.consent, set(self._children)
         self.consent = sending_tests(self._agent.settings)
         armed = self._armed()
@@ -88,7 +87,7 @@ class Sending:
         return before != (self.consent, set(self._children))
 
     def close(self) -> None:
-        """The agent ends, and with it every child."""
+        """Stop with every child."""
         for child in list(self._children.values()):
             child.why_ended = "The agent was stopped."
             child.process.kill()
@@ -96,7 +95,7 @@ class Sending:
             self._collect(child)
 
     def _armed(self) -> dict[str, tuple[LinkInfo, LinkTest]]:
-        """The tests that send of those whose packets the kernel knows, so far as the limiter says."""
+        """Tests that send whose packets the limiter recognises, according to its state."""
         bundle, state = self._agent.configuration.bundle, self._agent.limiter.state
         if bundle is not self._bundle:
             self._bundle = bundle
@@ -128,7 +127,7 @@ class Sending:
             self._kept.end(test_id, made_report("error", f"The sending end cannot be started: {exc}."), self._now())
             self._log.error("test.unstarted", test=test_id, message=str(exc))
             return
-        _bound(process.pid, left_s)  # before it knows what to do
+        _bound(process.pid, left_s)  # before it gets its order
         order = order_of(link, test, client.secret, self._agent.settings.interfaces)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]  # it is a pipe
@@ -145,7 +144,7 @@ class Sending:
         if why and not child.why_ended:
             child.why_ended, child.kill_at = why, min(child.kill_at, now + _POLITE_S)
             child.process.terminate()
-        if now >= child.kill_at or self._now() >= child.test.ends_at + GRACE:  # whatever became of either clock
+        if now >= child.kill_at or self._now() >= child.test.ends_at + GRACE:  # independent of either clock
             child.process.kill()
 
     def _why_to_end(self, child: _Child, armed: Mapping[str, object]) -> str:
@@ -154,11 +153,10 @@ class Sending:
         if self.consent == "off":
             return "The operator of the attachment point no longer allows tests (link_tests = false)."
         if child.test.test_id not in armed and self._now() < child.test.ends_at:
-            return "The limiter no longer counts this test: it was taken back, or its link has no limit now."
+            return "The limiter no longer counts this test: it was cancelled, or its link has no limit now."
         return ""
 
     def _collect(self, child: _Child) -> None:
-        """Its report, or one about it."""
         test_id, code = child.test.test_id, child.process.returncode
         del self._children[test_id]
         try:
@@ -177,7 +175,6 @@ class Sending:
 
 
 def _bound(pid: int, seconds: float) -> None:
-    """Processor time, files, memory, and what it writes."""
     for what, most in (
         (resource.RLIMIT_CPU, math.ceil(seconds) + 1),
         (resource.RLIMIT_NOFILE, 64),

@@ -1,4 +1,4 @@
-"""What the sending end of a test is told: the statement of the document, the key of this run, and where to bind."""
+"""The order for the sending end of a test: statement of the document, key of the run, and address to bind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def order_of(link: LinkInfo, test: LinkTest, secret: str, interfaces: tuple[str,
 
 
 def _own(address: IPAddress | None) -> str | None:
-    """None where this host does not have it: behind a NAT packets carry another one. A link-local one is told by its
+    """None if this host lacks the address: behind a NAT packets carry another one. A link-local one needs its
     interface."""
     if address is None or address.is_link_local:
         return None
@@ -43,7 +43,7 @@ def _own(address: IPAddress | None) -> str | None:
 
 
 def _interface(link: LinkInfo, interfaces: tuple[str, ...]) -> int:
-    """Of a link-local address of the user: that which has the local address, or the only configured one. 0: any."""
+    """For a user's link-local address: the interface with the local address, or the only configured one. 0: any."""
     if link.remote_ip.version == 4 or not link.remote_ip.is_link_local:
         return 0
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The settings of the agent: with the host's secret, and with the rules over several keys that concern the network."""
+"""Settings of the agent: the host's secret, and rules over several keys that concern the network."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ _MAX_SECRET_BYTES = 4096
 def load_settings(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment. The
-    enrolment comes from its own file (`credentials`), unless it was done by hand.
-
-    With `path` None the default place is read if there is a file; a path that was asked for must exist.
-    Raises `SettingsError`.
-    """
+    """The settings in force: defaults, then `path`, then `overrides` (stored by `-b`), then the environment. The
+    enrolment comes from its own file (`credentials`), unless set by hand. With `path` None the default file is read if
+    it exists; a given path must exist. Raises `SettingsError`."""
     settings = settings_without_enrolment(path, environment, overrides)
     file = credentials_path(settings.credentials_file, environment)
     settings = _with_secret(settings) if file is None else with_credentials(settings, file)
@@ -64,7 +61,7 @@ def _check_together(settings: Settings) -> None:
 
 
 def _check_metrics(settings: Settings) -> None:
-    """Metrics say which user ASes are attached and what they send: nothing for everybody on the network."""
+    """Metrics reveal attached user ASes and their traffic, so they must not be public by accident."""
     if settings.metrics_listen is None or settings.allow_remote_metrics:
         return
     address, _ = settings.metrics_listen
@@ -100,7 +97,7 @@ def _read_secret(path: Path) -> str:
 
 
 def check_transport(url: str, *, allow_plain_http: bool, ca_file: Path | None) -> None:
-    """Secrets cross the network encrypted, or not at all. Raises `SettingsError`."""
+    """Secrets must be encrypted in transit. Raises `SettingsError`."""
     parts = urlsplit(url)
     if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname or ""):
         raise SettingsError(

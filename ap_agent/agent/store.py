@@ -1,21 +1,20 @@
-"""The state directory: the bundles that were good, side by side, and one symlink that says which counts.
+"""The state directory: accepted bundles, and a symlink to the current one.
 
     <state_dir>/                mode 0750: the limiter's group reads document.json (`hand_over`)
         current -> versions/1.18-7-0f3a9b2c
-        versions/               mode 0700: a stored manifest holds the host's secret
+        versions/               mode 0700: a stored manifest contains the host's secret
         versions/1.18-7-0f3a9b2c/scionlab-config.json
         versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
-        trust.json              the keys that count, and the newest version that was taken (`document.trust`)
-        accepted.json           what `accept` or `accept-older` stored, until it is taken
+        trust.json              trusted keys, and the newest accepted version (`document.trust`)
+        accepted.json           stored by `accept` or `accept-older`, until it is used
         held.json               the configuration that is held back (`hold`)
         tests/                  reports of tests that send, until the service has them (`kept_reports`)
-        usage.sqlite            what links used (`usage.spool`)
+        usage.sqlite            usage of links (`usage.spool`)
 
-A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
-trust.json is replaced; then the symlink is switched by a rename. Whatever kills us in between, `current` points to a
-complete bundle, and `document.trust` says why either trust.json does.
-Reading trusts nothing: the bundle on disk goes through the same checks as one from the network, and its name holds a
-hash of its content.
+A bundle is written completely under a temporary name, with fsync of each file and folder, and renamed; then trust.json
+is replaced; then the symlink is switched by a rename. After a kill at any point `current` is a complete bundle, and
+`document.trust` handles either trust.json. A bundle on disk gets the same checks as one from the network, and its name
+contains a hash of its content.
 """
 
 from __future__ import annotations
@@ -51,10 +50,8 @@ _OUR_NAME = re.compile(
 
 
 class Store:
-    """One state directory. Reading never creates or changes anything.
-
-    Every method raises `StoreError`, and those that read `NotPermittedError` where the folder is closed to us.
-    """
+    """One state directory. Reading never creates or changes anything. Every method raises `StoreError`, and those that
+    read `NotPermittedError` without access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +61,7 @@ class Store:
     # --- the current bundle -----------------------------------------------------------------------------------------
 
     def load(self, *, host_id: str | None) -> Bundle | None:
-        """The last good bundle; None where none was ever stored. A corrupt one is a `StoreError` that names it."""
+        """The last good bundle; None if none was ever stored. A corrupt one is a `StoreError` that names it."""
         try:
             target = self._current.readlink()
         except FileNotFoundError:
@@ -85,15 +82,15 @@ class Store:
         return bundle
 
     def is_there(self) -> bool:
-        """Whether a start from here would find a bundle, whichever. Cheap; the content is not read."""
+        """Whether there is a current bundle. Cheap: the content is not read."""
         try:
             return (self._current / MANIFEST).is_file()
         except OSError:
             return False
 
     def save(self, bundle: Bundle, trust: Trust | None = None) -> None:
-        """Make `bundle` the current one, durably, and `trust` what counts with it. After an error the former one is
-        still current and intact."""
+        """Make `bundle` the current one, durably, together with `trust`. After an error the previous one is still
+        current and intact."""
         with as_owner_of(self.folder):
             try:
                 self._prepare()
@@ -104,11 +101,11 @@ class Store:
             except OSError as exc:
                 text = f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}."
                 raise StoreError(f"{text} The previous one is kept.") from exc
-            with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
+            with contextlib.suppress(OSError):  # pruned later; the bundle is stored
                 self._prune(bundle.name)
 
     def make(self) -> None:
-        """Make the folder, if it is not there yet."""
+        """Create the folder if missing."""
         try:
             if not self.folder.is_dir():
                 self._prepare()
@@ -116,8 +113,8 @@ class Store:
             raise StoreError(f"{self.folder} cannot be made: {_said(exc)}.") from exc
 
     def check_place(self) -> None:
-        """Whether the folder is ours, or may become it: nothing in a folder of somebody else is written, deleted or
-        given another mode. Raises `StoreError` with the remedy, `OSError`."""
+        """Check that the folder is ours or empty: nothing in a foreign folder is written, deleted or given another
+        mode. Raises `StoreError` with the remedy, `OSError`."""
         if not self.folder.is_dir():
             return
         names = {one.name for one in self.folder.iterdir()} - {"lost+found"}
@@ -139,7 +136,7 @@ class Store:
             )
 
     def _is_marked(self) -> bool:
-        """Whether an agent kept its state here, whatever somebody laid beside it."""
+        """Whether an agent stored its state here, whatever else is in the folder."""
         try:
             return self._current.readlink().parent == Path("versions")
         except OSError:
@@ -150,12 +147,12 @@ class Store:
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_folder(self.folder.parent)
-        if stat.S_IMODE(self.folder.stat().st_mode) != _MODE:  # whatever umask the unit has
+        if stat.S_IMODE(self.folder.stat().st_mode) != _MODE:  # independent of the unit's umask
             self.folder.chmod(_MODE)
         if not self._versions.is_dir():
             self._versions.mkdir(mode=0o700)
             sync_folder(self.folder)
-        for left in self._versions.glob(f"{_UNFINISHED}*"):  # of a process that was killed
+        for left in self._versions.glob(f"{_UNFINISHED}*"):  # of a killed process
             shutil.rmtree(left)
 
     def _write(self, bundle: Bundle) -> None:
@@ -164,7 +161,7 @@ class Store:
             return
         unfinished = self._versions / f"{_UNFINISHED}{bundle.name}"
         _write_tree(unfinished, bundle)
-        if final.exists():  # its name says the same content, but it was damaged since
+        if final.exists():  # same name, so the same content, but damaged since
             damaged = self._versions / f"{_UNFINISHED}damaged-{bundle.name}"
             final.rename(damaged)
         unfinished.rename(final)
@@ -196,7 +193,7 @@ class Store:
         return self.folder / "accepted.json"
 
     def load_trust(self) -> Trust | None:
-        """What was stored with the last bundle; None where nothing was."""
+        """Stored with the last bundle; None if none."""
         return load_trust(self.folder)
 
     def save_trust(self, trust: Trust) -> None:
@@ -204,14 +201,14 @@ class Store:
         self._save_json(self.trust_file, trust.to_json())
 
     def load_acceptance(self) -> Acceptance | None:
-        """What `accept-older` stored and no bundle has used up."""
+        """Stored by `accept-older` and not used yet."""
         return load_acceptance(self.folder)
 
     def save_acceptance(self, acceptance: Acceptance) -> None:
         self._save_json(self.acceptance_file, acceptance.to_json())
 
     def drop_acceptance(self) -> None:
-        """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
+        """Best effort: once another bundle is installed, a leftover acceptance has no effect."""
         with as_owner_of(self.folder), contextlib.suppress(OSError):
             self.acceptance_file.unlink(missing_ok=True)
 
@@ -220,7 +217,7 @@ class Store:
         return self.folder / "held.json"
 
     def load_hold(self) -> Hold | None:
-        """The configuration that is held back, if one is. A damaged file is none: then the hold begins anew."""
+        """The configuration that is held back, if any. A damaged file counts as none: the hold restarts."""
         try:
             return hold_of(unsealed(read_plain(self.hold_file, _MAX_JSON_BYTES)[0]))
         except (OSError, ValueError):
@@ -230,7 +227,7 @@ class Store:
         self._save_json(self.hold_file, hold.to_json())
 
     def drop_hold(self) -> None:
-        """Best effort: a hold that is left over is of another configuration in force, and holds nothing."""
+        """Best effort: a leftover hold belongs to another configuration, and has no effect."""
         with as_owner_of(self.folder), contextlib.suppress(OSError):
             self.hold_file.unlink(missing_ok=True)
 
@@ -248,7 +245,7 @@ class Store:
 
 
 def stored_links(folder: Path, *, host_id: str | None) -> Mapping[int, LinkInfo]:
-    """Names and addresses for tables; nothing of them where the bundle is not for our eyes."""
+    """Names and addresses for tables; empty without access to the bundle."""
     try:
         bundle = Store(folder).load(host_id=host_id)
     except AgentError:
@@ -260,17 +257,16 @@ def stored_links(folder: Path, *, host_id: str | None) -> Mapping[int, LinkInfo]
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a folder that has the name of a file of ours in our own folder; whoever made it finds it beside."""
     if path.is_dir() and not path.is_symlink():
         path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
 
 
 def _write_tree(folder: Path, bundle: Bundle) -> None:
     for name, data in sorted(bundle.members.items()):
-        check_name(name)  # again, beside the only place that turns names into paths
+        check_name(name)  # checked again at the only place that turns names into paths
         path = folder / name
         for inner in reversed([one for one in path.parents if one.is_relative_to(folder) and not one.is_dir()]):
-            inner.mkdir(mode=0o700)  # parents=True would give them the default mode
+            inner.mkdir(mode=0o700)  # parents=True would use the default mode
         write_atomically(path, data, mode=0o600)
     for inner in [one for one in folder.rglob("*") if one.is_dir()]:
         sync_folder(inner)

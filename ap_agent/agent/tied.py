@@ -1,7 +1,7 @@
-"""Runs a program that ends with its parent and can gain no right: `python -m ap_agent.agent.tied PARENT COMMAND...`
+"""Runs a program that ends with its parent and cannot gain rights: `python -m ap_agent.agent.tied PARENT COMMAND...`
 
-The command replaces this process. Both survive execve(2), whatever the command does. Not setpriv(1): it calls
-capset(2), which the agent's unit denies; not in the agent after fork(2), because it has threads.
+The command replaces this process. Both settings survive execve(2). Not setpriv(1), which calls capset(2), denied by the
+agent's unit; not in the agent after fork(2), because it has threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(parent: int, command: list[str]) -> None:
     for option, argument in ((_PDEATHSIG, signal.SIGKILL), (_NO_NEW_PRIVS, 1)):
         if libc.prctl(option, argument, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    if os.getppid() != parent:  # it ended before that was said
+    if os.getppid() != parent:  # it ended before this took effect
         raise SystemExit("The agent has ended.")
     os.execv(command[0], command)  # noqa: S606  # this very process is to be tied
 

@@ -1,7 +1,7 @@
-"""Usage beside the loop: samples go to the spool, batches to the service, and what fails becomes a problem.
+"""Usage: samples go to the spool, batches to the service; errors become problems.
 
-Everything that touches the spool happens in threads beside, one at a time: with 4000 links a sample takes 40 ms of the
-processor and a batch that closes 250, for which no hand-over waits. Nothing here ever ends the agent.
+Access to the spool happens in separate threads, one at a time: with 4000 links a sample takes 40 ms of CPU and closing
+a batch 250, which must not delay a hand-over. Nothing here ever ends the agent.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ap_agent.usage.sampler import Sampler
 from ap_agent.usage.spool import FILE_NAME, KEPT_MS, MAX_BYTES, Spool
 
 BATCHES_PER_MINUTE = 30
-UPLOAD_SPREAD_S = 20.0  # all agents close a batch when a minute is over
-UNKNOWN_FOR_S = 3600.0  # a service that does not take usage is asked again after that
-TOLD_FOR_S = 3600.0  # for so long a batch that was lost stays a problem
-_RETRY_S = 10.0  # a spool that cannot be opened
+UPLOAD_SPREAD_S = 20.0  # all agents close a batch at the end of a minute
+UNKNOWN_FOR_S = 3600.0  # retry interval for a service without support for usage
+TOLD_FOR_S = 3600.0  # how long a lost batch stays a problem
+_RETRY_S = 10.0  # retry interval for a spool that cannot be opened
 _WRITE, _SEND, _REFUSED, _DROPPED = (f"usage {one}" for one in ("write", "send", "refused", "dropped"))
 
 Uniform = Callable[[float, float], float]
@@ -38,18 +38,18 @@ Uniform = Callable[[float, float], float]
 
 @dataclass(frozen=True)
 class _Spooled:
-    """What waits after a sample was kept, or a batch `batch_id` was offered to the service."""
+    """State after a sample was stored, or a batch `batch_id` was sent."""
 
     waiting: int
     spool_bytes: int
     batch_id: str | None = None
     refusal: str | None = None
-    seconds: float | None = None  # that a sample took; None where none was taken
+    seconds: float | None = None  # duration of a sample; None if there was none
     dropped: int = 0
 
 
 class Usage:
-    """Of one agent. What is wrong now is in `problems`; `sent`, `refused` and `failed` count since the start."""
+    """Current problems are in `problems`; `sent`, `refused` and `failed` count since the start."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Usage:
         self.sample_seconds = 0.0
         self._log = logger
         self._monotonic, self._uniform = monotonic, uniform
-        self._spool_lock = threading.Lock()  # a sample is kept in one thread, a batch is sent in another one
+        self._spool_lock = threading.Lock()  # a sample is stored in one thread, a batch is sent in another
         self._sampler: Sampler | None = None
         self._opens_at = 0.0
         self._is_unknown = False
@@ -77,7 +77,6 @@ class Usage:
         self.plan_anew(settings)
 
     def plan_anew(self, settings: Settings) -> None:
-        """With these settings."""
         self.settings = settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._next_upload = self._opens_at = self._monotonic()
@@ -101,8 +100,8 @@ class Usage:
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def take(self, state: LimiterState) -> None:
-        """Begin to keep what this state says of usage. While the one before is not on the disk yet it is left out: the
-        next one has its bytes as well."""
+        """Start storing the sample of this state. Skipped while the previous one is still being stored: the next one
+        includes its bytes."""
         left = self.settings.state_dir / former.FOLDER
         if not self.is_on or not (self._sampler or state.links or state.closed or left.is_dir()):
             return
@@ -113,7 +112,7 @@ class Usage:
                 return
             self._opens_at = self._monotonic() + _RETRY_S
             try:
-                Store(self.settings.state_dir).make()  # the limiter may have counted before there was anything to store
+                Store(self.settings.state_dir).make()  # the limiter may have counted before there was a spool
             except AgentError as exc:
                 self._failed(exc)
                 return
@@ -182,7 +181,7 @@ class Usage:
         self._told_until[key] = self._monotonic() + TOLD_FOR_S
 
     def forget(self) -> None:
-        """Problems that were told for long enough."""
+        """Drop problems after their display time."""
         for key in [key for key, until in self._told_until.items() if self._monotonic() >= until]:
             del self._told_until[key]
             self.problems.pop(key, None)
@@ -190,18 +189,18 @@ class Usage:
     # --- uploading --------------------------------------------------------------------------------------------------
 
     def next_upload(self) -> float | None:
-        """When the next batch is to be sent (monotonic); None while there is none."""
+        """When the next batch is due (monotonic); None while there is none."""
         return self._next_upload if self.is_on and self.waiting else None
 
     def upload(self, client: Client) -> Callable[[], _Spooled] | None:
-        """A call that sends the oldest batch, for any thread; `uploaded` takes up how that went. None: not now."""
+        """A call that sends the oldest batch, for any thread; pass its result to `uploaded`. None: not now."""
         now = self._monotonic()
         if now >= self._window_end:
             self._window_end, self._budget = now + 60.0, BATCHES_PER_MINUTE
         if self._sampler is None or self._budget <= 0:
             self._next_upload = self._window_end
             return None
-        self._next_upload = now + _RETRY_S  # whatever happens below, not at once again
+        self._next_upload = now + _RETRY_S  # whatever happens below, not again immediately
         self._budget -= 1
         self._backoff.begin(now)
         return partial(self._send, client, self._sampler.spool)
@@ -217,13 +216,13 @@ class Usage:
                 refusal = exc.message
         with self._spool_lock:
             if batch is not None and refusal is None:
-                spool.drop(batch.number)  # killed before it: it is sent again, which does no harm
+                spool.drop(batch.number)  # if killed before it, it is sent again, which is harmless
             elif batch is not None and refusal is not None:
                 spool.refuse(batch.number, refusal)
             return _Spooled(spool.waiting(), spool.bytes_used(), batch.batch_id if batch is not None else None, refusal)
 
     def uploaded(self, outcome: _Spooled | Exception) -> None:
-        """How sending the oldest batch went."""
+        """Process the result of sending the oldest batch."""
         with contained(self.problems, self._log, "usage upload"):
             self._took(outcome)
 
@@ -263,7 +262,7 @@ class Usage:
     # --- for people -------------------------------------------------------------------------------------------------
 
     def health(self) -> dict[str, object] | None:
-        """For the health file; None where usage is not sampled."""
+        """For the health file; None if usage is not sampled."""
         if not self.is_on:
             return None
         newest = self.newest

@@ -1,1 +1,1 @@
-"""The command lines: what a person types, and what is printed."""
+"""The command lines."""

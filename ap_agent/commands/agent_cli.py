@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ap_agent.agent import enrol as enrolment
-from ap_agent.agent.agent import Agent, tell
+from ap_agent.agent.agent import Agent, send_last_receipt
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
@@ -47,10 +47,10 @@ COMMANDS = {
     "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
     "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
     "accept-older": "accept the given version once, although a newer one is installed; also while the agent runs",
-    "routes": "policy routing of a host with several uplinks, so that answers leave where questions came in",
+    "routes": "policy routing with several uplinks, so that replies leave by the uplink where requests arrive",
 }
 _MAX_TOKEN_CHARS = 1024
-_LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
+_LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s; ten times as much on a slow machine
 _RELOAD = "`systemctl reload scionlab-bw-agent` fetches immediately"
 
 
@@ -62,7 +62,6 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | Non
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     whole, each = parser_of(
         "scionlab-bw-agent",
         "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
@@ -87,7 +86,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
         return _enrol(settings_without_enrolment(given.config, environment), given)
     if given.command == "run":
         return _run(given.config, environment)
-    configure("error", under_systemd=False)  # the commands by hand say everything themselves
+    configure("error", under_systemd=False)  # manual commands print everything themselves
     if given.command == "routes":
         from ap_agent.commands.routes_cli import routes  # noqa: PLC0415  # nothing of it is loaded in the daemon
 
@@ -97,7 +96,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
         "accept": _accept,
         "accept-older": _accept_older,
         "once": _once,
-        "tell": _tell,
+        "tell": _send_receipt,
         "status": status,
         "watch": lambda settings, _given: watch(settings),
         "usage": _usage,
@@ -110,7 +109,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
 
 
 def _enrol(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """Turn a one-time token into this host's credentials. Raises `AgentError`."""
+    """Exchange a one-time token for this host's credentials. Raises `AgentError`."""
     path = given.credentials or settings.credentials_file or DEFAULT_CREDENTIALS
     token = enrolment.parse_token(_ask_for_token())
     done = enrolment.enrol(given.url, token, settings, path, replaces=given.replace)
@@ -118,7 +117,7 @@ def _enrol(settings: Settings, given: argparse.Namespace) -> Outcome:
 
 
 def _ask_for_token() -> str:
-    """Never an argument: those are in the list of processes and in the shell's history."""
+    """Never an argument, which would be visible in the process list and the shell's history."""
     if sys.stdin.isatty():
         try:
             return getpass.getpass("Enrolment token (from the host's page in the admin; input is hidden): ")
@@ -128,7 +127,7 @@ def _ask_for_token() -> str:
 
 
 def _accept(settings: Settings, _given: argparse.Namespace) -> Outcome:
-    """Let the agent, also one that runs, take the configuration that it holds back because links vanished."""
+    """Accept the configuration that is held back because links vanished, also in a running agent."""
     store = Store(settings.state_dir)
     bundle, hold = store.load(host_id=settings.host_id), store.load_hold()
     newest = _trust(settings, store).newest
@@ -143,7 +142,7 @@ def _accept(settings: Settings, _given: argparse.Namespace) -> Outcome:
 
 
 def _accept_older(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """Let agent and limiter, also while they run, take the given version once in place of a newer one."""
+    """Accept the given version once in place of a newer one, also in running agent and limiter."""
     version = given.version
     match = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", version, flags=re.ASCII)
     if match is None:
@@ -152,7 +151,7 @@ def _accept_older(settings: Settings, given: argparse.Namespace) -> Outcome:
         )
     newest = _trust(settings, Store(settings.state_dir)).newest
     limiters = _stored_trust(settings.limiter_state_dir)
-    # With the same G.H it may be the limits that are older, and only the bundle will tell.
+    # With the same G.H the limits may be older, which only the bundle shows.
     if newest is None or (int(match[1]), int(match[2])) > newest[:2]:
         installed = f"{newest} is installed here" if newest is not None else "no configuration is installed here"
         return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} is accepted anyway.")
@@ -176,7 +175,7 @@ def _save_acceptance(folder: Path, acceptance: Acceptance) -> None:
 
 
 def _trust(settings: Settings, store: Store) -> Trust:
-    """What counts now, as the agent would see it at its next start. Changes nothing."""
+    """Current trust, as the agent would load it at its next start. Read-only."""
     return trust_now(settings, _stored_trust(settings.state_dir), store.load(host_id=settings.host_id))
 
 
@@ -191,7 +190,6 @@ def _stored_trust(folder: Path) -> Trust | None:
 
 
 def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
-    """Ask the service once, hand over, wait for the limiter's answer, tell the service."""
     check_places(settings)
     with Lock(settings.run_dir, "agent", "once"):
         client = make_client(settings)
@@ -203,7 +201,7 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
             if bundle is None and pulled.contact == "none":
                 raise SettingsError(NOT_ENROLLED)
             heard = bundle is not None and agent.wait_for_limiter(_LIMITER_ANSWERS_S)
-            agent.tell()
+            agent.send_receipt()
         finally:
             agent.hang_up()
     problems = agent.problems
@@ -224,11 +222,11 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
     return Outcome(code, shown.out, "\n".join([*delivery, *([shown.err] if shown.err else [])]))
 
 
-def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
-    """Send one receipt of what the limiter said last, within seconds or not at all: after `reset`, and at a removal."""
+def _send_receipt(settings: Settings, _given: argparse.Namespace) -> Outcome:
+    """Send one receipt of the limiter's last state within seconds, or give up: after `reset`, and at a removal."""
     if settings.url is None:
         return Outcome(OK, "No service is configured.")
-    untold = tell(settings, make_client, get_logger())
+    untold = send_last_receipt(settings, make_client, get_logger())
     if untold is not None:
         return Outcome(NOT_DONE, err=f"The report was not sent: {untold}")
     return Outcome(OK, "The report was sent.")
@@ -238,14 +236,13 @@ def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
 
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """What the limiter says of the kernel."""
     return show(
         settings, stored_links(settings.state_dir, host_id=settings.host_id), as_json=given.json, verbose=given.verbose
     )
 
 
 def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """What each link used lately, as the running agent last counted it."""
+    """Print recent usage of each link, as last counted by the running agent."""
     report = read_report(settings.state_dir / SPOOL)
     if report is None:
         text = f"No traffic sample yet in {settings.state_dir} (the agent must be running, with links)."
@@ -278,7 +275,8 @@ def _run(config: Path | None, environment: Mapping[str, str]) -> int:
 
 
 def _settings_to_run(config: Path | None, environment: Mapping[str, str]) -> tuple[Settings, SettingsError | None]:
-    """The settings; where the credentials cannot be used those without, and why: what is stored is handed over."""
+    """The settings; if the credentials are unusable, those without them and the reason: the stored configuration is
+    handed over."""
     try:
         return load_settings(config, environment), None
     except SettingsError as exc:

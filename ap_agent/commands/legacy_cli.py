@@ -1,7 +1,7 @@
-"""`scionlab_bw_limiter`: the command line of the thesis (DOMAIN section 5), on top of the limiter's own commands.
+"""`scionlab_bw_limiter`: the command line of the thesis (DOMAIN section 5), based on the limiter's commands.
 
-Unlike the thesis' program it ends with a non-zero exit code when anything was not done, and it never works on a kernel
-that the limiter's service looks after.
+Unlike the thesis' program it exits with a non-zero code on failure, and it does not change a kernel that the limiter's
+service manages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMMAND = "scionlab_bw_limiter"
 def main(
     argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None, engine: Engine | None = None
 ) -> int:
-    """Returns the exit code, as documented in `outcome`."""
+    """Return the exit code, as documented in `outcome`."""
     parser = _parser()
     given = parser.parse_args(argv)
     if not (given.enforce or given.reset or given.show or given.b is not None or given.p is not None):
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bandwidth(text: str | None) -> int | None:
-    """The argument of -b. Raises `SettingsError`: a wrong number is a wrong command line."""
+    """Parse -b. Raises `SettingsError`."""
     if text is None:
         return None
     try:
@@ -103,11 +103,11 @@ def _bandwidth(text: str | None) -> int | None:
 
 
 def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | None) -> None:
-    """Keep what -b and -p set, and say so. Raises `StoreError`, `InputError`."""
+    """Store -b and -p, and print that. Raises `StoreError`, `InputError`."""
     choice = load_choice(settings.limiter_state_dir)
     said: list[str] = []
     if given.p is not None:
-        limiter.source_of_file(given.p)  # a path that cannot be used is not worth keeping
+        limiter.source_of_file(given.p)  # an unusable path is not stored
         choice = replace(choice, link_info=given.p.absolute())
         said.append(f"Stored: link_info.json will be read from {choice.link_info}.")
     if default_kbit is not None:
@@ -128,19 +128,19 @@ def _without_lock(
     default_kbit: int | None,
     engine: Engine | None,
 ) -> Outcome | int:
-    """-s, and -b or -p alone: nothing that touches the kernel."""
+    """-s, or only -b or -p: nothing that changes the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
         print(f"Takes effect with the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
     source: limiter.Source | None = None
-    with contextlib.suppress(AgentError):  # it limits without that file as well, and has no names for its links then
+    with contextlib.suppress(AgentError):  # it limits without that file as well, and then shows no names of links
         source = _source(settings, choice)
     return limiter.show_kernel(settings, engine if engine is not None else Engine(settings.maps_dir), source)
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:
-    """-p, now or stored; else what the agent handed over; else where the stock client installs it."""
+    """-p, given or stored; otherwise the handed over document; otherwise the stock client's file."""
     if choice.link_info is not None:
         return limiter.source_of_file(choice.link_info)
     handed, _ = limiter.handed_source(settings)

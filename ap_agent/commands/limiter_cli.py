@@ -1,6 +1,6 @@
-"""`scionlab-bw-limiter`: its command line, and what each command does. No network, no service, nothing of the agent.
+"""`scionlab-bw-limiter`: command line and commands. No network, no service, no access to the agent.
 
-The thesis' commands (`legacy_cli`) are doors to these as well.
+`legacy_cli` uses these commands, too.
 """
 
 from __future__ import annotations
@@ -60,14 +60,13 @@ _MAX_LINK_INFO_BYTES = 16 * 1024 * 1024
 def main(
     argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None, engine: Engine | None = None
 ) -> int:
-    """Run one command; returns the exit code. `engine` is the real one unless a test brings another."""
+    """Run one command; return the exit code. `engine` is a parameter for tests."""
     given = parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
     return ended(f"scionlab-bw-limiter {given.command}", lambda: _do(given, environment, engine))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     whole, each = parser_of(
         "scionlab-bw-limiter",
         "Limits the bandwidth of each user AS's link in this host's kernel, as the document that\n"
@@ -97,7 +96,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     settings, _ = limiter_settings(given.config, environment)
     if given.command == "run":
         return _run(given.config, settings, environment, engine)
-    configure("error", under_systemd=False)  # the commands by hand say everything themselves
+    configure("error", under_systemd=False)  # manual commands print everything themselves
     used = engine if engine is not None else Engine(settings.maps_dir)
     if given.command == "show":
         return show_kernel(settings, used, _known(settings), as_json=given.json, verbose=given.verbose)
@@ -105,12 +104,12 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     return does[given.command](settings, used, given)
 
 
-# --- what is to be enforced -----------------------------------------------------------------------------------------
+# --- source of the configuration ------------------------------------------------------------------------------------
 
 
 class Source(NamedTuple):
-    """What is to be enforced, and where that comes from, in words. Of a file: no host, no version, and no `documents`,
-    which keep what was handed over."""
+    """The configuration to enforce and its origin, in words. From a file: without host, version and `documents`, which
+    store handed over documents."""
 
     configuration: Configuration
     words: str
@@ -118,7 +117,7 @@ class Source(NamedTuple):
 
 
 class InputError(AgentError):
-    """A file that was named on the command line cannot be used; nothing was changed."""
+    """A file named on the command line cannot be used; nothing was changed."""
 
 
 def source_of_file(path: Path) -> Source:
@@ -135,7 +134,7 @@ def source_of_file(path: Path) -> Source:
 
 
 def handed_source(settings: Settings) -> tuple[Source | None, tuple[Problem, ...]]:
-    """What the agent handed over, if that is acceptable, else the limiter's own copy; and what is wrong with it."""
+    """The handed over document if acceptable, otherwise the limiter's own copy; with the problems found."""
     documents = oneshot.newest(settings, datetime.now(UTC))
     if documents.accepted is None:
         return None, documents.problems
@@ -151,7 +150,7 @@ def _source(settings: Settings, link_info: Path | None) -> tuple[Source | None, 
 
 
 def _known(settings: Settings) -> Source | None:
-    """What the state file means, as far as that can be read: names and addresses of links are not in it."""
+    """Names and addresses of links, which are not in the state file, as far as readable."""
     try:
         return handed_source(settings)[0]
     except AgentError:
@@ -162,7 +161,7 @@ def _known(settings: Settings) -> Source | None:
 
 
 def _plan(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
-    """What `once` would change. Touches neither kernel nor disk."""
+    """Show what `once` would change. Read-only."""
     source, problems = _source(settings, given.link_info)
     if source is None:
         return _nothing_to_enforce(problems)
@@ -176,7 +175,7 @@ def _plan(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outc
 
 
 def _once(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
-    """Enforce what was handed over, or a file alone, and write the state file."""
+    """Enforce the handed over document, or a file, and write the state file."""
     rights.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", "once"):
         source, problems = _source(settings, given.link_info)
@@ -192,7 +191,7 @@ def _nothing_to_enforce(problems: tuple[Problem, ...]) -> Outcome:
 def enforce_locked(
     settings: Settings, engine: Engine, source: Source, *, as_json: bool = False, verbose: bool = False
 ) -> Outcome:
-    """For a caller who holds the lock. What was handed over is kept then, as `run` keeps it."""
+    """For a caller with the lock. The handed over document is stored, as by `run`."""
     state, done = oneshot.enforce(settings, engine, source.configuration, datetime.now(UTC))
     problems: tuple[Problem, ...] = ()
     if source.documents is not None:
@@ -218,14 +217,13 @@ def _plan_lines(done: Enforced, source: Source, settings: Settings, *, is_done: 
 def show_kernel(
     settings: Settings, engine: Engine, source: Source | None, *, as_json: bool = False, verbose: bool = False
 ) -> Outcome:
-    """What the limiter wrote last; where none runs what the kernel has now, if `source` is what was enforced and we
-    have the right to look."""
+    """The limiter's last state; if it does not run, the kernel's, if `source` was enforced and we have the rights."""
 
     def look(written: LimiterState) -> LimiterState:
         if source is None or source.configuration.limits_digest != written.limits_digest:
             return written
         try:
-            return oneshot.look(settings, engine, source.configuration, datetime.now(UTC))
+            return oneshot.observe(settings, engine, source.configuration, datetime.now(UTC))
         except AgentError:
             return written
 
@@ -240,8 +238,8 @@ def _reset(settings: Settings, engine: Engine, given: argparse.Namespace) -> Out
 
 
 def reset_locked(settings: Settings, engine: Engine, *, reason: str = OPERATOR, verbose: bool = False) -> Outcome:
-    """Remove everything of ours from the kernel and say so in the state file; what is stored stays. For a caller who
-    holds the lock."""
+    """Remove everything of ours from the kernel and record it in the state file; stored documents are kept. For a
+    caller with the lock."""
     state, done = oneshot.reset(settings, engine, reason, datetime.now(UTC))
     lines = ["No objects of the limiter in the kernel."]
     if not done.plan.is_empty:
@@ -256,7 +254,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
     under_systemd = is_under_systemd(environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    rights.require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
+    rights.require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file is used
 
     def reload() -> Settings:
         fresh, _ = limiter_settings(config, environment)
@@ -274,9 +272,9 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
 
 
 def _follow_enrolment(settings: Settings, environment: Mapping[str, str]) -> None:
-    """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
+    """Restart when `enrol` writes new credentials. Under systemd only a restart gets a copy of them."""
     path = settings.credentials_file or DEFAULT_CREDENTIALS
-    # Of a host that is not enrolled any file is new, also one that was written while this process started.
+    # Without an enrolment any file is new, including one written while this process started.
     known = identity_of(path) if settings.host_id is not None else None
     watch = Watch([path])
     while True:

@@ -1,4 +1,4 @@
-"""What the operator stored with the thesis' command line: `<limiter_state_dir>/operator.json`, mode 0600.
+"""Settings stored by the thesis' command line: `<limiter_state_dir>/operator.json`, mode 0600.
 
 {"default_bandwidth_kbit": 5000, "link_info": "/etc/scion/link_info.json"}
 """
@@ -22,7 +22,7 @@ _MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class OperatorChoice:
-    """None where nothing was stored."""
+    """None: not stored."""
 
     default_bandwidth_kbit: int | None = None
     link_info: Path | None = None
@@ -53,10 +53,8 @@ def save_choice(folder: Path, choice: OperatorChoice) -> None:
 
 
 def limiter_settings(config: Path | None, environment: Mapping[str, str]) -> tuple[Settings, OperatorChoice]:
-    """File, then what `-b` stored, then the environment; without an enrolment that cannot be used.
-
-    Raises `SettingsError`, `StoreError`, `NotPermittedError`.
-    """
+    """File, then what `-b` stored, then the environment; without an unusable enrolment. Raises `SettingsError`,
+    `StoreError`, `NotPermittedError`."""
     settings, _ = settings_of_limiter(config, environment)
     choice = load_choice(settings.limiter_state_dir)
     if choice.default_bandwidth_kbit is not None:

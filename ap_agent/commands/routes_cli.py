@@ -1,4 +1,4 @@
-"""`scionlab-bw-agent routes`: what each action does, in words and as JSON."""
+"""`scionlab-bw-agent routes`: its actions, as text and JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ap_agent.routes.uplinks import Uplink, UplinksError, read_uplinks
 from ap_agent.routes.verify import watch
 
 _LOOK_AGAIN_S = 0.2
-_PROBE_S = 5.0  # of a question to the service while a change waits: many fit into the time
+_PROBE_S = 5.0  # timeout of a request to the service while a change waits: several fit into the time
 _UNCHANGED = "The kernel is up to date."
 _COMMAND = "`scionlab-bw-agent routes confirm`"
 
@@ -53,7 +53,7 @@ def routes(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome
         trial.guard(settings.routes_dir, lambda: _is_service_reached(given.config, environment))
         return Outcome(OK)
     if given.action in {"confirm", "rollback"}:
-        return _settle(settings, given.action)
+        return _conclude(settings, given.action)
     return _change(settings, given, environment)
 
 
@@ -103,13 +103,13 @@ def _require_no_trial(folder: Path) -> None:
 
 
 def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present, goal: Goal) -> None:
-    """And read back. What is refused is undone: all of it is set, or nothing."""
+    """Apply and read back; undo everything if an operation is rejected."""
     try:
         kernel.carry_out(operations, present)
         after = kernel.read()
         left = plan(after, goal)
         if left:
-            raise AgentError(f"The kernel does not have what was set; it still takes: {left[0]}.")
+            raise AgentError(f"The kernel does not have all changes; still missing: {left[0]}.")
     except AgentError as exc:
         now = kernel.read()
         refused = kernel.carry_out(plan(now, Goal(present.rules, present.routes)), now, until_refused=False)
@@ -120,7 +120,7 @@ def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present
         raise type(exc)(f"{exc.message}{end}") from exc
 
 
-def _settle(settings: Settings, action: str) -> Outcome:
+def _conclude(settings: Settings, action: str) -> Outcome:
     folder = settings.routes_dir
     with Lock(folder, "routes", action):
         found = trial.load(folder)
@@ -128,7 +128,7 @@ def _settle(settings: Settings, action: str) -> Outcome:
             return Outcome(NOT_DONE, err=f"Nothing to {action}: no change waits for its confirmation.")
         if not found.is_waiting:
             return Outcome(NOT_DONE, err=f"Nothing to {action}: {_ended_words(found)}")
-        ended = trial.settle(folder, by="the operator", confirms=action == "confirm")
+        ended = trial.conclude(folder, by="the operator", confirms=action == "confirm")
     return _ended(ended or found, is_wanted=True)
 
 
@@ -150,7 +150,7 @@ def _start_guard(folder: Path, given: argparse.Namespace, environment: Mapping[s
 
 
 def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[str, str], said: Outcome) -> Outcome:
-    """Until the change is confirmed or rolled back."""
+    """Wait until the change is confirmed or rolled back."""
     folder = settings.routes_dir
     found = trial.load(folder)
     if found is not None and found.is_waiting:
@@ -159,7 +159,7 @@ def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[st
         print_outcome(Outcome(OK, "" if given.json else said.out, words))
     try:
         while (found := trial.load(folder)) is not None and found.is_waiting:
-            if not trial.is_guarded(folder):  # somebody killed it
+            if not trial.is_guarded(folder):  # it was killed
                 _start_guard(folder, given, environment)
             time.sleep(_LOOK_AGAIN_S)
     except KeyboardInterrupt:
@@ -198,7 +198,6 @@ def _waiting_words(folder: Path, waiting: trial.Trial) -> str:
 
 
 def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> bool:
-    """By a connection of its own, and with an answer that our credentials were good for."""
     try:
         settings = load_settings(config, environment)
         quick = replace(settings, connect_timeout_s=_PROBE_S, read_timeout_s=_PROBE_S, fetch_deadline_s=_PROBE_S)
@@ -216,7 +215,7 @@ def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> 
     return True
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def _said(
@@ -227,7 +226,6 @@ def _said(
     *,
     is_done: bool = False,
 ) -> Outcome:
-    """A line for each operation, and what is wrong."""
     lines = [str(one) for one in operations]
     code = NOT_DONE if problems else OK
     if given.json:
@@ -240,7 +238,7 @@ def _said(
 
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
-    """What is set, whether that is what the file says, and who uses it."""
+    """Show rules and routes, whether they match the file, and the links that use them."""
     present = kernel.read()
     problems: list[Problem] = []
     uplinks: tuple[Uplink, ...] = ()
@@ -250,7 +248,7 @@ def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
         problems += [*not_ready.values(), *conflicts_of(uplinks, present)]
         differs = plan(present, goal_of([one for one in uplinks if one.name not in not_ready], present))
         if differs:
-            text = f"{len(differs)} operations lead to what {settings.uplinks_file} says; see `routes plan`."
+            text = f"{len(differs)} operations are needed to match {settings.uplinks_file}; see `routes plan`."
             problems.append(Problem("routes_differ", "kernel", text))
     except UplinksError as exc:
         problems.append(Problem("uplinks_invalid", "uplinks", exc.message))

@@ -14,14 +14,14 @@ ACTIONS = {
     "rollback": "undo a change that waits for its confirmation, now",
     "remove": "remove all our rules and routes",
     "show": "print uplinks with the links that use them, rules, routes and kernel parameters",
-    "verify": "judge by the counters of interfaces whether answers leave where questions came in",
+    "verify": "check with interface counters whether replies leave by the uplink where requests arrive",
 }
 MIN_WITHIN_S, MAX_WITHIN_S = 5, 3600
 MIN_FOR_S, MAX_FOR_S = 1, 3600
 
 
 def add(parser: ArgumentParser) -> None:
-    """Also `guard`, which no person runs."""
+    """Includes `guard`, which is internal."""
     chosen = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     each = {
         name: chosen.add_parser(name, help=words, description=words[:1].upper() + words[1:] + ".")
@@ -41,7 +41,7 @@ def add(parser: ArgumentParser) -> None:
         )
         each[name].add_argument("--by-hand", action="store_true", help="only `routes confirm` confirms")
     each["apply"].add_argument(
-        "--boot", action="store_true", help="set what was confirmed last, without uplinks that are not ready"
+        "--boot", action="store_true", help="set the last confirmed routes, without uplinks that are not ready"
     )
     each["verify"].add_argument(
         "--for",

@@ -1,4 +1,4 @@
-"""`show` of both programs: what the limiter says the kernel has."""
+"""`show` of both programs: the limiter's state of the kernel."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def show(
     as_json: bool = False,
     verbose: bool = False,
 ) -> Outcome:
-    """The state file for people, or as it is. `links` have the names and addresses, which are not in it; `look` says
-    what is so now where no limiter runs. The exit code says whether every link is as wanted now."""
+    """The state file as text or JSON. `links` have the names and addresses, which are not in it; `look` reads the
+    current state if no limiter runs. The exit code says whether every link is enforced."""
     state = read_state(settings.limiter_run_dir)
     if state is None:
         missing = f"there is no state.json in {settings.limiter_run_dir}"

@@ -1,4 +1,4 @@
-"""`status`: one screen with what matters to the operator, from the health file; the exit code says how it is."""
+"""`status`: one screen for the operator, from the health file; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ap_agent.common.colour import Colour, painted
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.common.settings import Settings
 
-_SHOWN = 8  # problems, and links that are not enforced: 24 lines of a terminal hold both
+_SHOWN = 8  # problems, and links that are not enforced: fits 24 lines
 _LABEL_WIDTH = 15  # of the lines of `describe`
 
 
@@ -37,8 +37,8 @@ def status(settings: Settings, given: Namespace) -> Outcome:
 
 
 def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tuple[int, list[str]]:
-    """The exit code and the lines: the verdict, what it rests on, the first problems. Raises `KeyError`, `TypeError`,
-    `ValueError` for what is no health file."""
+    """Exit code and lines: verdict, basis, first problems. Raises `KeyError`, `TypeError`, `ValueError` for an invalid
+    health file."""
     described, is_enforced, is_delivered = describe(health, running=is_running, now=now)
     code = NOT_DONE if not is_enforced else OK if is_delivered else NOTHING_NEW
     words, colour = _verdict(health["links"], code, is_running=is_running)
@@ -55,7 +55,6 @@ def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tup
 
 
 def _is_said(line: str, health: Mapping[str, Any]) -> bool:
-    """Whether it names a link that a problem names too, for the same reason."""
     said = (f"{one['subject']}: {one['message']}" for one in health["problems"])
     return line.startswith("Failed") and line[_LABEL_WIDTH:] in said
 
@@ -67,13 +66,13 @@ def _verdict(links: Mapping[str, Any], code: int, *, is_running: bool) -> tuple[
     if code == NOT_DONE and failed:
         return f"{failed} of {total} links {'is' if failed == 1 else 'are'} not enforced.", "bad"
     if code == NOT_DONE:
-        return "Not everything is in order; the lines below say why.", "bad"
+        return "There are problems; see the lines below.", "bad"
     if code == NOTHING_NEW:
-        return "The last limits are in force, but nothing new comes from the service.", "warn"
+        return "The last limits are in force, but no updates arrive from the service.", "warn"
     if not total:
         return "All is well. No link is limited here.", "good"
     observed = f"; {links['observed']} of them only observed" if links["observed"] else ""
-    return f"All is well. {total} of {total} links are as the service wants them{observed}.", "good"
+    return f"All is well. {total} of {total} links are as configured{observed}.", "good"
 
 
 def _marked(line: str) -> str:

@@ -1,4 +1,4 @@
-"""What `plan`, `once` and `show` print: one row for each link, and what else an operator decides by. Pure."""
+"""Output of `plan`, `once` and `show`: one row per link, and other facts for operators. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, format_kbit, format_number
 from link_info import LinkInfo
 
-if TYPE_CHECKING:  # the agent, which prints states, loads nothing of the kernel
+if TYPE_CHECKING:  # the agent, which prints states, loads no kernel code
     from ap_agent.dataplane.outcome import LinkChange, Outcome
 
-_SHOWN_UNCHANGED = 20  # rows of links that stay as they are; beyond that they are counted
+_SHOWN_UNCHANGED = 20  # rows of unchanged links; more are counted
 _UNCHANGED, _FAILED = "unchanged", "cannot be enforced (see below)"
 _STATE_RIGHT = frozenset(
     {"LINK", "LIMIT", "PASSED (B)", "PACKETS", "DROPS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)", "HEARTBEATS"}
@@ -35,7 +35,7 @@ def plan_lines(
     is_observe_only: bool,
     verbose: bool,
 ) -> list[str]:
-    """A row for each link, a line for each device, and what is not touched. `is_done`: it was carried out."""
+    """One row per link, one line per device, and what is not touched. `is_done`: already applied."""
     rows = _plan_rows(done, links, now, is_observe_only=is_observe_only)
     unchanged = [row for row in rows if row[-1] == _UNCHANGED]
     is_short = len(unchanged) > _SHOWN_UNCHANGED and not verbose
@@ -65,7 +65,7 @@ def _device_lines(done: Outcome, *, is_done: bool, verbose: bool) -> list[str]:
 
 
 def plan_json(done: Outcome, problems: Iterable[Problem], source: str) -> dict[str, Any]:
-    """The same for programs; limits in kbit/s."""
+    """As JSON; limits in kbit/s."""
     return {
         "source": source,
         "links": {
@@ -123,7 +123,7 @@ def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
 
 
 def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for_s: float) -> tuple[list[str], bool]:
-    """How old the state is, in words, and whether what it says may be taken for what is so now."""
+    """Age of the state, in words, and whether it is current."""
     age = now - state.written_at
     said = f"Counters read {ago(age)}; limits read back from the kernel {ago(now - state.observed_at)}"
     if not is_running:
@@ -134,7 +134,7 @@ def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for
 
 
 def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: bool) -> list[str]:
-    """Both directions of each link as the kernel has them; with `verbose` the parts of the drops."""
+    """Both directions of each link in the kernel; with `verbose` the kinds of drops."""
     heading = ["LINK", "USER AS", "REMOTE ADDRESS", "STATE", "DIRECTION", "LIMIT", "PASSED (B)"]
     heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
     rows: list[tuple[str, ...]] = []
@@ -162,7 +162,6 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
 
 
 def failed_links(state: LimiterState) -> dict[int, str]:
-    """Links that are not enforced, and why."""
     return {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
 
 
@@ -196,7 +195,7 @@ def _unmatched_words(one: DirectionState | None) -> str:
 
 
 def error_lines(problems: Iterable[Problem], failed: Mapping[int, str], what: str = "is not enforced") -> list[str]:
-    """Problems, and a line for each link that is not enforced, unless a problem says the same."""
+    """Problems, and a line for each link that is not enforced, unless a problem covers it."""
     said = list(problems)
     messages = {one.message for one in said}
     return problem_lines(said) + [

@@ -1,4 +1,4 @@
-"""`watch`: the status and the busiest links on one screen, until Ctrl-C. It reads what agent and limiter write."""
+"""`watch`: status and busiest links on one screen, until Ctrl-C, from the files of agent and limiter."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bandwidth_config import format_kbit
 from link_info import LinkInfo
 
 PAUSE_S: Final = 2.0
-_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"  # xterm's other screen, without a cursor
+_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"  # xterm's alternate screen, without a cursor
 _HOME, _END_OF_LINE, _REST = "\033[H", "\033[K", "\033[J"
-_COLOUR_CHARS = 11  # of what `painted` puts around a text
+_COLOUR_CHARS = 11  # escape codes of `painted`
 _DIRECTIONS: Final[Mapping[Direction, str]] = {"to_user": "to the user AS", "from_user": "from the user AS"}
 _HEADINGS = ("LINK", "USER AS", "STATE", "DIRECTION", "LIMIT", "TRAFFIC", "OF LIMIT", "DROPS/S")
 _RIGHT = frozenset({"LINK", "LIMIT", "TRAFFIC", "OF LIMIT", "DROPS/S"})
@@ -70,7 +70,7 @@ def _status_lines(settings: Settings) -> list[str]:
 def traffic_lines(
     newest: LimiterState | None, former: LimiterState | None, links: Mapping[int, LinkInfo], *, now: datetime
 ) -> list[str]:
-    """Both directions of each link, the busiest link first, by the two newest states of the limiter."""
+    """Both directions of each link, busiest first, from the limiter's two newest states."""
     if newest is None:
         return ["", "The limiter has not written a state since boot. Start scionlab-bw-limiter."]
     rates = rates_between(former, newest)
@@ -89,7 +89,7 @@ def traffic_lines(
 
 
 def rates_between(former: LimiterState | None, newest: LimiterState) -> dict[tuple[int, Direction], Rate]:
-    """What passed in each direction between two states; nothing where the counters began anew."""
+    """Rates of each direction between two states; none after a reset of counters."""
     if former is None:
         return {}
     seconds = (newest.written_at - former.written_at).total_seconds()
@@ -126,7 +126,7 @@ def _rows(
 
 
 def _draw(lines: list[str], width: int) -> None:
-    """Over what is there, line by line, so that nothing flickers."""
+    """Overwrite line by line, to avoid flicker."""
     cut = [line[: width + _COLOUR_CHARS * line.startswith("\033")] for line in lines]
     sys.stdout.write(_HOME + "".join(f"{line}{_END_OF_LINE}\n" for line in cut) + _REST)
     sys.stdout.flush()

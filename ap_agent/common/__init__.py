@@ -1,1 +1,1 @@
-"""What both processes use, and nothing of the field: errors, files, logging, settings, systemd."""
+"""Shared by both processes, without domain knowledge: errors, files, logging, settings, systemd."""

@@ -1,4 +1,4 @@
-"""Colour, where a terminal is that shows it and nobody objects (NO_COLOR, https://no-color.org)."""
+"""Terminal colours, unless disabled (NO_COLOR, https://no-color.org)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ _CODES: Final[dict[Colour, str]] = {"good": "32", "warn": "33", "bad": "31"}  # 
 
 
 def has_colour() -> bool:
-    """Whether stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def painted(text: str, colour: Colour) -> str:
-    """Bold and coloured, or as it is."""
+    """Bold and coloured, if enabled."""
     return f"\033[1;{_CODES[colour]}m{text}\033[0m" if text and has_colour() else text

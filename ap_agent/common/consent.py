@@ -1,6 +1,6 @@
-"""Whether tests of links may send from this host: the operator's setting, and a file that stops all of them at once.
+"""Whether link tests may send from this host: the operator's setting, and a file that stops all of them immediately.
 
-Both processes look: the limiter before it takes packets of a test for those of its link, the agent before it sends.
+Checked by the limiter before it counts packets of a test as its link's, and by the agent before it sends.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Literal
 
 from ap_agent.common.settings import Settings
 
-STOP_FILE = "link-tests-stopped"  # beside agent.toml; whatever it holds
+STOP_FILE = "link-tests-stopped"  # beside agent.toml; its content does not matter
 
 Consent = Literal["on", "off", "stopped"]
 
 
 def sending_tests(settings: Settings) -> Consent:
-    """`stopped`: allowed by the setting, and the file is there, or nobody can say that it is not."""
+    """`stopped`: allowed by the setting, but the file exists or cannot be checked."""
     if not settings.link_tests:
         return "off"
     try:

@@ -1,10 +1,10 @@
-"""What a host has from its enrolment: whom to ask, as whom, and which keys to believe. One file, for root alone.
+"""Credentials of an enrolment: service, host id and secret, and trusted keys. One file, for root only.
 
     /etc/scionlab-bw/credentials.json      mode 0600
     {"schema": 1, "url": …, "host_id": …, "host_secret": …, "keys": [{"key_id", "public_key", "not_after"}]}
 
-`enrol` writes it, `settings` reads it. Under systemd the agent's own user may not read the file: the unit has systemd
-put a copy where only the service sees it (LoadCredential=, systemd.exec(5)). The secret is in no `repr` and no message.
+`enrol` writes it, `settings` reads it. Under systemd the agent's user cannot read the file: systemd provides a copy
+that only the service sees (LoadCredential=, systemd.exec(5)). The secret is in no `repr` and no message.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Credentials:
 
 
 def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """The file that counts: the one named in the configuration, else systemd's copy, else the default place if there
-    is a file. None: this host was not enrolled, or by hand."""
+    """The file in use: the configured one, otherwise systemd's copy, otherwise the default if it exists. None: not
+    enrolled, or manually."""
     if named is not None:
         return named
     folder = environment.get("CREDENTIALS_DIRECTORY", "")
@@ -62,11 +62,11 @@ def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path
 
 
 def _stands_for_none(path: Path) -> bool:
-    """Whether this is the unit's `SetCredential=scionlab-bw:{}`: what systemd copies where there is no file."""
+    """Whether this is the unit's `SetCredential=scionlab-bw:{}`: systemd's copy of a missing file."""
     try:
         return read_plain(path, len(_NONE))[0] == _NONE
     except OSError:
-        return False  # said by who reads it
+        return False  # reported by the reader
 
 
 def read_credentials(path: Path) -> Credentials:
@@ -104,7 +104,7 @@ def _parse(data: bytes) -> Credentials:
 
 
 def parse_credentials(document: Mapping[str, object], url: str) -> Credentials:
-    """`host_id`, `host_secret` and `keys` of a file or of the service's answer. Raises `ValueError` with the reason,
+    """`host_id`, `host_secret` and `keys` of a file or the service's response. Raises `ValueError` with the reason,
     which quotes no secret."""
     return Credentials(
         url,
@@ -119,7 +119,7 @@ def parse_credentials(document: Mapping[str, object], url: str) -> Credentials:
 
 def check_host_id(value: object) -> str:
     """Raises `ValueError` with the remedy."""
-    # It becomes a part of a URL and the user name of HTTP Basic, which ends at the first colon.
+    # It is part of a URL and the user name of HTTP Basic, which ends at the first colon.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) or set(value) == {"."}:
         raise ValueError("copy the host id from the host's page in the admin, for example 4f1c...")
     return value
@@ -133,14 +133,14 @@ def check_secret(value: object) -> str:
 
 
 def check_url(value: object) -> str:
-    """The address without a slash at its end. Raises `ValueError` with the remedy."""
+    """The address without a trailing slash. Raises `ValueError` with the remedy."""
     if not isinstance(value, str) or not value:
         raise ValueError("write a string in quotes")
     text = value.rstrip("/")
     remedy = "write the URL of the Coordination Service, for example https://www.scionlab.org"
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises ValueError where it is no number
+        _ = parts.port  # raises ValueError if invalid
     except ValueError as exc:
         raise ValueError(remedy) from exc
     if parts.scheme not in {"https", "http"} or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):

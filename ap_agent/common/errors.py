@@ -1,14 +1,14 @@
-"""The agent's error family: one class for each answer to "whose fault is it, and what happens next".
+"""The agent's error family: a class for each kind of cause and consequence.
 
-`retryable` is the only thing that the loop looks at to decide whether to try again soon. Messages are one sentence
-with the value and the remedy; they never contain a secret.
+The loop decides on retries by `retryable` only. Messages are one sentence with the value and the remedy; they never
+contain a secret.
 """
 
 from __future__ import annotations
 
 
 class AgentError(Exception):
-    """Something the agent could not do. `retryable`: trying again without anybody's help may succeed."""
+    """The agent failed. `retryable`: a retry may succeed without intervention."""
 
     retryable = False
 
@@ -20,10 +20,8 @@ class AgentError(Exception):
 
 
 class FetchError(AgentError):
-    """The service could not be reached or did not answer sensibly: keep the last good state, try again later.
-
-    `retry_after_s` is what the service asked for in its Retry-After header, if it did.
-    """
+    """The service was unreachable or sent no valid response: keep the last good state, retry later. `retry_after_s` is
+    from the Retry-After header, if any."""
 
     retryable = True
 
@@ -33,11 +31,12 @@ class FetchError(AgentError):
 
 
 class AuthError(AgentError):
-    """The service refuses this host's credentials: the operator must act."""
+    """The service rejects this host's credentials: the operator must act."""
 
 
 class BundleError(AgentError):
-    """What the service sent must not be enforced: its bug; the last good state stays. `code` names the rule broken."""
+    """The service sent something that must not be enforced; the last good state is kept. `code` names the broken
+    rule."""
 
     def __init__(self, message: str, *, code: str = "bundle_invalid") -> None:
         super().__init__(message)
@@ -45,8 +44,8 @@ class BundleError(AgentError):
 
 
 class TrustError(BundleError):
-    """What the service sent may be well made, but nothing says that it comes from our service, or that it is not an old
-    one played back. `code` is also the problem's code (docs/agent.md)."""
+    """A well-formed bundle that is not proven to come from our service, or is a replayed old one. `code` is also the
+    problem's code (docs/agent.md)."""
 
 
 class SettingsError(AgentError):
@@ -58,13 +57,13 @@ class SettingsError(AgentError):
 
 
 class StoreError(AgentError):
-    """The state directory cannot be read or written (full, read-only, corrupt); what it held before is intact."""
+    """The state directory cannot be read or written (full, read-only, corrupt); its previous content is intact."""
 
     retryable = True
 
 
 class LockHeldError(AgentError):
-    """Another process of the agent is at work on this kernel; the message says which, and how to stop it."""
+    """Another process of the agent manages this kernel; the message names it, and how to stop it."""
 
 
 class NotPermittedError(AgentError):
@@ -76,7 +75,7 @@ class NotPermittedError(AgentError):
 
 
 class ProgramError(AgentError):
-    """The kernel does not take the program or its maps: `program_refused`, `kernel_too_old`."""
+    """The kernel rejects the program or its maps: `program_refused`, `kernel_too_old`."""
 
     def __init__(self, message: str, *, code: str = "program_refused") -> None:
         super().__init__(message)

@@ -1,5 +1,4 @@
-"""Reading files and JSON that others wrote: bounded, never waiting, and with the reason where that fails. Writing files
-so that readers see the old content or the new."""
+"""Reads untrusted files and JSON: bounded, non-blocking, with reasons for failures. Writes files atomically."""
 
 from __future__ import annotations
 
@@ -23,12 +22,10 @@ _KINDS = (
 
 
 def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """The content of a plain file, or of /dev/null, and what it was opened as. Never waits.
-
-    Returns one byte more than `max_bytes` of a larger file, for the caller to refuse. Raises `OSError`, whose
-    `strerror` says what else than a plain file it is.
-    """
-    _require_plain(path.stat(), path)  # before it is opened: opening a device may already do something
+    """Content of a plain file, or of /dev/null, and its stat result. Non-blocking. Returns one byte more than
+    `max_bytes` of a larger file, for the caller to reject. Raises `OSError`, whose `strerror` names other file
+    types."""
+    _require_plain(path.stat(), path)  # before it is opened: opening a device may have effects
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:  # noqa: PTH123  # of a descriptor
         found = os.fstat(descriptor)
@@ -37,7 +34,7 @@ def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_own(path: Path, max_bytes: int) -> bytes | None:
-    """Of a file that our programs write; None where there is none. Raises `StoreError`, `NotPermittedError`."""
+    """Read a file written by our programs; None if missing. Raises `StoreError`, `NotPermittedError`."""
     try:
         return read_plain(path, max_bytes)[0]
     except FileNotFoundError:
@@ -49,7 +46,7 @@ def read_own(path: Path, max_bytes: int) -> bytes | None:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Tells one file at a place from the next; None where there is none."""
+    """Identity of a file, which changes when it is replaced; None if missing."""
     try:
         found = path.stat()
     except OSError:
@@ -69,15 +66,13 @@ def _require_plain(found: os.stat_result, path: Path) -> None:
 
 
 def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
-    """JSON in UTF-8: no key twice, no number of more than 18 digits, no NaN, fractions only where they are allowed.
-
-    Raises `ValueError` with the reason, which quotes nothing.
-    """
+    """Parse JSON in UTF-8: no duplicate keys, no numbers of more than 18 digits, no NaN, fractions only if allowed.
+    Raises `ValueError` with the reason, which quotes nothing."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a key stands in it twice")
+            raise ValueError("a key occurs twice")
         return found
 
     def whole(digits: str) -> int:
@@ -86,7 +81,7 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
         return int(digits)
 
     def no_fraction(_text: str) -> NoReturn:
-        raise ValueError("a number is not whole")
+        raise ValueError("a number is not an integer")
 
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -100,7 +95,7 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     except UnicodeDecodeError as exc:
         raise ValueError(f"it is not UTF-8 at byte {exc.start}") from exc
     except json.JSONDecodeError as exc:  # its text quotes nothing
-        raise ValueError(f"no JSON at character {exc.pos}") from exc
+        raise ValueError(f"invalid JSON at character {exc.pos}") from exc
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
 
@@ -109,18 +104,18 @@ _SEAL = "sha256"
 
 
 def sealed(document: dict[str, Any]) -> bytes:
-    """JSON with a hash of itself: one flipped bit can leave a well-formed document that trusts another key."""
+    """JSON with a hash of itself: a flipped bit could leave a well-formed document that trusts another key."""
     return json.dumps(document | {_SEAL: _hash_of(document)}, indent=1).encode() + b"\n"
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """The inverse of `sealed`. Raises `ValueError`, also where the hash is not that of the rest."""
+    """Inverse of `sealed`. Raises `ValueError`, also for a wrong hash."""
     document = parse_json(data)
     if not isinstance(document, dict):
         raise ValueError("no object")
     rest = {key: value for key, value in document.items() if key != _SEAL}
     if document.get(_SEAL) != _hash_of(rest):
-        raise ValueError("another content than was written")
+        raise ValueError("a different content than was written")
     return rest
 
 
@@ -129,17 +124,15 @@ def _hash_of(document: dict[str, Any]) -> str:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int, is_durable: bool = True) -> None:
-    """Readers see the old content or the new, with `is_durable` also after a power cut.
-
-    Raises `OSError`, also for a folder of that name: it is somebody's.
-    """
+    """Readers see the old content or the new; with `is_durable` also after a power cut. Raises `OSError`, also if a
+    folder has that name."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    new = path.with_name(f".{path.name}.scionlab-bw-new")  # a name that nobody else gives
+    new = path.with_name(f".{path.name}.scionlab-bw-new")  # a unique name
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
-        os.fchmod(stream.fileno(), mode)  # whatever umask the unit has
+        os.fchmod(stream.fileno(), mode)  # independent of the unit's umask
         stream.write(data)
         stream.flush()
         if is_durable:

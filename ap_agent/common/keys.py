@@ -1,4 +1,4 @@
-"""Public keys of the service as text: enrolment, configuration and signed text share them."""
+"""Public keys of the service as text, in enrolments, configurations and signed texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re
 
 @dataclass(frozen=True)
 class TrustedKey:
-    """A public key of the service: 32 raw bytes, and the moment (UTC) after which its signatures do not count."""
+    """A public key of the service: 32 raw bytes, and its expiry (UTC)."""
 
     public_key: bytes
     not_after: datetime
@@ -51,10 +51,10 @@ def _key(entry: object) -> TrustedKey:
         raise ValueError('"keys" contain an invalid entry')
     public_key = decoded(entry.get("public_key"), _PUBLIC_KEY_BYTES)
     if public_key is None:
-        raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
+        raise ValueError(f'"keys" contain a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
     key = TrustedKey(public_key, parse_time(entry.get("not_after")))
     if entry.get("key_id") != key.key_id:
-        raise ValueError(f'"keys" hold the key {key.key_id} under another key_id')
+        raise ValueError(f'"keys" contain the key {key.key_id} under another key_id')
     return key
 
 
@@ -69,7 +69,7 @@ def parse_time(text: object) -> datetime:
 
 
 def decoded(text: object, size: int) -> bytes | None:
-    """Canonical base64 of `size` bytes: each value has one spelling. None for anything else."""
+    """Decode canonical base64 of `size` bytes: each value has one spelling. None for anything else."""
     if not isinstance(text, str) or len(text) != -(-size // 3) * 4:
         return None
     try:

@@ -1,10 +1,10 @@
-"""One agent and one limiter at a time on one kernel: a lock that the kernel releases when its holder dies, however.
+"""Locks for one agent and one limiter per kernel, which the kernel releases when the holder dies.
 
-The traffic control of a host belongs to its network namespace, so the locks do too: their names hold the namespace's
-number. Processes of different namespaces (a lab) may share a folder.
+Traffic control belongs to a network namespace, so the locks' names contain the namespace's number. Processes of
+different namespaces (a lab) may share a folder.
 
-It is a lock of the open file (F_OFD_SETLK, fcntl(2)), because anybody who may read the file can ask for it without
-taking it: the agent sees that way whether the limiter lives, although neither may look into the other's /proc.
+It is an open file description lock (F_OFD_SETLK, fcntl(2)): every reader of the file can query it without taking it, so
+the agent sees whether the limiter lives, although neither can read the other's /proc.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ap_agent.common.files import parse_json, read_plain
 Program = Literal["agent", "limiter", "routes", "routes-guard"]
 _MAX_LOCK_BYTES = 4096
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
-_OF_ANOTHER_USER = {errno.EACCES, errno.EPERM, errno.ELOOP}  # ELOOP: a symbolic link that somebody laid there
+_OF_ANOTHER_USER = {errno.EACCES, errno.EPERM, errno.ELOOP}  # ELOOP: a planted symbolic link
 _STRUCT = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length (0: all), pid
 _EXCLUSIVE = _STRUCT.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has the lock, as far as the file says."""
+    """The holder of the lock, according to the file."""
 
     pid: int
     command: str
@@ -48,10 +48,8 @@ def lock_path(run_dir: Path, program: Program) -> Path:
 
 
 class Lock:
-    """A `with` block that is the only one of this program on this kernel. Never waits.
-
-    Raises `LockHeldError`, `NotPermittedError`, and `AgentError` where the folder is of no use.
-    """
+    """A `with` block that runs only once per program and kernel. Never waits. Raises `LockHeldError`,
+    `NotPermittedError`, and `AgentError` if the folder is unusable."""
 
     def __init__(self, run_dir: Path, program: Program, command: str) -> None:
         self._path = lock_path(run_dir, program)
@@ -64,8 +62,8 @@ class Lock:
         return self
 
     def keep(self) -> None:
-        """Take it again where somebody deleted its file under us: the next process would make another one and believe
-        that it is alone. Raises as above; `LockHeldError` where that has happened already."""
+        """Take it again if its file was deleted: another process would create a new file and lock that. Raises as
+        above; `LockHeldError` if that has already happened."""
         if not self._is_still_the_file(self._descriptor):
             former, self._descriptor = self._descriptor, self._take()
             os.close(former)
@@ -85,7 +83,7 @@ class Lock:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)  # the file stays: removing it would let two holders have two files of one name
+        os.close(self._descriptor)  # the file stays: removing it would allow two holders of two files with one name
 
     def _open(self) -> int:
         while True:
@@ -99,10 +97,10 @@ class Lock:
                 break
             os.close(descriptor)  # systemd removed the folder between our open and our lock
         owner = self._path.parent.stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:  # made by root's hand in the service's folder: the service needs it
+        if os.geteuid() == 0 and owner.st_uid != 0:  # created by root in the service's folder: the service needs it
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
         if os.fstat(descriptor).st_uid == os.geteuid():
-            os.fchmod(descriptor, 0o644)  # whoever asks for the status reads it, whatever umask the unit has
+            os.fchmod(descriptor, 0o644)  # `status` reads it, whatever the unit's umask
         os.ftruncate(descriptor, 0)
         os.write(descriptor, json.dumps({"pid": os.getpid(), "command": self._command}).encode())
         return descriptor
@@ -115,10 +113,8 @@ class Lock:
 
 
 def holder(path: Path) -> Holder | None:
-    """The process that has the lock now; None where none has it. Changes nothing, and needs no right but to read it.
-
-    A holder that has not written who it is, or whose file cannot be read, has pid 0.
-    """
+    """The process that holds the lock; None if free. Read-only. pid is 0 if the holder has not written its name, or the
+    file is unreadable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

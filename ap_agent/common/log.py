@@ -1,11 +1,11 @@
-"""The agent's log: one line per event on stdout, `event key=value ...`, made for journald and for `grep`.
+"""The agent's log: one line per event on stdout, `event key=value ...`, for journald and `grep`.
 
     reconcile.done version=1.18 limits=7 added=1 changed=2 removed=0 ms=12
 
-ERROR: someone must act. WARNING: degraded, trying again. INFO: something changed. DEBUG: nothing changed.
-Under systemd each line begins with its priority (`<4>`), which journald takes off again; elsewhere level and time
-stand at the end of the line. What a server or a file says is quoted and kept on one line, so that nobody can write
-lines of his own into the log. Never secrets, never whole bundles.
+ERROR: someone must act. WARNING: degraded, retrying. INFO: something changed. DEBUG: nothing changed. Under systemd
+each line begins with its priority (`<4>`), which journald removes; elsewhere level and time are at the end of the line.
+Text from servers or files is quoted and kept on one line, so that it cannot forge lines. Never secrets, never whole
+bundles.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  # sd-daemon(3)
 _MAX_VALUE_CHARS = 600
 
-Logger = Any  # structlog's bound logger types nothing that a caller could check
+Logger = Any  # structlog's bound logger has no useful types
 
 
 def configure(level: str, *, under_systemd: bool, stream: TextIO | None = None) -> None:
-    """Send the events of this process to `stream` (stdout), those of `level` and above."""
+    """Send this process's events to `stream` (stdout), from `level` up."""
     structlog.configure(
         processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _Renderer(under_systemd)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -55,7 +55,7 @@ class _Renderer:
 
 
 def quoted(value: object) -> str:
-    """A value for the right side of `=`: bare where that is unambiguous, else in quotes, always on one line."""
+    """A value for the right side of `=`: bare if unambiguous, otherwise quoted, always on one line."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -71,10 +71,8 @@ def quoted(value: object) -> str:
 
 
 class Conditions:
-    """What is wrong at the moment, so that a repeat is logged when it starts and when it ends, not every ten seconds.
-
-    A condition is known by its code and subject; its message may change (a counter in it) without being news.
-    """
+    """Current problems, so that each is logged when it starts and when it ends, not every ten seconds. A condition is
+    identified by code and subject; its message may change (a counter in it) without being news."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
@@ -82,7 +80,7 @@ class Conditions:
         self._times: dict[tuple[str, str], int] = {}
 
     def update(self, problems: Iterable[Problem], now_s: float, *, warnings: frozenset[str] = frozenset()) -> None:
-        """Tell the log what began and what ended. `warnings` are the codes that heal without anybody's help."""
+        """Log started and ended conditions. `warnings` are codes that resolve themselves."""
         found = {(one.code, one.subject): one for one in problems}
         for key, problem in found.items():
             self._times[key] = self._times.get(key, 0) + 1

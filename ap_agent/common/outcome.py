@@ -1,11 +1,11 @@
-"""What every command gives back, and how it is printed. Exit codes, the same for all programs:
+"""The outcome of a command and its output. Exit codes, the same for all programs:
 
-0   done: everything that was asked for is so
+0   done
 1   something was not done, or a link is not enforced; the text says which and why
 2   the command line or the configuration is wrong; nothing was touched
 3   not permitted: root or a capability is needed
-4   another process of the same program is at work; nothing was touched
-5   nothing new could be had from the service; the last good state is enforced
+4   another process of the same program is running; nothing was touched
+5   nothing new from the service; the last good state is enforced
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXIT_CODES = """exit codes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to print on stdout and stderr, and the exit code."""
+    """Output for stdout and stderr, and the exit code."""
 
     exit_code: int
     out: str = ""
@@ -49,22 +49,22 @@ def exit_code_of(error: AgentError) -> int:
 
 
 def print_outcome(outcome: Outcome) -> int:
-    """What was done is done, also when nobody reads on (`plan | head`)."""
+    """A closed pipe is not an error (`plan | head`)."""
     for text, stream in ((outcome.out, sys.stdout), (outcome.err, sys.stderr)):
         try:
-            if isinstance(stream, io.TextIOWrapper):  # a character that the terminal lacks changes no exit code
+            if isinstance(stream, io.TextIOWrapper):  # a character that the terminal lacks is no failure
                 stream.reconfigure(errors="backslashreplace")
             if text:
                 print(text, file=stream, flush=True)
         except BrokenPipeError:
-            # The interpreter flushes once more at its end, and would speak of it there.
+            # The interpreter flushes again at exit, and would report the error.
             with Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
     return outcome.exit_code
 
 
 def ended(command: str, do: Callable[[], Outcome | int]) -> int:
-    """Run a command: its exit code, with its outcome or its error printed."""
+    """Run a command and print its outcome or error; return the exit code."""
     try:
         done = do()
     except AgentError as exc:
@@ -76,7 +76,7 @@ def ended(command: str, do: Callable[[], Outcome | int]) -> int:
 def parser_of(
     program: str, description: str, commands: Mapping[str, str]
 ) -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
-    """The parser of a program, and those of its commands; each knows --config."""
+    """The parser of a program, and those of its commands; each has --config."""
     parser = ArgumentParser(
         prog=program, description=description, epilog=EXIT_CODES, formatter_class=RawDescriptionHelpFormatter
     )

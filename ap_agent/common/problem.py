@@ -1,4 +1,4 @@
-"""Something that is not as it should be, with a name that log, state file and receipt share (docs/agent.md)."""
+"""A problem, with a name shared by log, state file and receipt (docs/agent.md)."""
 
 from __future__ import annotations
 

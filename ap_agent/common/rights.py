@@ -1,4 +1,4 @@
-"""Which rights this process has."""
+"""Capabilities of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}  # <linux/capability.h>
 
 
 def require_rights(*wanted: str, what: str = "limits") -> None:
-    """Say at once what the kernel would refuse later; without names both rights. Raises `NotPermittedError`."""
+    """Check rights in advance; without names both. Raises `NotPermittedError`."""
     for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name != "CapEff":

@@ -1,6 +1,6 @@
-"""How a value of the configuration is checked: TOML value -> setting, or `ValueError` with the remedy as its text.
+"""Validators of configuration values: TOML value -> setting, or `ValueError` with the remedy as its text.
 
-Which key has which kind is in `settings`; what belongs to an enrolment is in `credentials`.
+`settings` assigns them to keys; `credentials` has those of an enrolment.
 """
 
 from __future__ import annotations

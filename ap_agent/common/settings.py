@@ -1,10 +1,10 @@
-"""The configuration of both processes: one frozen value, read from agent.toml and the environment, checked at start.
+"""The configuration of both processes: one frozen value, from agent.toml and the environment, checked at start.
 
-Every key is a field of `Settings`: how a TOML value and an environment variable become a setting, and which values are
-sensible. A key that is none, or a value that it refuses, is a `SettingsError` with key, value and remedy;
-nothing is guessed; one of `REMOVED` is skipped and named. The environment (`SCIONLAB_BW_<KEY>`) wins over the file.
+Every key is a field of `Settings`, with its validators. An unknown key or an invalid value is a `SettingsError` with
+key, value and remedy; keys in `REMOVED` are skipped and reported. The environment (`SCIONLAB_BW_<KEY>`) takes
+precedence over the file.
 
-The host's secret appears in no `repr`, no message and no log line.
+The host's secret is in no `repr`, no message and no log line.
 """
 
 from __future__ import annotations
@@ -46,10 +46,8 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Key:
-    """One configuration key. `check` gets the TOML value and returns the setting; `parse` makes a TOML value of text.
-
-    Both raise `ValueError` with the remedy as its text.
-    """
+    """One configuration key. `check` converts the TOML value to the setting; `parse` converts text to a TOML value.
+    Both raise `ValueError` with the remedy as its text."""
 
     wanted: str
     check: Callable[[Any], Any]
@@ -68,7 +66,7 @@ _Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that an operator can choose; docs/agent.md describes each key. Intervals are seconds."""
+    """The operator's settings; docs/agent.md describes each key. Intervals are seconds."""
 
     url: Annotated[str | None, Key("the URL of the Coordination Service", check_url)] = None
     host_id: Annotated[str | None, Key("the id of this host", check_host_id)] = None
@@ -113,13 +111,13 @@ class Settings:
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Key("a level", one_of("debug", "info", "warning", "error"))
     ] = "info"
-    removed_keys: tuple[str, ...] = ()  # that were found, and have no meaning any more
-    # Of the configuration file, whether or not there is one; it is no part of what was configured.
+    removed_keys: tuple[str, ...] = ()  # removed keys that were found
+    # Path of the configuration file, whether or not it exists; not a setting itself.
     config_dir: Path = field(default=DEFAULT_CONFIG.parent, compare=False)
 
     @property
     def unmatched_kbit(self) -> int | None:
-        """What all traffic of no link shares in each direction; None: no limit."""
+        """Limit shared by all unmatched traffic in each direction; None: no limit."""
         return self.default_bandwidth_kbit if self.unmatched == "default" else None
 
 
@@ -136,8 +134,8 @@ REMOVED: Mapping[str, str] = {
 def settings_of_limiter(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> tuple[Settings, SettingsError | None]:
-    """What the limiter needs: whose documents count, no secret. Where the enrolment cannot be used: the settings
-    without it, and why; the limits of its last document do not depend on it. Raises `SettingsError`."""
+    """The limiter's settings: trusted keys, no secret. If the enrolment is unusable: the settings without it, and the
+    reason; the limits of its last document do not depend on it. Raises `SettingsError`."""
     settings = settings_without_enrolment(path, environment, overrides)
     try:
         file = credentials_path(settings.credentials_file, environment)
@@ -149,7 +147,7 @@ def settings_of_limiter(
 def settings_without_enrolment(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The same without a look at any secret, and without the rules over several keys: for who is about to enrol."""
+    """Settings without secrets, and without rules over several keys: for `enrol`."""
     values = _read_file(path)
     values.update(overrides or {})
     values.update(_read_environment(environment))
@@ -159,7 +157,7 @@ def settings_without_enrolment(
 
 
 def set_by_hand(settings: Settings) -> list[str]:
-    """The keys of an enrolment that stand in the configuration itself."""
+    """Keys of an enrolment that are set in the configuration itself."""
     names = ("url", "host_id", "host_secret", "host_secret_file", "service_keys")
     return [name for name in names if getattr(settings, name)]
 
@@ -182,7 +180,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     except UnicodeDecodeError as exc:
         raise SettingsError(f"{file} is not UTF-8 at byte {exc.start}.") from exc
     except tomllib.TOMLDecodeError as exc:
-        # The decoder quotes nothing but positions and key names, never a value: no secret can slip out here.
+        # The decoder quotes positions and key names, never a value, so no secret.
         raise SettingsError(f"{file} is not valid TOML: {exc}.") from exc
     values = {}
     for name, value in document.items():

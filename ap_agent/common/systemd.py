@@ -1,4 +1,4 @@
-"""What systemd wants to hear from a service of Type=notify (sd_notify(3)); silent where nobody listens."""
+"""Notifications of a service of Type=notify (sd_notify(3)); no effect without systemd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class Notifier:
-    """Sends states to the socket that systemd named in the environment."""
+    """Sends states to the socket in the environment."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
@@ -21,7 +21,7 @@ class Notifier:
 
     @property
     def watchdog_s(self) -> float | None:
-        """How long we may be silent; None where no watchdog looks."""
+        """Watchdog timeout [s]; None without a watchdog."""
         if not self._watchdog_usec.isdecimal() or self._watchdog_pid != str(os.getpid()):
             return None
         return int(self._watchdog_usec) / 1_000_000 or None
@@ -35,10 +35,10 @@ class Notifier:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
                 channel.connect(address)
                 channel.sendall("\n".join(state.replace("\n", " ") for state in states).encode())
-        except OSError:  # the manager being restarted must not disturb enforcement; the next message may get through
+        except OSError:  # a restarting manager must not disturb enforcement; the next message may get through
             return
 
 
 def is_under_systemd(environment: Mapping[str, str]) -> bool:
-    """Our stdout goes to the journal, which reads priorities (systemd.exec(5), JOURNAL_STREAM)."""
+    """Whether stdout goes to the journal, which reads priorities (systemd.exec(5), JOURNAL_STREAM)."""
     return "JOURNAL_STREAM" in environment

@@ -1,4 +1,4 @@
-"""Words and columns that every command shares. Pure."""
+"""Text and tables shared by the commands. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from link_info import LinkInfo
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> str:
-    """Columns as wide as their widest cell; those named in `right` are set to the right, as numbers are."""
+    """Columns as wide as their widest cell; those in `right` are right-aligned."""
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     aligned = [
@@ -25,13 +25,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: froz
 
 
 def shown(text: str) -> str:
-    """Somebody else's text for our log: nothing unprintable, at most 120 characters."""
+    """Foreign text for our log: printable, at most 120 characters."""
     clean = "".join(char if char.isprintable() else "?" for char in text)
     return clean if len(clean) <= 120 else clean[:117] + "..."
 
 
 def timed_lines(links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
-    """A line for each link whose timed limit runs, with a countdown, and one for all that are still to come."""
+    """A line for each link with a running timed limit and its remaining time, and one for all upcoming ones."""
     lines = []
     upcoming: list[TimedLimits] = []
     for number, link in links.items():
@@ -85,7 +85,7 @@ def limits_words(limits: Limits) -> str:
 
 
 def remote_of(link: LinkInfo) -> str:
-    """`192.0.2.11:50000`, `[2001:db8::7]:50000`, or the address alone where the document has no port."""
+    """`192.0.2.11:50000`, `[2001:db8::7]:50000`, or only the address without a port."""
     if link.remote_port is None:
         return str(link.remote_ip)
     return (

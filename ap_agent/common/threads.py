@@ -1,8 +1,7 @@
-"""Starting a thread without ever waiting for it.
+"""Starts threads without waiting for them.
 
-`threading.Thread.start` waits for the new thread's sign of life. A thread that finds no memory for its first step dies
-without one, and whoever started it waits for ever (seen with CPython 3.11 under RLIMIT_AS: the agent's main thread
-hung, and nobody looked after the kernel).
+`threading.Thread.start` waits for a sign of life. A thread that runs out of memory before it never sends one, and the
+caller hangs (seen with CPython 3.11 under RLIMIT_AS: the agent's main thread hung).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ap_agent.common.errors import AgentError
 
 
 class Beside:
-    """What a thread does. A thread that has ended lets go of it, whether it began or not."""
+    """A thread's work, released when the thread has ended, whether or not it began."""
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
         self.name = name
@@ -25,17 +24,15 @@ class Beside:
         try:
             self._run()
         finally:
-            _alive.discard(self)  # not later: a traceback that somebody keeps would keep this object as well
+            _alive.discard(self)  # not later: a stored traceback would keep this object as well
 
 
 _alive: weakref.WeakSet[Beside] = weakref.WeakSet()
 
 
 def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
-    """Run it in a thread beside, which does not keep the process alive.
-
-    What is returned leads nowhere once the thread has ended. Raises `AgentError` where the host has no room for one.
-    """
+    """Run it in a daemon thread. The reference is dropped when the thread has ended. Raises `AgentError` if no thread
+    can be created."""
     beside = Beside(name, run)
     _alive.add(beside)
     try:
@@ -50,5 +47,4 @@ def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
 
 
 def running(name: str) -> int:
-    """How many threads of this name there are."""
     return sum(one.name == name for one in list(_alive))

@@ -1,4 +1,4 @@
-"""How a time is written for programs, everywhere the same: UTC, ISO 8601, with a Z."""
+"""Times as text for programs: UTC, ISO 8601, with a Z."""
 
 from __future__ import annotations
 

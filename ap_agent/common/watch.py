@@ -1,4 +1,4 @@
-"""Noticing at once that a file was replaced: inotify(7) on its folder, because a rename gives the name another file."""
+"""Detects replaced files: inotify(7) on their folders, because a rename gives the name to another file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 # <sys/inotify.h>
-_EVENTS = 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400  # closed after writing, moved, made, deleted
+_EVENTS = 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400  # closed after writing, moved, created, deleted
 _OF_FOLDERS = 0x4000_0000 | 0x8000 | 0x4000 | 0x400  # a folder's; its watch ended; some were lost; it was deleted
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, size of the name behind it
 
 
 class Watch:
-    """On files that need not exist yet, nor their folders. Raises `OSError`."""
+    """Watches files that need not exist yet, nor their folders. Raises `OSError`."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -25,7 +25,7 @@ class Watch:
         self._arm()
 
     def _arm(self) -> None:
-        """Watch the folders, or what is there of them. Watching one that is watched already changes nothing."""
+        """Watch the existing folders. Watching one again has no effect."""
         for path in self._paths:
             folder = next(one for one in path.parents if one.is_dir())
             self._checked(self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _EVENTS))
@@ -41,11 +41,9 @@ class Watch:
         return self._descriptor
 
     def drain(self) -> bool:
-        """Take what waits; whether it concerns one of the files. It says when to look at them, not what became of them.
-
-        Other files of the folder count for nothing: what is written beside first and renamed then would be looked for
-        too early, and again only after the rest that follows a look.
-        """
+        """Consume events; return whether one concerns one of the files. The caller checks the file itself. Other files
+        of the folder are ignored: a temporary file that is renamed later would cause a check that is too early, and
+        delay the right one."""
         try:
             data = os.read(self._descriptor, 65536)
         except BlockingIOError:

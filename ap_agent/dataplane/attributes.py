@@ -1,4 +1,4 @@
-"""Bytes that all rtnetlink messages have in common: attributes, and what a message is to `rtsocket`. No sockets."""
+"""Encoding common to all rtnetlink messages: attributes and message headers. No sockets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Message = tuple[int, int, bytes]  # type, flags, body
 
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 ADD = NLM_F_CREATE | NLM_F_EXCL
-PUT = NLM_F_CREATE | NLM_F_REPLACE  # made, or exchanged for what is there
-CHANGE = 0  # also of what is deleted
+PUT = NLM_F_CREATE | NLM_F_REPLACE  # created, or replaced
+CHANGE = 0  # also for deletions
 
 _ATTRIBUTE = struct.Struct("=HH")
 
@@ -29,7 +29,7 @@ def text(number: int, value: str) -> bytes:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The (number, data) pairs in a row of attributes; flag bits of the number are dropped."""
+    """Iterate (number, data) over attributes; flag bits of the number are dropped."""
     position = 0
     while position + _ATTRIBUTE.size <= len(data):
         length, number = _ATTRIBUTE.unpack_from(data, position)
@@ -44,5 +44,5 @@ def text_of(data: bytes) -> str:
 
 
 def number_of(data: bytes | None) -> int:
-    """Of an attribute of 32 bits; 0 where there is none."""
+    """A 32-bit attribute; 0 if missing."""
     return int(struct.unpack_from("=I", data)[0]) if data and len(data) >= 4 else 0

@@ -1,4 +1,4 @@
-"""Network devices and addresses as the kernel has them, on which of them packets are looked at, and our two IFBs."""
+"""Network devices and addresses in the kernel, the devices on which packets are classified, and our two IFBs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 
 IFB_NAMES: Final = ("slbw0", "slbw1")  # to the user, from the user
-IFB_ALIAS: Final = "scionlab-bw"  # says that a device is ours
-# What they send and receive is met at the devices below them: hooks on both would take each packet twice.
+IFB_ALIAS: Final = "scionlab-bw"  # marks a device as ours
+# Their packets pass through the devices below them: hooks on both would count each packet twice.
 STACKED: Final = frozenset(
     {"bridge", "bond", "team", "macvlan", "macvtap", "ipvlan", "ipvtap", "vrf", "hsr", "openvswitch", "batadv"}
 )
@@ -37,8 +37,8 @@ DIRECTIONS: Final[tuple[Direction, Direction]] = (TO_USER, FROM_USER)
 
 
 class Device(NamedTuple):
-    """`kind` is that of `ip -d link`, empty for a card. `master` is the interface number of the bridge, bond or VRF
-    that it is a port of, `lower` that of the device below it; 0: none."""
+    """`kind` as in `ip -d link`, empty for a card. `master` is the interface number of its bridge, bond or VRF, `lower`
+    that of the device below it; 0: none."""
 
     ifindex: int
     name: str
@@ -69,7 +69,7 @@ def read_devices() -> tuple[Device, ...]:
 
 
 def read_host() -> Host:
-    """The same."""
+    """In the network namespace of the thread. Raises `AgentError`."""
     found: dict[Address, set[int]] = defaultdict(set)
     for one in _dumped(lambda kernel: kernel.get_addr()):
         own = one.get_attr("IFA_LOCAL") or one.get_attr("IFA_ADDRESS")  # on a tunnel IFA_ADDRESS is the other end
@@ -80,7 +80,7 @@ def read_host() -> Host:
 
 def _dumped(question: Callable[[Any], Iterable[Any]]) -> list[Any]:
     try:
-        with IPRoute() as iproute:  # opened for each look: it is bound to the thread that made it
+        with IPRoute() as iproute:  # opened each time: a socket is bound to the namespace of its thread
             return list(question(iproute))
     except (NetlinkError, OSError) as exc:
         raise AgentError(f"Devices and addresses cannot be read ({exc}); try again.", retryable=True) from exc
@@ -101,15 +101,12 @@ def _device(said: Any) -> Device:
     )
 
 
-def looked_at(
+def lowest_devices(
     devices: Sequence[Device], interfaces: Collection[str], hooked: Collection[int] = ()
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """(The lowest devices, on which packets are looked at; names among `interfaces` that no device has).
-
-    Where `interfaces` are given only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it. As
-    long as one of the names is missing, those in `hooked` (interface numbers) are looked at as before: a card that was
-    renamed keeps its limits.
-    """
+    """(The lowest devices, on which packets are classified; names among `interfaces` that no device has). With
+    `interfaces` only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it. While one of the
+    names is missing, devices in `hooked` (interface numbers) are kept: a renamed card keeps its limits."""
     lowest = {
         one.ifindex: one
         for one in devices
@@ -140,10 +137,10 @@ def looked_at(
 
 
 def pack_ifb(ifb: str) -> list[Message]:
-    """Created, marked and set up in one piece: without the mark it would be somebody else's."""
+    """Created, marked and set up at once: without the mark it would look foreign."""
     name = text(_IFLA_IFNAME, ifb)
     info = attribute(_IFLA_LINKINFO, text(_IFLA_INFO_KIND, "ifb"))
-    # One transmit queue: more only cost, HTB has one lock anyway (measured +180 ns per packet).
+    # One transmit queue: more only cost, as HTB has one lock anyway (measured +180 ns per packet).
     create = _IFINFO.pack(0, 0, 0, 0, 0) + name + u32(_IFLA_NUM_TX_QUEUES, 1) + info
     mark = _IFINFO.pack(0, 0, 0, _IFF_UP, _IFF_UP) + name + attribute(_IFLA_IFALIAS, IFB_ALIAS.encode())
     return [(RTM_NEWLINK, ADD, create), (RTM_SETLINK, CHANGE, mark)]

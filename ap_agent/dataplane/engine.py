@@ -1,6 +1,6 @@
-"""Makes the kernel agree with what is wanted: observe, compare, apply, observe again, verify.
+"""Applies the wanted state to the kernel: observe, compare, apply, observe again, verify.
 
-One thread at a time, in the network namespace in which the engine was made.
+One thread at a time, in the network namespace in which the engine was created.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import obstacles
-from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, looked_at, read_host
+from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
 from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
 from ap_agent.dataplane.reading import Observed, Reader
@@ -29,7 +29,7 @@ _LANE_NAMES = [(shown_id(lane >> 1), _DIRECTION_NAMES[lane & 1]) for lane in ran
 
 @dataclass
 class _Pass:
-    """One call: what was to be done, what the kernel refused of it, and what stands in the way."""
+    """One call: planned operations, rejections of the kernel, and obstacles."""
 
     wanted: Wanted
     plan: Plan | None = None
@@ -41,7 +41,7 @@ class _Pass:
 
     @property
     def is_needed(self) -> bool:
-        """Without anything to limit nothing of ours is to be there."""
+        """Without anything to limit, nothing of ours should exist."""
         return bool(self.wanted.links) or self.wanted.unmatched_kbit is not None
 
     @property
@@ -57,22 +57,22 @@ class Engine:
         object_file: Path = OBJECT,
         on_closed: OnClosed = lambda _: None,
     ) -> None:
-        """Nothing happens yet. `maps_dir`: where the program and its maps have their names. `on_closed` gets the last
-        counters of lanes before they are forgotten: a kill in between gives them again, with the same segment."""
+        """No effect yet. `maps_dir`: where program and maps are pinned. `on_closed` gets the last counters of lanes
+        before they are dropped: after a kill in between they are reported again, with the same segment."""
         self.on_closed = on_closed
         self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
         self._reader = Reader(self._socket)
         self._program: Program | None = None
         self._target = Target()
-        self._settled: tuple[Wanted, Observed] | None = None  # what the last pass found to be so
+        self._settled: tuple[Wanted, Observed] | None = None  # result of the last pass
 
     def host(self) -> Host:
         """Raises `AgentError`."""
         return read_host()
 
     def plan(self, wanted: Wanted) -> Outcome:
-        """What `enforce` would do. Changes nothing. Raises `AgentError`."""
+        """What `enforce` would do. Read-only. Raises `AgentError`."""
         target, done, is_hidden = Target(), _Pass(wanted), False
         target.update(wanted)
         try:
@@ -81,7 +81,7 @@ class Engine:
             done.problems.append(Problem("no_bpf_right", "limiter", exc.message))
             is_hidden = True
         seen = self._reader.observe(self._program)
-        if is_hidden:  # then only what everybody may see counts
+        if is_hidden:  # then only what is readable without rights counts
             for table in ("lane", "key", "unmatched"):
                 seen.tree[table, ""] = target.tree[table, ""]
         then = self._wanted_tree(seen, target.tree, done, is_hidden=is_hidden)
@@ -89,11 +89,9 @@ class Engine:
         return self._outcome(done, seen, done.ids)
 
     def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:
-        """Make it so. `is_settled`: nobody else changed anything since the last call, so that only what differs between
-        the last `wanted` and this one is written and read back, and nothing is dumped.
-
-        Raises `AgentError` where nothing sensible can be said: `NotPermittedError`, `ProgramError` and others.
-        """
+        """Apply `wanted`. `is_settled`: nothing else changed since the last call, so only differences to the last
+        `wanted` are written and read back, and nothing is dumped. Raises `AgentError` if the state is unknown:
+        `NotPermittedError`, `ProgramError` and others."""
         done, writer = _Pass(wanted), Writer(self._socket, self.on_closed)
         if is_settled and (outcome := self._enforce_changed(done, writer)) is not None:
             return outcome
@@ -114,11 +112,11 @@ class Engine:
         if not left and not seen.taken_names:
             self._settled = wanted, seen
             if self._program is not None:
-                self._program.settle(self._target.tree["key", ""], writer.keep if done.is_needed else None)
+                self._program.finish(self._target.tree["key", ""], writer.keep if done.is_needed else None)
         return self._outcome(done, seen, done.ids, writer)
 
     def _enforce_changed(self, done: _Pass, writer: Writer) -> Outcome | None:
-        """None where all of it has to be looked at."""
+        """None if everything has to be compared."""
         settled, self._settled = self._settled, None
         if settled is None or self._program is None or not settled[1].ifbs or not done.is_needed:
             return None
@@ -149,7 +147,7 @@ class Engine:
         done.writes += len(operations) - len(done.refused)
 
     def reset(self) -> Outcome:
-        """Remove everything of ours, the names of program and maps too. Raises `AgentError`."""
+        """Remove everything of ours, including the pins of program and maps. Raises `AgentError`."""
         outcome = self.enforce(Wanted())
         if outcome.is_ok:
             self._let_go()
@@ -165,8 +163,8 @@ class Engine:
             self._program = Program.opened(self._maps_dir, self._object_file, may_make=may_make)
 
     def counters(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
-        """(Segment, counters) of each direction of each link, or of these `links`; (0, ...) of what no link has. Memory
-        only."""
+        """(Segment, counters) of each direction of each link, or of these `links`; (0, ...) is unmatched traffic. Reads
+        memory only."""
         if self._program is None:
             return {}
         lanes = self._program.lanes
@@ -176,8 +174,7 @@ class Engine:
         return {_LANE_NAMES[lane]: both for lane, both in found.items()}
 
     def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:
-        """What HTB has of these links, read now and no others; nothing where the last pass left something to do. Raises
-        `AgentError`."""
+        """HTB's state of these links, read now; nothing if the last pass left work to do. Raises `AgentError`."""
         if self._settled is None or (seen := self._settled[1]).ifbs.keys() != set(IFB_NAMES):
             return {}
         links = tuple(links)
@@ -186,12 +183,12 @@ class Engine:
         return {one: self._readback(seen, one) for one in links}
 
     def set_factors(self, to_user: float, from_user: float) -> None:
-        """Every charge is multiplied; 1.0: no cap of the attachment point."""
+        """Multiply every charge; 1.0: no cap of the attachment point."""
         if self._program is not None:
             self._program.set_factors(to_user, from_user)
 
     def close(self) -> None:
-        """Limits stay."""
+        """The limits stay."""
         self._let_go()
         self._socket.close()
 
@@ -200,11 +197,13 @@ class Engine:
             self._program.close()
         self._program = self._settled = None
 
-    # --- what is wanted on this host, and what to say ---
+    # --- wanted tree on this host, and obstacles --------
 
     def _wanted_tree(self, seen: Observed, tree: Tree, done: _Pass, *, is_hidden: bool = False) -> Tree:
-        """`tree` with its hooks on the devices that are there. Says in `done` what stands in the way."""
-        devices, missing = looked_at(seen.devices, done.wanted.interfaces, seen.hooked) if done.is_needed else ((), ())
+        """`tree` with its hooks on existing devices. Adds obstacles to `done`."""
+        devices, missing = (
+            lowest_devices(seen.devices, done.wanted.interfaces, seen.hooked) if done.is_needed else ((), ())
+        )
         fatal = list(obstacles.of_names(seen)) if done.is_needed else []
         notes = [
             Problem("interface_missing", one, f"Interface {one} does not exist; correct `interfaces`, or wait for it.")
@@ -257,7 +256,6 @@ class Engine:
 
 
 def _add_refusals(done: _Pass, left: Sequence[Operation]) -> None:
-    """What the kernel did not take, by link."""
     for one in left:
         said = done.refused.get(one)
         code = "verify_failed" if said is None else "apply_failed"

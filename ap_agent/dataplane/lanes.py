@@ -1,6 +1,6 @@
-"""The lanes of the limiter's program: one for each direction of a link, in memory that the program shares.
+"""Lanes of the limiter's program: one for each direction of a link, in shared memory.
 
-Layouts are those of limiter.bpf.c. A lane's first half is written here, its second half by the program.
+Layouts are those of limiter.bpf.c. User space writes a lane's first half, the program its second half.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCKED, OBSERVED = 1, 2
 LEAF_RESERVE_BYTES: Final = 140_000  # above the room: two of the largest datagrams
 
 _COST_SHIFT = 20
-_LANE = struct.Struct("=QQQQQIIQ")  # what is written here
+_LANE = struct.Struct("=QQQQQIIQ")  # written here
 _LANES_AT_ONCE = 8
 _SEGMENT_AT = 56
 _SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
@@ -28,10 +28,8 @@ _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 
 @dataclass(frozen=True)
 class Lane:
-    """One direction of a link. Times in ns are the limit's own: of `room`, `early` and heartbeats in bytes at its rate.
-
-    `class_minor`: of the HTB class that paces what is admitted.
-    """
+    """One direction of a link. Times in ns at the limit's own rate: of `room`, `early` and heartbeats in bytes.
+    `class_minor`: of the HTB class that paces admitted packets."""
 
     rate_kbit: int
     class_minor: int
@@ -42,7 +40,7 @@ class Lane:
         if self.rate_kbit == 0:
             return _LANE.pack(0, 0, 0, 0, 0, class_id, flags | BLOCKED, 0)
         room = room_bytes(self.rate_kbit)
-        # The virtual queue drains by 1/1000 slower than HTB, so that HTB's own never grows beyond it.
+        # The virtual queue drains 1/1000 slower than HTB, so that HTB's own never grows beyond it.
         per_byte = 8_008_000 / self.rate_kbit
         return _LANE.pack(
             round(per_byte * (1 << _COST_SHIFT)),
@@ -56,7 +54,7 @@ class Lane:
         )
 
 
-_CLOSED: Final = _LANE.pack(0, 0, 0, 0, 0, 0, BLOCKED, 0)  # for what is under way; a key does not lead there
+_CLOSED: Final = _LANE.pack(0, 0, 0, 0, 0, 0, BLOCKED, 0)  # for packets in transit; no key leads there
 
 
 def rate_of(packed_lane: bytes) -> int:
@@ -65,30 +63,30 @@ def rate_of(packed_lane: bytes) -> int:
 
 
 def room_bytes(rate_kbit: int) -> int:
-    """Of the virtual queue: a burst of ten frames from an idle control service fits (LIMITER.md)."""
+    """Size of the virtual queue: a burst of ten frames from an idle control service fits (LIMITER.md)."""
     return 14_000 if rate_kbit < 100 else max(20_000, rate_kbit * 125 // 10)
 
 
 def early_bytes(rate_kbit: int) -> int:
-    """From here on a few are refused early, so that TCP flows share: above a burst of ten frames, which pass whole (44
-    of 1200 packets of such bursts were refused with a fifth of the room, none with this; `./dev bench fairness`)."""
+    """From here on a few packets are dropped early, so that TCP flows share: above a burst of ten frames, which passes
+    whole (44 of 1200 packets of such bursts were dropped with a fifth of the room, none with this; `./dev bench
+    fairness`)."""
     room = room_bytes(rate_kbit)
     return min(room, max(room // 5, 15_200))
 
 
 class Lanes:
-    """The lanes' memory, which the program shares. No method is a system call."""
+    """The lanes' shared memory. No method makes a system call."""
 
     def __init__(self, fd: int) -> None:
-        """Of whichever layout: all have rate, segment and counters in the same place. Raises `ProgramError`."""
+        """Of any layout: all have rate, segment and counters in the same place. Raises `ProgramError`."""
         self._size, count = map_sizes(fd)
         self._memory = mapped(fd, self._size * count)
         self._pieces: list[bytes] = [b""] * (count // _LANES_AT_ONCE)
         self._used: dict[int, bytes] = {}
         self._counted: dict[int, tuple[int, Counters]] = {}
 
-    def _look(self) -> None:
-        """Read those pieces again that changed since the last time."""
+    def _refresh(self) -> None:
         memory, size = self._memory[:], self._size * _LANES_AT_ONCE
         for at, last in enumerate(self._pieces):
             piece = memory[at * size : (at + 1) * size]
@@ -105,17 +103,17 @@ class Lanes:
                     del self._used[number], self._counted[number]
 
     def used(self) -> dict[int, bytes]:
-        """What is written of each lane that has a segment."""
-        self._look()
+        """Written part of each lane that has a segment."""
+        self._refresh()
         return dict(self._used)
 
     def counted(self) -> dict[int, tuple[int, Counters]]:
-        """(Segment, counters) of each lane that has a segment, until the next look."""
-        self._look()
+        """(Segment, counters) of each lane that has a segment."""
+        self._refresh()
         return self._counted
 
     def counted_of(self, numbers: Iterable[int]) -> dict[int, tuple[int, Counters]]:
-        """As `counted`, of these lanes; nothing else is read."""
+        """As `counted`, for these lanes only."""
         found = {}
         for number in numbers:
             segment, *counters = _SEGMENT_AND_COUNTERS.unpack_from(self._memory, number * self._size)
@@ -125,7 +123,7 @@ class Lanes:
 
     def ended(self, numbers: Collection[int]) -> list[tuple[int, int, int, Counters]]:
         """(Lane, rate in kbit/s, segment, counters) of those of them that have a segment."""
-        self._look()
+        self._refresh()
         return [(one, rate_of(self._used[one]), *self._counted[one]) for one in numbers if one in self._used]
 
     def packed(self, number: int) -> bytes:
@@ -133,25 +131,25 @@ class Lanes:
         return self._memory[at : at + _SEGMENT_AT]
 
     def is_blocked(self, number: int) -> bool:
-        """A lane in use that lets nothing through."""
+        """A lane in use that passes nothing."""
         flags, segment = _FLAGS_AND_SEGMENT.unpack_from(self._memory, number * self._size)
         return bool(segment and flags & BLOCKED)
 
     def take(self, number: int, packed: bytes) -> None:
-        """Into use, with counters at 0 and a segment of its own, which comes last: whoever is killed before begins
-        again."""
+        """Allocate with counters at 0 and a new segment, which is written last: a kill before it restarts the
+        allocation."""
         at = number * self._size
         self._memory[at + _SEGMENT_AT : at + self._size] = bytes(self._size - _SEGMENT_AT)
         self.put(number, packed)
         self._set_segment(number, int.from_bytes(os.urandom(8), "little") or 1)
 
     def put(self, number: int, packed: bytes) -> None:
-        """The program reads it with its next packet; counters go on."""
+        """The program reads it with its next packet; counters continue."""
         at = number * self._size
         self._memory[at : at + _SEGMENT_AT] = packed
 
     def forget(self, number: int) -> None:
-        """The counters are nobody's from now on."""
+        """Release its counters."""
         self._set_segment(number, 0)
         self.put(number, _CLOSED)
 

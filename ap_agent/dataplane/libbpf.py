@@ -1,6 +1,6 @@
-"""libbpf through ctypes: loading an object file, programs and maps by descriptor or by name in a BPF file system.
+"""libbpf through ctypes: loads an object file; programs and maps by descriptor or by name in a BPF file system.
 
-Debian's libbpf1 is there wherever `tc` is. Only what the limiter needs is declared here.
+Debian's libbpf1 is installed wherever `tc` is. Only what the limiter needs is declared here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _library() -> ctypes.CDLL:
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    library.libbpf_set_print(None)  # what it would print is in the error that we raise
+    library.libbpf_set_print(None)  # its messages are in the error that we raise
     return library
 
 
@@ -77,11 +77,10 @@ def _failure(what: str) -> AgentError:
 
 
 class LoadedObject:
-    """An object file whose programs and maps are in the kernel as long as this lives, or something else holds them."""
+    """An object file whose programs and maps are in the kernel while this lives, or something else holds them."""
 
     def __init__(self, path: Path, pins: Mapping[str, Path]) -> None:
-        """Maps in `pins` are the ones that have that name already, or get it. Raises `ProgramError`,
-        `NotPermittedError`."""
+        """Maps in `pins` are reused if pinned, otherwise pinned. Raises `ProgramError`, `NotPermittedError`."""
         self._library = _library()
         self._object = self._library.bpf_object__open_file(os.fsencode(path), None)
         if not self._object:
@@ -111,14 +110,14 @@ class LoadedObject:
         return found
 
     def close(self) -> None:
-        """Descriptors that were handed out stay open."""
+        """Returned descriptors stay open."""
         if self._object:
             self._library.bpf_object__close(self._object)
             self._object = None
 
 
 class HashMap:
-    """Keys and values of fixed sizes. A call is a system call, and replaces a value as a whole."""
+    """Keys and values of fixed sizes. Each call is a system call, and replaces a value atomically."""
 
     def __init__(self, fd: int, *, key_bytes: int, value_bytes: int) -> None:
         self._fd, self._key_bytes, self._value_bytes = fd, key_bytes, value_bytes
@@ -130,21 +129,21 @@ class HashMap:
         flags = _BPF_NOEXIST if is_kept else 0
         done = self._library.bpf_map_update_elem(self._fd, key, value, flags)
         if done < 0 and not (is_kept and ctypes.get_errno() == errno.EEXIST):
-            raise _failure("an entry of a map")
+            raise _failure("to add a map entry")
 
     def delete(self, key: bytes) -> None:
-        """A key that is not there is fine."""
+        """A missing key is ignored."""
         if self._library.bpf_map_delete_elem(self._fd, key) < 0 and ctypes.get_errno() != errno.ENOENT:
-            raise _failure("to delete an entry of a map")
+            raise _failure("to delete a map entry")
 
     def numbers(self) -> dict[bytes, int]:
-        """All entries of a map whose values are numbers of 32 bits, in one system call (Linux 5.6)."""
+        """All entries of a map with 32-bit values, in one system call (Linux 5.6)."""
         size = self._key_bytes
         keys = ctypes.create_string_buffer(_BATCH_ENTRIES * size)
         values = ctypes.create_string_buffer(_BATCH_ENTRIES * self._value_bytes)
         count, token = _U32(_BATCH_ENTRIES), ctypes.create_string_buffer(4)
         done = self._library.bpf_map_lookup_batch(self._fd, None, token, keys, values, ctypes.byref(count), None)
-        if done < 0 and ctypes.get_errno() != errno.ENOENT:  # which says that these are all
+        if done < 0 and ctypes.get_errno() != errno.ENOENT:  # meaning that these are all
             raise _failure("to read a map")
         packed, found = keys.raw[: count.value * size], values.raw[: count.value * self._value_bytes]
         if self._last[:2] != (packed, found):
@@ -168,13 +167,13 @@ class HashMap:
 
 
 def pin(fd: int, path: Path) -> None:
-    """Keep a program or a map under a name in a BPF file system. Raises `ProgramError`, `NotPermittedError`."""
+    """Pin a program or a map in a BPF file system. Raises `ProgramError`, `NotPermittedError`."""
     if _library().bpf_obj_pin(fd, os.fsencode(path)) < 0:
         raise _failure(f"the name {path}")
 
 
 def pinned(paths: Mapping[str, Path]) -> dict[str, int] | None:
-    """Descriptors of what has these names; None where one of them is missing. Raises `NotPermittedError`."""
+    """Descriptors of pinned objects; None if one of them is missing. Raises `NotPermittedError`."""
     found: dict[str, int] = {}
     for name, path in paths.items():
         fd = _library().bpf_obj_get(os.fsencode(path))
@@ -191,15 +190,14 @@ def pinned(paths: Mapping[str, Path]) -> dict[str, int] | None:
 
 
 def _info(fd: int) -> bytes:
-    """`struct bpf_prog_info` or `bpf_map_info`, as far as both are of use here."""
+    """The used part of `struct bpf_prog_info` or `bpf_map_info`."""
     info, size = ctypes.create_string_buffer(64), _U32(64)
     if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) < 0:
-        raise _failure("to say what this is")
+        raise _failure("to describe a pinned object")
     return info.raw
 
 
 def program_id(fd: int) -> int:
-    """By which filters name it."""
     return int(struct.unpack_from("=I", _info(fd), 4)[0])
 
 
@@ -210,15 +208,15 @@ def map_sizes(fd: int) -> tuple[int, int]:
 
 
 def attached(ifindex: int, kind: int) -> int:
-    """How many tcx programs sit there (`BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`); 0 where the kernel has no tcx (before
-    6.6), or does not tell us."""
+    """Number of attached tcx programs (`BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`); 0 without tcx (before 6.6), or without
+    access."""
     flags, count = _U32(0), _U32(0)
     done = _library().bpf_prog_query(ifindex, kind, 0, ctypes.byref(flags), None, ctypes.byref(count))
     return count.value if done == 0 else 0
 
 
 def mapped(fd: int, size_bytes: int) -> mmap.mmap:
-    """The values of an array map, which program and process share as memory. Raises `ProgramError`."""
+    """The values of an array map as shared memory. Raises `ProgramError`."""
     pages = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
         return mmap.mmap(fd, pages, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -229,10 +227,7 @@ def mapped(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def make_folder(folder: Path) -> None:
-    """For names of programs and maps: in the BPF file system that is there, or in one that is mounted there now.
-
-    Raises `ProgramError`.
-    """
+    """For pins: in an existing BPF file system, or in one that is mounted there now. Raises `ProgramError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:

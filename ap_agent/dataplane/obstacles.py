@@ -1,7 +1,7 @@
-"""What of others stands in the way of limits: at the names of our IFBs, at the hooks, around our filters there.
+"""Foreign objects that obstruct limits: with the names of our IFBs, at the hooks, around our filters.
 
-A hook that our filters cannot have fails every link: which packets take it is a matter of routes, rules and neighbours
-that change without a word to us, so that no link is certain not to need it.
+A hook that our filters cannot use fails every link: which packets pass it depends on routes, rules and neighbours that
+change without notice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def of_names(seen: Observed) -> Iterator[Problem]:
 
 
 def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | None:
-    """Why our filters cannot sit there."""
+    """Why our filters cannot be attached there."""
     why = None
     if direction == TO_USER and seen.ingress.get(device.ifindex) == "ingress":
         why = 'it has a foreign "ingress" qdisc, which excludes clsact; use clsact there instead'
@@ -40,7 +40,7 @@ def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | N
 
 
 def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
-    """Who may take packets before we see them, and who never sees limited packets."""
+    """Who may take packets before our filters, and who never sees limited packets."""
     behind = []
     for direction in DIRECTIONS:
         hook, others = tc.HOOK_NAMES[direction], seen.foreign.get((device.ifindex, direction), ())
@@ -53,7 +53,8 @@ def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
                 f"On {device.name} {one} is in front of the limiter; packets that it takes are not limited. Move it."
             )
             yield Problem("hook_obstructed", device.name, message)
-        # At egress their programs do see them: packets come again, from the IFB. Other chains are of who leads there.
+        # At egress their programs see them again, from the IFB. Other chains are the business of the filter that jumps
+        # there.
         last = {
             one.pref
             for one in others

@@ -1,4 +1,4 @@
-"""What the engine says of one pass: what was to be done, what was done, and what the kernel has now."""
+"""Result of one pass of the engine: planned, done, and the kernel's state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DeviceChange", "LinkChange", "Outcome", "Plan", "Readback", "plan_of
 
 
 class LinkChange(NamedTuple):
-    """`interface_id` 0 is everything that no link has. None: not limited. Both equal: parts of it are missing."""
+    """`interface_id` 0 is unmatched traffic. None: not limited. Both equal: parts of it are missing."""
 
     interface_id: int
     now: Limits | None
@@ -43,12 +43,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`writes`: operations that the kernel took. `failed`: links that are not enforced, and why. `devices`: whose
-    packets are looked at. `ports`: of the netlink socket, which the kernel writes into the events that we cause.
-
-    `readback` (to the user, from the user; key 0: everything that no link has): None for what the kernel does not have.
-    After a settled pass only changed links are in it.
-    """
+    """`writes`: operations that the kernel accepted. `failed`: links that are not enforced, with reasons. `devices`:
+    where packets are classified. `ports`: of the netlink socket, which the kernel puts into the events that we cause.
+    `readback` (to the user, from the user; key 0: unmatched traffic): None for what the kernel lacks. After a settled
+    pass it only has changed links."""
 
     plan: Plan
     writes: int = 0

@@ -1,6 +1,6 @@
-"""The limiter's program in the kernel, with what it is told: links by their keys, and a lane for each direction.
+"""The limiter's program in the kernel and its data: links by key, and a lane for each direction.
 
-Layouts are those of limiter.bpf.c. Programs and maps have names in a folder, so that they outlive this process with
+Layouts are those of limiter.bpf.c. Programs and maps are pinned in a folder, so that they outlive this process with
 every counter.
 """
 
@@ -26,7 +26,7 @@ FULL: Final = 65_536
 WITH_REMOTE_PORT, WITH_LOCAL_ADDRESS, WITH_LOCAL_PORT = 1, 2, 4
 
 MOST_LANES: Final = 16_384
-LAYOUT: Final = "1"  # of the maps; who changes what they mean to program or user space counts up
+LAYOUT: Final = "1"  # of the maps; increment it when their meaning changes
 
 _ADDRESS_BYTES = 20  # a key begins with it
 _KEY = struct.Struct("=16sI16s2s2s")
@@ -39,7 +39,7 @@ Address = IPv4Address | IPv6Address
 
 
 class Key(NamedTuple):
-    """Which packets a link has. None: any. `ifindex` only with a link-local remote address."""
+    """Matches the packets of a link. None: any. `ifindex` only with a link-local remote address."""
 
     remote: Address
     remote_port: int | None = None
@@ -58,7 +58,7 @@ def words(address: Address) -> bytes:
 
 
 def _kind(packed_key: bytes) -> int:
-    """What it says beside the remote address, as bits."""
+    """The fields besides the remote address, as bits."""
     _, _, local, remote_port, local_port = _KEY.unpack(packed_key)
     found = WITH_REMOTE_PORT if any(remote_port) else 0
     return found | (WITH_LOCAL_ADDRESS if any(local) else 0) | (WITH_LOCAL_PORT if any(local_port) else 0)
@@ -76,16 +76,14 @@ def known_bit(packed_key: bytes) -> int:
 
 
 class Program:
-    """The program and its maps. `ids`: by which filters name the programs. `is_whole`: the programs are there too.
-
-    Names are `lanes-1` of a map of layout 1, `to_user-<hash of the object file>` of a program: another version of the
-    program goes on with the maps where the layout is the same, and begins with new ones where it is not.
-    """
+    """The program and its maps. `ids`: program ids, as in filters. `is_whole`: the programs exist, too. Pins are
+    `lanes-1` for a map of layout 1, `to_user-<hash of the object file>` for a program: another version of the program
+    continues with maps of the same layout, and creates new ones otherwise."""
 
     def __init__(self, fds: Mapping[str, int], folder: Path | None = None, version: str = "") -> None:
-        """Takes the descriptors over. Raises `ProgramError`."""
+        """Takes over the descriptors. Raises `ProgramError`."""
         self._folder, self._version = folder, version
-        self._names: dict[Path, int] = {}  # descriptors of what has a name, to give it again where somebody took it
+        self._names: dict[Path, int] = {}  # descriptors of pinned objects, to restore removed pins
         self.fds = {name: fds[name] for name in _PROGRAMS if name in fds}
         self.ids = {name: program_id(fd) for name, fd in self.fds.items()}
         self.is_whole = bool(self.fds)
@@ -102,13 +100,13 @@ class Program:
 
     @classmethod
     def loaded(cls, object_file: Path = OBJECT) -> Program:
-        """Without names: all of it ends with this object. Raises `ProgramError`, `NotPermittedError`."""
+        """Without pins: everything ends with this object. Raises `ProgramError`, `NotPermittedError`."""
         return cls(_load(object_file, {}))
 
     @classmethod
     def opened(cls, folder: Path, object_file: Path = OBJECT, *, may_make: bool) -> Program | None:
-        """By its names in `folder`. Without `may_make` nothing is changed: it may be a program whose maps only are
-        there, or None. Raises `ProgramError`, `NotPermittedError`."""
+        """By its pins in `folder`. Without `may_make` nothing is changed: the result may have only maps, or be None.
+        Raises `ProgramError`, `NotPermittedError`."""
         try:
             version = hashlib.sha256(object_file.read_bytes()).hexdigest()[:12]
         except OSError as exc:
@@ -133,13 +131,10 @@ class Program:
         found._names = names
         return found
 
-    def settle(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
-        """Everything is as it is wanted, with links of these keys. Packets of addresses that once had a link cost
-        nothing again; where this program is in use (`keep`) other versions lose their names, and lanes of another
-        layout end: `keep` gets them.
-
-        What lost its name gets it again: without it the next start would count anew. Raises `ProgramError`.
-        """
+    def finish(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
+        """Finish a pass with links of these keys: addresses without links are released; if this program is in use
+        (`keep`), other versions are unpinned, and lanes of another layout end: `keep` gets them. Restores removed pins:
+        without them the next start would count from 0. Raises `ProgramError`."""
         if self._has_forgotten_keys:
             self._forget_all_but(keys)
         if keep is None or self._folder is None:
@@ -159,24 +154,24 @@ class Program:
 
     @staticmethod
     def remove_names(folder: Path) -> None:
-        """Of everything; the kernel frees what no filter and no process has."""
+        """Unpin everything; the kernel frees what no filter and no process holds."""
         if folder.is_dir():
             for path in folder.iterdir():
                 if "." not in path.name:  # the kernel's own have a dot
                     path.unlink(missing_ok=True)
 
-    # --- what it is told ---
+    # --- links and lanes ---
 
     def put_link(self, key: bytes, lane: int) -> None:
-        """Packets of this key belong to `lane` to the user, the next one from the user. Raises `ProgramError`."""
+        """Assign packets of this key to `lane` to the user, and the next lane from the user. Raises `ProgramError`."""
         self.fragments.put(key[:_ADDRESS_BYTES], bytes(_FRAGMENTS_BYTES), is_kept=True)
         self._settings[_KINDS_AT] |= 1 << _kind(key)
         bit = known_bit(key)
         self._settings[_KNOWN_AT + (bit >> 3)] |= 1 << (bit & 7)
-        self.links.put(key, struct.pack("=I", lane))  # last: who is killed before does it again
+        self.links.put(key, struct.pack("=I", lane))  # last: a kill before it repeats the operation
 
     def remove_link(self, key: bytes) -> None:
-        """Its address is known until all is settled."""
+        """Remove a link; its address stays known until the pass is finished."""
         self.links.delete(key)
         self._has_forgotten_keys = True
 
@@ -193,12 +188,12 @@ class Program:
         self._has_forgotten_keys = False
 
     def set_factors(self, to_user: float, from_user: float) -> None:
-        """Multiply every charge, 1.0 for no cap of the attachment point."""
+        """Multiply every charge; 1.0: no cap of the attachment point."""
         self._settings[0:8] = struct.pack("=II", round(to_user * FULL), round(from_user * FULL))
 
     @property
     def unmatched(self) -> int | None:
-        """The lane to the users of everything that no link has; None: it is not limited."""
+        """The lane of unmatched traffic to the users; None: not limited."""
         found = int(struct.unpack_from("=I", self._settings, _UNMATCHED_AT)[0])
         return found - 1 if found else None
 
@@ -208,7 +203,7 @@ class Program:
 
     @property
     def ifb(self) -> int:
-        """Number of the IFB to the users: what comes back from there was admitted."""
+        """Number of the IFB to the users: packets that return from it were admitted."""
         return int(struct.unpack_from("=I", self._settings, _IFB_AT)[0])
 
     @ifb.setter
@@ -216,7 +211,7 @@ class Program:
         self._settings[_IFB_AT : _IFB_AT + 4] = struct.pack("=I", ifindex)
 
     def close(self) -> None:
-        """What has a name, or sits in a filter, stays."""
+        """Pinned and attached objects stay."""
         self.lanes.close()
         self._settings.close()
         for one in (self.links, self.fragments):
@@ -234,7 +229,7 @@ def _load(object_file: Path, pins: Mapping[str, Path]) -> dict[str, int]:
 
 
 def _may_be_there(folder: Path) -> bool:
-    """Whether anything has a name there, or we may not see it."""
+    """Whether pins exist, or we have no access."""
     try:
         return any(folder.iterdir())
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Reads what the kernel has of ours, and what of others stands at the hooks. Changes nothing; needs no right."""
+"""Reads our objects in the kernel, and foreign ones at the hooks. Read-only, without rights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 @dataclass
 class Observed:
-    """`ifbs`: interface numbers of ours by name. `ingress`: the kind of what sits at a device's ingress, `clsact` or
-    `ingress`. `foreign`: filters that are not ours, by device and hook. `taken_names`: those of our IFBs that somebody
-    else's devices have. `readbacks`: by IFB and minor."""
+    """`ifbs`: interface numbers of ours by name. `ingress`: kind of the qdisc at a device's ingress, `clsact` or
+    `ingress`. `foreign`: foreign filters by device and hook. `taken_names`: names of our IFBs that foreign devices
+    have. `readbacks`: by IFB and minor."""
 
     devices: tuple[Device, ...]
     tree: Tree = field(default_factory=new_tree)
@@ -48,7 +48,7 @@ class Observed:
 
 
 class _Parsed(Generic[T]):
-    """Parses the pieces of a dump. What is equal to the last time, byte for byte, is not parsed again."""
+    """Parses the pieces of a dump; pieces that are identical to the last time are not parsed again."""
 
     def __init__(self, parse: Callable[[bytes], T]) -> None:
         self._parse = parse
@@ -69,7 +69,7 @@ class Reader:
         self._classes = {one: _Parsed(tc.parse_classes) for one in IFB_NAMES}
 
     def observe(self, program: Program | None) -> Observed:
-        """Without `program` there is nothing in its maps. Raises `AgentError`."""
+        """Without `program`, its maps count as empty. Raises `AgentError`."""
         try:
             return self._observe(program)
         except RefusedError as exc:
@@ -116,7 +116,7 @@ class Reader:
 
     def _read_hooks(self, seen: Observed, ifindex: int, kind: str, program: Program | None) -> None:
         ifbs = {one: seen.ifbs.get(name, -1) for one, name in zip(DIRECTIONS, IFB_NAMES, strict=True)}
-        if program is not None and program.ifb != ifbs[TO_USER]:  # it would not know what comes back from there
+        if program is not None and program.ifb != ifbs[TO_USER]:  # it would not recognise returning packets
             ifbs[TO_USER] = -1
         has_others = is_with_clsact = False
         for direction in DIRECTIONS if kind == "clsact" else (FROM_USER,):
@@ -141,7 +141,7 @@ class Reader:
             seen.tree["clsact", ""][ifindex] = True
 
     def _dump(self, kind: int, ifindex: int = 0, parent: int = 0) -> list[bytes]:
-        """Nothing of a device that disappeared meanwhile: the next look sees that."""
+        """Skips devices that disappeared meanwhile: the next pass sees that."""
         for _ in range(_DUMP_ATTEMPTS):
             try:
                 pieces = self._asker.dump(kind, tc.tcmsg(ifindex, parent=parent))
@@ -154,13 +154,13 @@ class Reader:
         raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
 
     def read_again(self, seen: Observed, ifb: str, minors: Sequence[int]) -> None:
-        """These classes of one IFB, and no others. Raises `AgentError`."""
+        """Only these classes of one IFB. Raises `AgentError`."""
         classes, readbacks = seen.tree["class", ifb], seen.readbacks[ifb]
         for minor in minors:
             classes.pop(minor, None)
             readbacks.pop(minor, None)
         questions = [tc.pack_class_name(seen.ifbs[ifb], one) for one in minors]
-        for body in self._asker.ask_all(tc.RTM_GETTCLASS, questions):
+        for body in self._asker.query_all(tc.RTM_GETTCLASS, questions):
             if isinstance(body, bytes):
                 message = _CLASS_HEADER.pack(16 + len(body), tc.RTM_NEWTCLASS, 0, 0, 0) + body
                 found = tc.parse_classes(message)

@@ -1,8 +1,8 @@
-"""Requests, questions and dumps on a plain rtnetlink socket. Bytes out, bytes in; every answer is accounted for.
+"""Requests, queries and dumps on an rtnetlink socket. Every message is accounted for.
 
-The kernel works through what one `send` brings while we wait in it, message by message, and goes on after a refusal. So
-thousands of requests travel in pieces, only the last message of a piece asks for an acknowledgement, and whatever was
-refused comes back with its own number. What is not answered was done: unless answers were lost, which is said.
+The kernel processes a `send` synchronously, message by message, and continues after an error. So thousands of requests
+are sent in pieces, only the last message of a piece asks for an acknowledgement, and errors come back with their
+sequence number. No answer means success, unless answers were lost, which is reported.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 MSG_DONTWAIT = int(socket.MSG_DONTWAIT)
 
 PIECE_BYTES = 64 * 1024
-BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for a refusal of every message of a piece
+BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for an error per message of a piece
 QUESTIONS_AT_ONCE = 32  # each answer takes a buffer of 4 kB or more, whatever its length
 LOST = "the kernel's answer was lost, because the receive buffer was too small"
-DUMP_NUMBER = 0xFFFF_FFFF  # no request has it
-REPLY_TIMEOUT_S = 30  # the kernel answers at once; thousands of classes on a slow machine take seconds
-_RECEIVE_BYTES = 1 << 20  # dumps come in 32 kB; more than this no single answer has
+DUMP_NUMBER = 0xFFFF_FFFF  # used by no request
+REPLY_TIMEOUT_S = 30  # the kernel answers immediately; thousands of classes on a slow machine take seconds
+_RECEIVE_BYTES = 1 << 20  # dumps come in 32 kB; the maximum of a single answer
 
 _HEADER = struct.Struct("=IHHII")
 _Answer = tuple[int, int, bytes]  # type, flags, body
@@ -40,10 +40,8 @@ _Answer = tuple[int, int, bytes]  # type, flags, body
 
 @dataclass(frozen=True)
 class Refusal:
-    """The kernel's no: to which message of its group, why, and its own words if it had any.
-
-    `number` is a positive errno. ENOBUFS with the text `LOST`: there is no answer, so it may have been a yes.
-    """
+    """An error of the kernel: which message of its group, why, and its own text if any. `number` is a positive errno.
+    ENOBUFS with the text `LOST`: the answer was lost, so it may have succeeded."""
 
     index: int
     number: int
@@ -54,7 +52,7 @@ class Refusal:
 
 
 class RefusedError(Exception):
-    """A dump was refused."""
+    """A dump was rejected."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -62,7 +60,7 @@ class RefusedError(Exception):
 
 
 class RtSocket:
-    """One socket in the network namespace of the thread that makes it; for one thread at a time."""
+    """One socket in the network namespace of the creating thread; for one thread at a time."""
 
     def __init__(self, *, piece_bytes: int = PIECE_BYTES, buffer_bytes: int = BUFFER_BYTES) -> None:
         self._piece_bytes = piece_bytes
@@ -73,7 +71,7 @@ class RtSocket:
         for forced, polite, size in zip(
             (SO_SNDBUFFORCE, SO_RCVBUFFORCE), (socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True
         ):
-            try:  # beyond the system's maximum if we may (CAP_NET_ADMIN in the first user namespace)
+            try:  # beyond the system's maximum if allowed (CAP_NET_ADMIN in the first user namespace)
                 self._socket.setsockopt(socket.SOL_SOCKET, forced, size)
             except PermissionError:
                 self._socket.setsockopt(socket.SOL_SOCKET, polite, size)
@@ -86,7 +84,7 @@ class RtSocket:
 
     @property
     def port(self) -> int:
-        """The kernel writes it into the events that our requests cause."""
+        """The kernel puts it into the events that our requests cause."""
         return int(self._socket.getsockname()[0])
 
     def close(self) -> None:
@@ -95,10 +93,8 @@ class RtSocket:
     # --- requests ---
 
     def send(self, groups: Sequence[Sequence[Message]]) -> list[Refusal | None]:
-        """Carry out all messages in order. For each group its first refusal, None if all of it was done.
-
-        The messages of a group travel in one piece: the kernel works through them even if we are killed meanwhile.
-        """
+        """Send all messages in order. Return the first error of each group, None for success. The messages of a group
+        are sent in one piece: the kernel processes them even if we are killed meanwhile."""
         refusals: list[Refusal | None] = []
         for piece in self._pieces(groups):
             refusals += self._send_piece(piece)
@@ -129,8 +125,8 @@ class RtSocket:
         return [_first(list(itertools.islice(errors, len(group)))) for group in groups]
 
     def _collect(self, awaited: set[int]) -> dict[int, _Answer]:
-        """Answers by number, until all that are awaited are there. Some are missing where the receive buffer was too
-        small; then it is empty, so that nothing old meets the next request."""
+        """Collect expected answers by number. Some are missing if the receive buffer was too small; then it is emptied,
+        so that nothing old is mixed with the next request."""
         found: dict[int, _Answer] = {}
         flags = 0
         while not awaited <= found.keys():
@@ -148,11 +144,11 @@ class RtSocket:
 
     # --- questions ---
 
-    def ask_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
-        """Many questions of one kind, each with its answer, in order. Raises `AgentError`."""
+    def query_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
+        """Many queries of one kind, each with its answer, in order. Raises `AgentError`."""
         answers: list[bytes | Refusal] = []
         for start in range(0, len(bodies), QUESTIONS_AT_ONCE):
-            # Traffic control answers everybody who listens to it, and the one who asks only if he wants the echo.
+            # Traffic control sends answers to all listeners, and to the requester only with the echo flag.
             numbers = self._transmit([(kind, NLM_F_ECHO, one) for one in bodies[start : start + QUESTIONS_AT_ONCE]])
             said = self._collect(set(numbers))
             if not said.keys() >= set(numbers):
@@ -165,18 +161,16 @@ class RtSocket:
     # --- dumps ---
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The kernel's answer as it comes, in pieces of some 32 kB with whole messages (see `messages_of`); the last
-        piece ends with the word that this is all. Raises `RefusedError`, `AgentError`.
-
-        All dumps have the same number: then an unchanged one is equal to the one before, byte for byte.
-        """
+        """Yield a dump in pieces of some 32 kB with whole messages (see `messages_of`); the last piece ends with
+        NLMSG_DONE. Raises `RefusedError`, `AgentError`. All dumps have the same sequence number, so that an unchanged
+        one is identical byte for byte."""
         self._socket.send(_packed(kind, NLM_F_REQUEST | NLM_F_DUMP, DUMP_NUMBER, body))
         pieces: list[bytes] = []
         while True:
             try:
                 pieces.append(self._receive())
             except _OverrunError as exc:
-                raise AgentError("The kernel could not hand over all that it read; try again.", retryable=True) from exc
+                raise AgentError("The kernel could not return all that it read; try again.", retryable=True) from exc
             answer, flags, data = self._last_message(pieces[-1])
             if (refused := _error(answer, flags, data)) is not None:
                 raise RefusedError(Refusal(0, *refused))
@@ -184,16 +178,15 @@ class RtSocket:
                 return pieces
 
     def _last_message(self, piece: bytes) -> _Answer:
-        """Found by our numbers in its header, without a walk through the piece."""
+        """Found by our numbers in its header, without parsing the piece."""
         start = piece.rfind(self._dump_mark) - 8
         length, kind, flags, _, _ = _HEADER.unpack_from(piece, max(start, 0))
-        is_last = start + (length + 3 & ~3) == len(piece)  # else these are bytes of some attribute, and more will come
+        is_last = start + (length + 3 & ~3) == len(piece)  # otherwise bytes of an attribute
         return (kind, flags, piece[start + _HEADER.size :]) if is_last else (0, 0, b"")
 
     # --- bytes ---
 
     def _transmit(self, messages: Sequence[Message]) -> list[int]:
-        """The numbers that they get."""
         numbers = [1 + next(self._count) % (DUMP_NUMBER - 1) for _ in messages]
         packed = [
             _packed(kind, flags | NLM_F_REQUEST, number, body)
@@ -215,7 +208,7 @@ class RtSocket:
                 raise
             raise _OverrunError from exc
         if size > len(self._buffer):
-            raise AgentError(f"The kernel sent {size} B in one answer, more than we read.", retryable=True)
+            raise AgentError(f"The kernel sent {size} B in one answer, which is too large to read.", retryable=True)
         return bytes(memoryview(self._buffer)[:size])
 
 
@@ -228,7 +221,7 @@ class _EmptyError(Exception):
 
 
 def messages_of(piece: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Type, flags, where the body begins and where it ends."""
+    """Type, flags, start and end of the body."""
     position = 0
     while position + _HEADER.size <= len(piece):
         length, kind, flags, _, _ = _HEADER.unpack_from(piece, position)
@@ -247,7 +240,7 @@ def _first(errors: list[tuple[int, str] | None]) -> Refusal | None:
 
 
 def _error(kind: int, flags: int, body: bytes) -> tuple[int, str] | None:
-    """(positive errno, the kernel's own sentence); None for everything but a refusal."""
+    """(positive errno, the kernel's own text); None for anything but an error."""
     code = struct.unpack_from("=i", body)[0] if kind in (NLMSG_ERROR, NLMSG_DONE) else 0
     if code == 0:
         return None

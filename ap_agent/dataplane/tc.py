@@ -1,6 +1,6 @@
-"""Bytes of traffic control messages: HTB roots, classes, leaves, and the filters at the hooks; both ways. No sockets.
+"""Encoding of traffic control messages: HTB roots, classes, leaves, and filters at the hooks. No sockets.
 
-Layouts are those of linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act/tc_mirred.h; native byte order unless said.
+Layouts are those of linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act/tc_mirred.h; native byte order unless noted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWN_ROOT: Final = OWN_MAJOR << 16
 AT_ROOT, AT_INGRESS, CLSACT_HANDLE = 0xFFFF_FFFF, 0xFFFF_FFF1, 0xFFFF_0000
 HOOKS: Final = {TO_USER: 0xFFFF_FFF3, FROM_USER: 0xFFFF_FFF2}  # egress and ingress of clsact
 HOOK_NAMES: Final = {TO_USER: "egress", FROM_USER: "ingress"}
-PROGRAM_PREF, ADMITTED_PREF = 20, 21  # in front of what `tc` picks by itself, and of the first engine's (100 and more)
+PROGRAM_PREF, ADMITTED_PREF = 20, 21  # before the ones that `tc` assigns, and those of the first engine (100 and more)
 NAME: Final = "scionlab-bw"  # of our filters
 NAME_WITH_CLSACT: Final = "scionlab-bw-clsact"  # where the clsact is ours as well
 
@@ -44,7 +44,7 @@ _TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _TCA_CHAIN = 1, 2, 7, 11
 _TCA_HTB_PARMS, _TCA_HTB_INIT, _TCA_HTB_DIRECT_QLEN, _TCA_HTB_RATE64, _TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 _TCA_STATS_QUEUE = 3
 _TCA_BPF_ACT, _TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 1, 6, 7, 8, 11
-_BPF_DIRECT_ACTION = 1  # what the program returns is the verdict, not a class
+_BPF_DIRECT_ACTION = 1  # the program's return value is the verdict, not a class
 _TCA_ACT_KIND, _TCA_ACT_OPTIONS, _TCA_MIRRED_PARMS = 1, 2, 2
 _TC_ACT_STOLEN, _EGRESS_REDIRECT = 4, 1
 _ETH_P_ALL = 3
@@ -54,9 +54,9 @@ _NS_PER_S = 1_000_000_000
 _TICK_NS = 64  # PSCHED_SHIFT 6
 _MAX_U32 = 0xFFFF_FFFF
 _LINKLAYER_ETHERNET = 1  # plain length; 0 would demand a rate table
-_DIRECT_QUEUE_PACKETS = 1000  # of what has no class; the default is the device's tx queue, 32 on an IFB
+_DIRECT_QUEUE_PACKETS = 1000  # for unclassified packets; the default is the device's tx queue, 32 on an IFB
 _QUANTUM_BYTES = 1514
-_TEMPORARY = 0x8000 << 16  # in the handle of a leaf that only makes room for another
+_TEMPORARY = 0x8000 << 16  # handle of a leaf that is only a placeholder for a replacement
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATESPEC = struct.Struct("=BBHhHI")
@@ -65,7 +65,7 @@ _HTB_GLOB = struct.Struct("=IIIII")
 
 
 class HtbClass(NamedTuple):
-    """As the kernel keeps it: bursts are the time that they take at that rate, in ticks."""
+    """As the kernel stores it: bursts are transmission times at that rate, in ticks."""
 
     rate_bytes_s: int
     ceil_bytes_s: int
@@ -81,7 +81,7 @@ class HtbClass(NamedTuple):
     @staticmethod
     @cache
     def of(rate_kbit: int) -> HtbClass:
-        """Bursts of 4 ms, and of no less than two frames with what HTB's clock may be late."""
+        """Bursts of 4 ms, at least two frames plus HTB's clock error."""
         rate = rate_kbit * 125
         burst = max(4000, rate_kbit // 2)
         ticks = min(_MAX_U32, (burst * _NS_PER_S + rate * _TICK_NS // 2) // (rate * _TICK_NS))
@@ -89,13 +89,13 @@ class HtbClass(NamedTuple):
 
 
 def leaf_bytes(rate_kbit: int) -> int:
-    """The room of the virtual queue and the largest datagrams fit, so nothing that was admitted is dropped behind, but
-    where the rate was lowered and what waits is more than that."""
+    """Holds the virtual queue and the largest datagrams, so that admitted packets are not dropped, unless the rate was
+    lowered below what is queued."""
     return room_bytes(rate_kbit) + LEAF_RESERVE_BYTES
 
 
 class Readback(NamedTuple):
-    """One direction of a link as the kernel has it; `rate_kbit` 0 blocks. The others are HTB's."""
+    """One direction of a link in the kernel; `rate_kbit` 0 blocks. The others are HTB's."""
 
     rate_kbit: int
     dropped_packets: int
@@ -110,7 +110,7 @@ def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> byte
 
 
 def pack_root(ifindex: int) -> Message:
-    """Another root of the device goes, and all below it."""
+    """Replaces any other root of the device, with everything below it."""
     glob = _HTB_GLOB.pack(3, 10, 0, 0, 0)  # version 3, r2q 10 (quanta are explicit), no default class
     options = attribute(_TCA_HTB_INIT, glob) + u32(_TCA_HTB_DIRECT_QLEN, _DIRECT_QUEUE_PACKETS)
     body = text(_TCA_KIND, "htb") + attribute(_TCA_OPTIONS, options)
@@ -131,15 +131,13 @@ def pack_class(ifindex: int, minor: int, one: HtbClass, *, is_new: bool) -> Mess
 
 
 def pack_class_name(ifindex: int, minor: int) -> bytes:
-    """For a question, or to delete it."""
+    """For a query, or a deletion."""
     return tcmsg(ifindex, OWN_ROOT | minor)
 
 
 def pack_leaf(ifindex: int, minor: int, limit_bytes: int, *, now: int | None) -> list[Message]:
-    """`now`: limit of the leaf that is there, -1 for one of another kind, None for that of a new class.
-
-    A qdisc of the same handle would be changed, whatever its kind: so another one of ours goes in between.
-    """
+    """`now`: limit of the present leaf, -1 for one of another kind, None for that of a new class. A qdisc with the same
+    handle would be changed, whatever its kind: so a placeholder of ours goes in between."""
     body = text(_TCA_KIND, "bfifo") + attribute(_TCA_OPTIONS, struct.pack("=I", limit_bytes))
     parent, handle = OWN_ROOT | minor, minor << 16
     if now is not None and now >= 0:
@@ -149,7 +147,7 @@ def pack_leaf(ifindex: int, minor: int, limit_bytes: int, *, now: int | None) ->
 
 
 _BFIFO_HEAD = text(_TCA_KIND, "bfifo") + struct.pack("=HH", 8, _TCA_OPTIONS)
-# Header, tcmsg, then what is there in almost every message; others go the long way.
+# Header, tcmsg, then the fixed part of almost every message; others take the slow path.
 _CLASS = struct.Struct("=I16xiII4x60s24xI4xII")  # kind and options; 24 B of other statistics; queue
 _QUEUE_HEAD = 24 | _TCA_STATS_QUEUE << 16
 _OPTIONS_HEAD = struct.pack("=HH", 52, _TCA_OPTIONS)
@@ -157,7 +155,7 @@ _QDISC = struct.Struct("=I16xiII4x16sI")
 
 
 class Classes(NamedTuple):
-    """Of an IFB, by minor. Classes that we do not make have an impossible rate."""
+    """Classes of an IFB, by minor. Foreign ones have an impossible rate."""
 
     classes: dict[int, HtbClass]
     readbacks: dict[int, Readback]
@@ -165,7 +163,7 @@ class Classes(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def _class_of(options: bytes) -> HtbClass:
-    """Of kind and options; thousands of classes have the same."""
+    """From kind and options, cached: thousands of classes share them."""
     return _parse_class(options)[0]
 
 
@@ -188,7 +186,7 @@ def parse_classes(piece: bytes) -> Classes:
 
 
 def _parse_class(data: bytes) -> tuple[HtbClass, tuple[int, int]]:
-    """(Its values, (packets dropped, bytes that wait)) of the attributes of a class' message."""
+    """(Its values, (packets dropped, backlog in bytes)) from the attributes of a class message."""
     said = dict(attributes(data))
     options = dict(attributes(said.get(_TCA_OPTIONS, b"")))
     parms = options.get(_TCA_HTB_PARMS, b"")
@@ -206,8 +204,8 @@ def _parse_class(data: bytes) -> tuple[HtbClass, tuple[int, int]]:
 
 
 class Qdiscs(NamedTuple):
-    """Of one piece of the kernel's list. Interface numbers that have: our HTB as root; a `clsact` or `ingress` (its
-    kind). `leaves`: limits in bytes by interface number and minor of the class; -1 for one unlike ours."""
+    """One piece of the kernel's list. Interface numbers with our HTB as root; with a `clsact` or `ingress` (its kind).
+    `leaves`: limits in bytes by interface number and minor of the class; -1 for a foreign one."""
 
     roots: set[int]
     ingress: dict[int, str]
@@ -242,7 +240,7 @@ def pack_clsact(ifindex: int) -> bytes:
 def pack_filters(
     ifindex: int, direction: Direction, *, program_fd: int, admitted_fd: int, ifb: int, name: str
 ) -> list[Message]:
-    """Both filters of a hook, made or exchanged in place: what redirects first, then what admits."""
+    """Create or replace both filters of a hook in place: redirect first, then admit."""
     parms = _MIRRED.pack(0, 0, _TC_ACT_STOLEN, 0, 0, _EGRESS_REDIRECT, ifb)
     action = text(_TCA_ACT_KIND, "mirred") + attribute(_TCA_ACT_OPTIONS, attribute(_TCA_MIRRED_PARMS, parms))
     redirect = u32(_TCA_BPF_FD, admitted_fd) + text(_TCA_BPF_NAME, name)
@@ -263,8 +261,8 @@ def _filter_name(ifindex: int, direction: Direction, pref: int) -> bytes:
 
 
 class Filter(NamedTuple):
-    """At a hook. `name` and `program` (its number) of a filter that runs a program, `redirect` the number of the device
-    to which its action sends packets; else empty and 0."""
+    """A filter at a hook. `name` and `program` (its id) of a filter that runs a program, `redirect` the number of the
+    device to which its action redirects; otherwise empty and 0."""
 
     pref: int
     handle: int
@@ -301,7 +299,7 @@ def _parse_filter(handle: int, pref: int, data: bytes) -> Filter:
 
 
 def _redirect(actions: bytes) -> int:
-    """The device to which these actions send packets; 0 where they do something else."""
+    """The device to which these actions redirect; 0 if they do something else."""
     found = [dict(attributes(one)) for _, one in attributes(actions)]
     if len(found) != 1 or text_of(found[0].get(_TCA_ACT_KIND, b"")) != "mirred":
         return 0

@@ -1,8 +1,8 @@
-"""What the kernel has of ours, or should have, as dictionaries; and their difference, as operations in order. Pure.
+"""Our objects in the kernel, present or wanted, as dictionaries; and their difference as ordered operations. Pure.
 
     packets ─▶ hooks ─▶ keys ─▶ lanes ─▶ classes with leaves on two IFBs
 
-Everything is complete before anything leads there, and nothing goes before what leads there is gone.
+An object is complete before anything refers to it, and is removed after its references.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ap_agent.dataplane.tc import HOOK_NAMES, HtbClass, leaf_bytes
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits, format_kbit
 
-UNMATCHED: Final = 0xFFF  # stands for a link where everything that no link has is limited
+UNMATCHED: Final = 0xFFF  # in place of a link: unmatched traffic
 _SHOWN = ("to the user", "from the user")
 
 Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "unmatched", "hook", "clsact", "stray"]
 # By table and device (empty where there is one table of a kind), name -> value:
 #   ifb        its name -> whether it is up                    lane       its number -> what is written of it, packed
 #   root       its IFB's name -> True                          key        packed -> the lane to the user
-#   class      minor -> HtbClass                               unmatched  0 -> the lane to the users of what no link has
+#   class      minor -> HtbClass                               unmatched  0 -> unmatched traffic to the users
 #   leaf       minor of its class -> its limit in bytes        clsact     interface number -> True, of one that is ours
 #   hook       (interface number, direction) -> Hook
-#   stray      interface number -> name, of an IFB of ours that nobody needs: somebody renamed it
+#   stray      interface number -> name, of an unneeded IFB of ours: it was renamed
 Tree = dict[tuple[Table, str], dict[Any, Any]]
 
 _ONCE: Final[tuple[Table, ...]] = ("ifb", "root", "lane", "key", "unmatched", "hook", "clsact", "stray")
@@ -38,8 +38,8 @@ _OF_EACH_IFB: Final[tuple[Table, ...]] = ("class", "leaf")
 
 
 class Hook(NamedTuple):
-    """Numbers of the programs of its two filters (0: none, -1: one of no use), whether the second leads to the IFB of
-    its direction, and whether they say that the clsact came with them."""
+    """Ids of the programs of its two filters (0: none, -1: unusable), whether the second redirects to the IFB of its
+    direction, and whether they mark the clsact as ours."""
 
     program: int
     admitted: int
@@ -52,7 +52,7 @@ def new_tree() -> Tree:
 
 
 def limits_of(tree: Tree, interface_id: int) -> Limits | None:
-    """What the program admits; None where it has no lanes of this link."""
+    """Limits of the program; None without lanes of this link."""
     both = [tree["lane", ""][one] for one in (2 * interface_id, 2 * interface_id + 1) if one in tree["lane", ""]]
     return Limits(rate_of(both[0]), rate_of(both[1])) if len(both) == 2 else None
 
@@ -61,18 +61,18 @@ def minor_of(interface_id: int, direction: Direction) -> int:
     return interface_id | (FROM_USER_BIT if direction == FROM_USER else 0)
 
 
-# --- what is wanted --------------------------------------------------------------------------------------------
+# --- wanted tree -----------------------------------------------------------------------------------------------
 
 
 class Target:
-    """The tree that a `Wanted` asks for, without hooks. Only what differs from the `Wanted` before is worked out."""
+    """The tree of a `Wanted`, without hooks; updated incrementally."""
 
     def __init__(self) -> None:
         self.tree = new_tree()
         self._links: dict[int, LimitedLink] = {}
 
     def update(self, wanted: Wanted) -> tuple[Tree, Tree]:
-        """What changed links have had, and have from now on."""
+        """Objects of changed links, before and after."""
         old, links = self._links, dict(wanted.links)
         if wanted.unmatched_kbit is not None:
             links[UNMATCHED] = LimitedLink(UNMATCHED, (), wanted.unmatched_kbit, wanted.unmatched_kbit)
@@ -94,7 +94,6 @@ class Target:
 
 
 def _part(links: Mapping[int, LimitedLink]) -> Tree:
-    """What these links have."""
     tree = new_tree()
     for one, link in links.items():
         for direction, kbit in zip(DIRECTIONS, (link.to_user_kbit, link.from_user_kbit), strict=True):
@@ -114,7 +113,7 @@ def _part(links: Mapping[int, LimitedLink]) -> Tree:
 
 
 class Operation(NamedTuple):
-    """One step. `device` is empty for what is in the program's memory. `name`, `now` and `then` as in `Tree`."""
+    """One step. `device` is empty for the program's memory. `name`, `now` and `then` as in `Tree`."""
 
     kind: Literal["add", "change", "remove"]
     table: Table
@@ -125,7 +124,7 @@ class Operation(NamedTuple):
 
     @property
     def links(self) -> frozenset[int]:
-        """Interface ids that it serves; empty for what serves all of them."""
+        """Interface ids that it affects; empty for all."""
         found: tuple[int, ...] = ()
         if self.table in ("class", "leaf"):
             found = (self.name & ~FROM_USER_BIT,)
@@ -148,14 +147,14 @@ _TEXTS: Final[dict[Table, Callable[[Any, Any], str]]] = {
     "leaf": lambda minor, value: f"queue of class {OWN_MAJOR:x}:{minor:x}, {value} B",
     "lane": lambda lane, value: f"limit of {_link_name(lane)} {_SHOWN[lane % 2]}, {format_kbit(rate_of(value))}",
     "key": lambda key, lane: f"packets of {_link_name(lane)}: {_key_text(key)}",
-    "unmatched": lambda *_: "limit of everything that no link has",
+    "unmatched": lambda *_: "limit of unmatched traffic",
     "hook": lambda hook, _: f"filters at {HOOK_NAMES[hook[1]]}",
     "clsact": lambda *_: "clsact qdisc",
 }
 
 
 def _link_name(lane: int) -> str:
-    return "what no link has" if lane // 2 == UNMATCHED else f"link {lane // 2}"
+    return "unmatched traffic" if lane // 2 == UNMATCHED else f"link {lane // 2}"
 
 
 def _address_text(packed: bytes) -> str:
@@ -172,7 +171,7 @@ def _key_text(packed: bytes) -> str:
     return f"{text} to {' '.join(local)}" if local else text
 
 
-# Links are lowered first in the program and last in HTB, and raised the other way round: what was admitted is paced.
+# Lower first in the program and last in HTB, raise in reverse: admitted packets are always paced.
 _ORDER: Final = (
     *("put ifb", "put root", "lower lane", "put class", "put leaf", "put lane", "put key", "put unmatched", "put hook"),
     *("remove hook", "remove clsact", "remove unmatched", "remove key", "remove lane", "remove class", "remove ifb"),
@@ -181,10 +180,8 @@ _ORDER: Final = (
 
 
 def difference(now: Tree, then: Tree, names: Mapping[int, str]) -> list[Operation]:
-    """What makes `then` of `now`, in an order in which no packet of a link is ever free. `names`: of devices.
-
-    A root and a leaf go with what they belong to, and so do the classes of an IFB and the filters of a clsact that go.
-    """
+    """Operations from `now` to `then`, ordered so that no packet of a link is ever unlimited. `names`: of devices.
+    Roots and leaves are removed with their parents, and so are the classes of an IFB and the filters of a clsact."""
     found: dict[str, list[Operation]] = defaultdict(list)
     for table, wanted in then.items():
         for step, one in _changes(table, now[table], wanted, names):

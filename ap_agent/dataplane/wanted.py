@@ -1,4 +1,4 @@
-"""What the kernel should have, as values. Who makes one knows documents; who carries it out knows netlink."""
+"""The wanted state of the kernel, as values: the interface between documents and netlink."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from ap_agent.dataplane.program import Key
 
 
 class LimitedLink(NamedTuple):
-    """Limits are kbit/s, 0 blocks. `keys` say which packets are its; no two links have the same one.
-
-    An observed link is measured and never refused anything. A tuple: each document compares thousands of them.
-    """
+    """Limits are kbit/s, 0 blocks. `keys` match its packets; no two links share one. An observed link is measured and
+    never drops. A tuple: each document compares thousands of them."""
 
     interface_id: int
     keys: tuple[Key, ...]
@@ -24,8 +22,8 @@ class LimitedLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Without any link nothing of ours is left on the host. `unmatched_kbit` limits everything that no link has, in
-    each direction. `interfaces`: only packets of these are looked at; empty means those of every lowest device."""
+    """Without any link nothing of ours stays on the host. `unmatched_kbit` limits unmatched traffic in each direction.
+    `interfaces`: only their packets are classified; empty means every lowest device."""
 
     links: Mapping[int, LimitedLink] = field(default_factory=dict)
     unmatched_kbit: int | None = None

@@ -1,4 +1,4 @@
-"""Carries out operations in their order: netlink messages in large pieces, memory and maps of the program singly."""
+"""Executes operations in order: netlink messages in large pieces, memory and maps of the program singly."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ap_agent.dataplane.rtsocket import RtSocket
 from ap_agent.dataplane.tree import UNMATCHED, Operation
 from ap_agent.document.state import ClosedSegment, Counters
 
-# A packet that found its key before that was deleted is counted within microseconds, unless its processor was stopped.
+# A packet that found its key before the deletion is counted within microseconds, unless its CPU was stopped.
 LAST_PACKET_S = 0.005
 
 OnClosed = Callable[[tuple[ClosedSegment, ...]], None]
-Answers = list[str | None]  # of each operation why it was refused; None: it was done
+Answers = list[str | None]  # the error of each operation; None: done
 
 
 class Writer:
-    """`on_closed` gets the last counters of lanes before they are forgotten: what it keeps survives a kill."""
+    """`on_closed` gets the last counters of lanes before they are dropped, so that they survive a kill."""
 
     def __init__(self, asker: RtSocket, on_closed: OnClosed) -> None:
         self._asker, self._on_closed = asker, on_closed
         self.closed: tuple[ClosedSegment, ...] = ()
 
     def apply(self, operations: Sequence[Operation], seen: Observed, program: Program | None) -> Answers:
-        """What ended on the way is in `closed`."""
+        """Ended lanes are in `closed`."""
         ways = {"memory": self._write, "lanes gone": self._close, "ifbs": self._make_ifbs, "netlink": self._send}
         answers: Answers = []
         for way, run in groupby(operations, key=_way):
@@ -106,7 +106,7 @@ def _written(one: Operation, program: Program) -> str | None:
 
 
 def _messages(one: Operation, seen: Observed, program: Program | None) -> list[Message]:
-    """An IFB that could not be made has number 0, and the kernel refuses what is to be done there."""
+    """An IFB that could not be created has number 0, and the kernel rejects operations on it."""
     if one.table == "leaf":
         return tc.pack_leaf(seen.ifbs.get(one.device, 0), one.name, one.then, now=one.now)
     if one.table == "hook":
@@ -139,8 +139,8 @@ def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> l
         prefs = [(tc.PROGRAM_PREF, one.now.program), (tc.ADMITTED_PREF, one.now.admitted)]
         return [tc.pack_filter_removal(ifindex, direction, pref) for pref, number in prefs if number]
     if program is None:
-        return []  # nobody wants filters without a program
-    # A clsact of ours comes together with the filters that say so: who is killed leaves none that is nobody's.
+        return []  # filters without a program are pointless
+    # A clsact of ours is created with the filters that mark it, so that a kill leaves no unmarked one.
     clsact = [(tc.RTM_NEWQDISC, ADD, tc.pack_clsact(ifindex))] if ifindex not in seen.ingress else []
     seen.ingress.setdefault(ifindex, "clsact")
     ifb = seen.ifbs.get(IFB_NAMES[direction], 0)

@@ -1,1 +1,1 @@
-"""What the two processes tell each other, and the service told them: signed documents, who may sign, the state file."""
+"""Files exchanged by the two processes, and documents from the service: signed text, trust, state."""

@@ -1,11 +1,11 @@
-"""The document that the agent hands to the limiter: one file, taken whole or not at all.
+"""The document that the agent hands to the limiter: one file, accepted whole or not at all.
 
     <state_dir>/document.json, mode 0640, group of the limiter
     {"schema": 1, "signed": text, "signatures": [...], "link_info": text}
     {"schema": 1, "unsigned": {"host_id", "generation", "config_version", "limits_version"}, "link_info": text}
 
-The limiter trusts nobody: it verifies signature, host, version and the hash of `link_info` with a keyring of its own.
-An unsigned document counts only with `allow_unsigned`; it may have `total_kbit` and `observe_only` as a signed text.
+The limiter does not trust the agent: it verifies signature, host, version and the hash of `link_info` with its own
+keyring. An unsigned document requires `allow_unsigned`; it may have `total_kbit` and `observe_only` like a signed text.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ MAX_BYTES = 24 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a document that passed every check says. `total_kbit` caps all limited links of each direction together.
-
-    `limits_digest` is the SHA-256 of link_info.json, in hexadecimal.
-    """
+    """Content of a valid document. `total_kbit` caps all limited links of each direction together. `limits_digest` is
+    the SHA-256 of link_info.json, in hexadecimal."""
 
     host_id: str
     order: Version
@@ -45,7 +43,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Document:
-    """A handed document and its bytes. `signed` is None where nobody vouches for it."""
+    """A document and its bytes. `signed` is None if unsigned."""
 
     configuration: Configuration
     signed: Signed | None
@@ -60,7 +58,7 @@ class Document:
         return self.configuration.order
 
     def unsigned(self) -> Document:
-        """The same without what is said of keys, in its bytes too: nobody's signature over it was asked for."""
+        """A copy without keys, also in its bytes: its signature was not verified."""
         if self.signed is None:
             return self
         said = self.configuration
@@ -75,7 +73,7 @@ class Document:
         return Document(said, None, data)
 
 
-# A document's object -> what its signed text says, None where it has none and need not. Raises `BundleError`.
+# A document's object -> its signed text, None if there is none and none is needed. Raises `BundleError`.
 Verify = Callable[[Mapping[str, Any]], Signed | None]
 
 
@@ -88,8 +86,7 @@ def document_bytes(
     total_kbit: int | None = None,
     is_observe_only: bool = False,
 ) -> bytes:
-    """What to hand over. `evidence` has the signed text and its signatures as they came, and says the rest itself;
-    None: nothing was signed."""
+    """The document's bytes. `evidence` has the signed text and its signatures as received; None: unsigned."""
     said: dict[str, Any] = {"host_id": host_id, **order._asdict(), "observe_only": is_observe_only}
     if total_kbit is not None:
         said["total_kbit"] = total_kbit
@@ -110,8 +107,8 @@ def read_document(
     allow_unsigned: bool = False,
     known: KnownEntries | None = None,
 ) -> Document:
-    """Check a handed document from end to end. `host_id` is who we are (None: whoever it is for); `known` as in
-    `parse_link_info`. Raises `BundleError` only, which is a `TrustError` where the document is well made."""
+    """Check a document completely. `host_id` is ours (None: any); `known` as in `parse_link_info`. Raises `BundleError`
+    only, or its subclass `TrustError` for a well-formed document."""
     if len(data) > MAX_BYTES:
         raise _invalid(f"has more than {MAX_BYTES} bytes")
     try:
@@ -139,7 +136,7 @@ def read_document(
     link_info = document["link_info"].encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(link_info).hexdigest()
     if signed is not None and signed.sha256.get(LINK_INFO_PATH) != digest:
-        raise BundleError("The document's link_info has another SHA-256 than the signed text says.", code="wrong_hash")
+        raise BundleError("The document's link_info does not match the SHA-256 in the signed text.", code="wrong_hash")
     try:
         links = parse_link_info(link_info, known=known)
     except LinkInfoError as exc:
@@ -149,12 +146,12 @@ def read_document(
 
 
 def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
-    """What an unsigned document says of itself, with no hashes and no keys."""
+    """Content of an unsigned document, without hashes and keys."""
     if not allow_unsigned:
-        raise TrustError("The handed document is not signed; this host accepts only signed ones.", code="not_signed")
+        raise TrustError("The document is not signed; this host accepts only signed ones.", code="not_signed")
     said = document.get("unsigned")
     if not isinstance(said, dict) or not isinstance(said.get("host_id"), str):
-        raise _invalid('has neither "signed" nor a well-made "unsigned"')
+        raise _invalid('has neither "signed" nor a valid "unsigned"')
     try:
         version = Version.of(said)
     except ValueError as exc:
@@ -163,4 +160,4 @@ def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
 
 
 def _invalid(what: str) -> BundleError:
-    return BundleError(f"The handed document {what}.", code="document_invalid")
+    return BundleError(f"The document handed over {what}.", code="document_invalid")

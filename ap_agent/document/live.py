@@ -1,10 +1,10 @@
-"""Links that somebody looks at now: the agent names them, the limiter answers with their counters of each second.
+"""Live counters: the agent names links with an open page, the limiter writes their counters each second.
 
     <state_dir>/looks.json          by the agent, mode 0640, group of the limiter; schema 1
     <limiter_run_dir>/live.json     by the limiter, mode 0644; schema 1
 
-A request may ask for reading alone, of at most `MOST_LINKS` links and for `ASKED_FOR_S`: it can grant, limit or lift
-nothing, and all that is answered is in the limiter's state too. Without requests nothing is read.
+A request can only ask to read at most `MOST_LINKS` links for `ASKED_FOR_S`; the content is also in the limiter's state.
+Without requests nothing is read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SCHEMA = 1
 LOOKS_FILE, LIVE_FILE = "looks.json", "live.json"
 MAX_BYTES = 64 * 1024
 MOST_LINKS = 64
-ASKED_FOR_S = 15.0  # a request counts for so long after it was written
+ASKED_FOR_S = 15.0  # validity of a request
 
 
-def write_looks(folder: Path, links: Collection[int]) -> None:
-    """Ask for these links, for `ASKED_FOR_S` more. Raises `OSError`."""
+def write_request(folder: Path, links: Collection[int]) -> None:
+    """Request these links for another `ASKED_FOR_S`. Raises `OSError`."""
     document = {"schema": SCHEMA, "links": sorted(links)[:MOST_LINKS]}
     write_atomically(folder / LOOKS_FILE, json.dumps(document).encode(), mode=0o640, is_durable=False)
 
 
-def read_looks(folder: Path) -> frozenset[int]:
-    """The links of the last request; none where there was none. Raises `StoreError`, `NotPermittedError`."""
+def read_request(folder: Path) -> frozenset[int]:
+    """The links of the last request; empty if none. Raises `StoreError`, `NotPermittedError`."""
     path = folder / LOOKS_FILE
     data = read_own(path, MAX_BYTES)
     if data is None:
@@ -43,7 +43,7 @@ def read_looks(folder: Path) -> frozenset[int]:
         if not isinstance(links, list) or len(links) > MOST_LINKS:
             raise ValueError("too many links")
         if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
-            raise ValueError("a link is no interface id")
+            raise ValueError("a link is not an interface id")
     except (ValueError, KeyError, TypeError) as exc:
         raise StoreError(f"{path} cannot be used: {exc}.") from exc
     return frozenset(links)
@@ -57,8 +57,7 @@ def write_live(folder: Path, samples: Mapping[int, SeriesSample]) -> None:
 
 
 def read_live(folder: Path) -> dict[int, SeriesSample]:
-    """The newest sample of each link that was asked for and that the kernel has. Raises `StoreError`,
-    `NotPermittedError`."""
+    """The newest sample of each requested link in the kernel. Raises `StoreError`, `NotPermittedError`."""
     path = folder / LIVE_FILE
     data = read_own(path, MAX_BYTES)
     try:
@@ -68,7 +67,7 @@ def read_live(folder: Path) -> dict[int, SeriesSample]:
 
 
 def _document(data: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """A segment of counters has 64 bits, which `parse_json` refuses; of the agent it takes nothing larger."""
+    """Parsed without `parse_json`, which rejects the 64 bits of a segment."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
     document = parse(data)

@@ -1,10 +1,10 @@
-"""What the limiter counted for tests of links: one file, written whole, which the agent sends on.
+"""Counters of link tests: one file, replaced atomically, which the agent uploads.
 
     <limiter_run_dir>/tests.json, mode 0644; schema 1
 
-A series is of one test: the counters of its link each second, from the beginning of the test until its end. Counters
-are those of the program's maps: they survive the limiter, so that a second that is missing costs no packet. Series that
-are over stay for a day.
+A series belongs to one test: the counters of its link each second, from the start to the end of the test. Counters are
+those of the program's maps: they survive the limiter, so that a missing second loses no packet. Finished series stay
+for a day.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 class SideSample(NamedTuple):
-    """One direction at one moment. `rate_kbit` is what the kernel has; another `segment` means that counters began
-    anew. What an observed link would have been refused is in both `passed_*` and `dropped_*`. `lost_packets` are of
-    those passed: HTB dropped them behind, as where a limit was lowered and the queue is as long as before."""
+    """One direction at one moment. `rate_kbit` is the kernel's; a different `segment` means that counters were reset.
+    Packets above the limit of an observed link are in both `passed_*` and `dropped_*`. `lost_packets` are part of
+    passed: dropped by HTB, e.g. after a limit was lowered."""
 
     segment: int
     rate_kbit: int
@@ -38,8 +38,8 @@ class SideSample(NamedTuple):
 
 
 class SeriesSample(NamedTuple):
-    """`at_ms` is the wall clock's, since 1970; `clock_ms` is the clock that nobody sets, since the boot. `in_force` is
-    1 where the kernel refuses what is above the rates, 0 where the link is observed only or not limited as wanted."""
+    """`at_ms` is the wall clock's, since 1970; `clock_ms` is monotonic, since boot. `in_force` is 1 if the kernel drops
+    above the rates, 0 if the link is observed only or not limited as wanted."""
 
     at_ms: int
     clock_ms: int
@@ -50,7 +50,7 @@ class SeriesSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """`is_over`: there will be no other sample."""
+    """`is_over`: final."""
 
     test_id: str
     interface_id: int
@@ -60,14 +60,14 @@ class Series:
 
 
 def write_series(folder: Path, series: Sequence[Series]) -> None:
-    """Raises `OSError`. Not durable: after a power cut the counters are gone too."""
+    """Raises `OSError`. Not durable: a power cut also resets the counters."""
     document = {"schema": SCHEMA, "tests": [vars(one) for one in series]}
     data = json.dumps(document, separators=(",", ":")).encode()
     write_atomically(folder / FILE_NAME, data, mode=0o644, is_durable=False)
 
 
 def read_series(folder: Path) -> tuple[Series, ...]:
-    """What the limiter wrote last; nothing where it never did. Raises `StoreError`, `NotPermittedError`."""
+    """The limiter's last file; empty if none. Raises `StoreError`, `NotPermittedError`."""
     path = folder / FILE_NAME
     data = read_own(path, MAX_BYTES)
     try:
@@ -77,14 +77,14 @@ def read_series(folder: Path) -> tuple[Series, ...]:
 
 
 def parse_series(data: bytes) -> tuple[Series, ...]:
-    """Raises `ValueError` with the reason, whatever the bytes."""
+    """Raises `ValueError` with the reason, for any bytes."""
     try:
         document = json.loads(data)
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
         return tuple(_series(one) for one in document["tests"])
     except json.JSONDecodeError as exc:
-        raise ValueError(f"no JSON at character {exc.pos}") from None
+        raise ValueError(f"invalid JSON at character {exc.pos}") from None
     except (RecursionError, KeyError, TypeError, IndexError, AttributeError) as exc:
         raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
 
@@ -98,7 +98,7 @@ def _series(said: Mapping[str, Any]) -> Series:
 
 
 def sample_of(row: Sequence[Any]) -> SeriesSample:
-    """Of the JSON of one. Raises `ValueError`, `TypeError`, `IndexError`."""
+    """From its JSON. Raises `ValueError`, `TypeError`, `IndexError`."""
     at_ms, clock_ms, in_force = _whole(row[:3])
     to_user, from_user = (SideSample(*_whole(side)) for side in row[3:5])
     return SeriesSample(at_ms, clock_ms, in_force, to_user, from_user)
@@ -106,5 +106,5 @@ def sample_of(row: Sequence[Any]) -> SeriesSample:
 
 def _whole(numbers: Sequence[Any]) -> Sequence[int]:
     if any(type(one) is not int or one < 0 for one in numbers):
-        raise ValueError("a number is not whole, or below 0")
+        raise ValueError("a number is not an integer, or below 0")
     return numbers

@@ -1,11 +1,11 @@
-"""Whom the agent believes: a keyring of the service's public keys, and whose signature counts (docs/adr/0010). Pure.
+"""Verification of signatures with a keyring of the service's public keys (docs/adr/0010). Pure.
 
-One right signature by a pinned key that is neither expired nor revoked suffices. A wrong one beside it does not count,
-and does no harm: the right one vouches for the same bytes, and if a single damaged key of the service could make every
-bundle unacceptable, it would cut off all attachment points at once.
+One valid signature by a pinned key that is neither expired nor revoked suffices. An additional wrong one is ignored:
+the valid one covers the same bytes, and otherwise a single damaged key of the service could make every bundle
+unacceptable and cut off all attachment points.
 
-Nothing of a signed text is used before its signature is verified. Not here: how it is read (`signed_text`), files and
-their hashes (`bundle`), what is kept on disk (`store`).
+A signed text is used only after verification. `signed_text` parses it, `bundle` checks files and hashes, `store` stores
+them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ap_agent.document.signed_text import SIGNED_PREFIX, Signed, evidence_of, re
 
 @dataclass(frozen=True)
 class Keyring:
-    """Keys that count, by key id, and the ids of those that never count again."""
+    """Trusted keys by key id, and the ids of revoked ones."""
 
     keys: Mapping[str, TrustedKey] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, keys: Iterable[TrustedKey], revoked: Iterable[str] = ()) -> Keyring:
-        """A revoked key is in no keyring, whoever names it."""
+        """Revoked keys are excluded, whoever names them."""
         gone = frozenset(revoked)
         return cls(
             {one.key_id: one for one in sorted(keys, key=lambda key: key.key_id) if one.key_id not in gone}, gone
         )
 
     def follow(self, signed: Signed) -> Keyring:
-        """The keyring after a verified bundle: its keys; and what was ever revoked stays revoked."""
+        """The keyring after a verified bundle: its keys; revoked ids accumulate."""
         return Keyring.of(signed.keys, self.revoked | signed.revoked)
 
     def to_json(self) -> dict[str, Any]:
@@ -48,14 +48,12 @@ class Keyring:
 
 
 def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Signed:
-    """What the manifest's signed text says, if somebody whom we trust signed it.
-
-    Raises `TrustError` (`not_enrolled`, `not_signed`, `wrong_signature`, `unknown_key`, `key_expired`, `key_revoked`)
-    and `BundleError` (`manifest_invalid`, `unknown_schema`). `now` is this host's clock.
-    """
+    """Return the manifest's signed text if a trusted key signed it. Raises `TrustError` (`not_enrolled`, `not_signed`,
+    `wrong_signature`, `unknown_key`, `key_expired`, `key_revoked`) and `BundleError` (`manifest_invalid`,
+    `unknown_schema`). `now` is this host's clock."""
     if not keyring.keys:
         raise TrustError(
-            "No key of the service is pinned here, so its configurations cannot be told from forged ones. Enrol this "
+            "No key of the service is pinned here, so its configurations cannot be verified. Enrol this "
             "host: `scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
             code="not_enrolled",
         )
@@ -64,7 +62,7 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
         raise TrustError("The configuration is not signed; this host accepts only signed ones.", code="not_signed")
     _require_right_signature(*evidence, keyring, now)
     signed = read_text(evidence.text)
-    # Else this very bundle could not be taken again after a crash, and perhaps no later one either.
+    # Otherwise this bundle could not be accepted again after a crash, and perhaps no later one either.
     if not _right(*evidence, keyring.follow(signed), now):
         raise BundleError(
             "The configuration is not signed by any of the keys that it announces.", code="manifest_invalid"
@@ -73,15 +71,15 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
 
 
 def read_signed(manifest: Mapping[str, Any]) -> Signed | None:
-    """What the signed text says, whoever signed it: for a bundle that was verified when it came, and for an operator
-    who takes unsigned ones. None where there is no signed text. Raises `BundleError`."""
+    """Parse the signed text without verification: for a bundle that was verified on arrival, and for operators who
+    accept unsigned ones. None without a signed text. Raises `BundleError`."""
     evidence = evidence_of(manifest)
     return read_text(evidence.text) if evidence is not None else None
 
 
 def read_stored(manifest: Mapping[str, Any]) -> Signed | None:
-    """As `read_signed`, for what was verified when it came: a key that it names for itself, expired or not, signed it,
-    so it is not damaged."""
+    """As `read_signed`, for stored bundles: checks the signature by a key that the text itself names, expired or not,
+    to detect damage."""
     evidence = evidence_of(manifest)
     if evidence is None:
         return None
@@ -124,7 +122,7 @@ def _require_right_signature(text: str, signatures: Mapping[str, bytes], keyring
 
 
 def _right(text: str, signatures: Mapping[str, bytes], keyring: Keyring, now: datetime | None) -> list[str]:
-    """The ids of keys whose signature is right; with `now` None also of expired ones."""
+    """Ids of keys with a valid signature; with `now` None including expired ones."""
     data = SIGNED_PREFIX + text.encode()
     found = []
     for key_id, signature in sorted(signatures.items()):

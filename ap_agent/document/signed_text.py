@@ -1,11 +1,11 @@
-"""The signed text in a manifest, and how it is read: strictly, sizes first (docs/adr/0010). Pure.
+"""The signed text in a manifest, parsed strictly, sizes first (docs/adr/0010). Pure.
 
-    manifest  "signed": "<text>"                              exactly these bytes are signed; nobody canonicalises
+    manifest  "signed": "<text>"                              exactly these bytes are signed, no canonicalisation
               "signatures": [{"key_id", "signature"}]         Ed25519 over b"scionlab-bandwidth-config/1\\n" + text
-    text      host, version, SHA-256 of every file, the keys that count from now on, the keys that never count again
+    text      host, version, SHA-256 of every file, trusted keys from now on, revoked keys
 
-No key twice, no number beyond 18 digits, no fraction, one spelling of each key and signature. Whose signature counts is
-in `trust`.
+No duplicate keys, no numbers beyond 18 digits, no fractions, canonical keys and signatures. `trust` decides whose
+signature counts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ap_agent.common.keys import MAX_KEYS, TrustedKey, decoded, parse_keys
 
 SIGNED_TYPE = "scionlab-bandwidth-config"
 SIGNED_SCHEMA = 1
-SIGNED_PREFIX = b"scionlab-bandwidth-config/1\n"  # a signature made for something else is none for a configuration
+SIGNED_PREFIX = b"scionlab-bandwidth-config/1\n"  # domain separation: a signature made for something else never matches
 MAX_SIGNED_CHARS = 1024 * 1024  # a thousand files with the longest names stay below 300 kB
 MAX_REVOKED = 1000
-MAX_TOTAL_KBIT = 100_000_000  # 100 Gbit/s, as the greatest bandwidth of a link
+MAX_TOTAL_KBIT = 100_000_000  # 100 Gbit/s, the maximum bandwidth of a link
 _SIGNATURE_BYTES = 64
 _MAX_FILES = 1000
 _HEX_32 = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -32,19 +32,19 @@ _HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Version(NamedTuple):
-    """Generation G, counter of the configuration H, counter of the limits L (None: the manifest had none)."""
+    """Generation G, counter of the configuration H, counter of the limits L (None: not in the manifest)."""
 
     generation: int
     config_version: int
     limits_version: int | None
 
     def trace(self, host_id: str) -> str:
-        """What the logs of service, agent and limiter call this version of this host's configuration."""
+        """Identifier of this version in the logs of service, agent and limiter."""
         return f"{host_id[:8]}.{self.config_version}.{self.limits_version}"
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Version:
-        """The counters that it names. Raises `ValueError`."""
+        """The counters in it. Raises `ValueError`."""
         found = cls._make(document.get(name) for name in cls._fields)
         for name, value in found._asdict().items():
             is_missing = value is None and name == "limits_version"
@@ -53,7 +53,7 @@ class Version(NamedTuple):
         return found
 
     def is_older_than(self, other: Version) -> bool:
-        """A lower G; or the same G with a lower H or a lower L. A restored service raises G to be followed."""
+        """A lower G; or the same G with a lower H or L. A restored service must raise G to be followed."""
         if self.generation != other.generation:
             return self.generation < other.generation
         if self.limits_version is None or other.limits_version is None:
@@ -75,7 +75,7 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """What a signed text says. `total_kbit` caps all limited links of each direction together; None: no cap."""
+    """Content of a signed text. `total_kbit` caps all limited links of each direction together; None: no cap."""
 
     host_id: str
     version: Version
@@ -96,14 +96,14 @@ def _invalid(what: str) -> NoReturn:
 
 
 class Evidence(NamedTuple):
-    """A signed text as it stands in a manifest, and by key id signatures of 64 bytes, which may be right or wrong."""
+    """A signed text as in a manifest, and by key id unverified signatures of 64 bytes."""
 
     text: str
     signatures: Mapping[str, bytes]
 
 
 def evidence_of(manifest: Mapping[str, Any]) -> Evidence | None:
-    """None where nothing is signed. Raises `BundleError`."""
+    """None if unsigned. Raises `BundleError`."""
     if "signed" not in manifest and "signatures" not in manifest:
         return None
     text, listed = manifest.get("signed"), manifest.get("signatures")
@@ -113,7 +113,7 @@ def evidence_of(manifest: Mapping[str, Any]) -> Evidence | None:
         _invalid(f'"signed" is longer than {MAX_SIGNED_CHARS} characters')
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON's escapes can spell
+    except UnicodeEncodeError:  # a lone surrogate, which JSON's escapes can spell
         _invalid('"signed" has characters that cannot be encoded')
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
         _invalid(f'"signatures" are missing, or not a list of 1 to {MAX_KEYS}')
@@ -130,7 +130,7 @@ def evidence_of(manifest: Mapping[str, Any]) -> Evidence | None:
 
 
 def read_text(text: str) -> Signed:
-    """What it says. Raises `BundleError` (`manifest_invalid`, `unknown_schema`)."""
+    """Parse it. Raises `BundleError` (`manifest_invalid`, `unknown_schema`)."""
     try:
         document = parse_json(text)
     except ValueError as exc:
@@ -174,7 +174,7 @@ def read_text(text: str) -> Signed:
 
 
 def total_of(document: Mapping[str, Any]) -> int | None:
-    """Its `total_kbit`; None where it has none. Raises `BundleError`."""
+    """Its `total_kbit`; None if absent. Raises `BundleError`."""
     total_kbit = document.get("total_kbit")
     if total_kbit is not None and (type(total_kbit) is not int or not 1 <= total_kbit <= MAX_TOTAL_KBIT):
         _invalid(f"signed text has a total_kbit that is not a number from 1 to {MAX_TOTAL_KBIT}")
@@ -182,7 +182,7 @@ def total_of(document: Mapping[str, Any]) -> int | None:
 
 
 def observe_only_of(document: Mapping[str, Any]) -> bool:
-    """Its `observe_only`; absent is false. Raises `BundleError`."""
+    """Its `observe_only`; false if absent. Raises `BundleError`."""
     observe_only = document.get("observe_only", False)
     if not isinstance(observe_only, bool):
         _invalid("signed text has an observe_only that is neither true nor false")

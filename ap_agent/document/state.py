@@ -1,12 +1,12 @@
-"""What the limiter says of the kernel: one file, written whole, which the agent and every command read.
+"""The limiter's state of the kernel: one file, replaced atomically, read by the agent and every command.
 
     <limiter_run_dir>/state.json, mode 0644; schema 1
 
-The limiter writes it when something changed and every `usage_interval_s`. Its counters are those of the program's maps,
-so they survive the limiter; `closed` has the last counters of segments that ended, for a day.
+Written on changes and every `usage_interval_s`. Its counters are those of the program's maps, so they survive the
+limiter; `closed` has the last counters of ended segments, for a day.
 
 In the file a value of this module is a list of its fields: with thousands of links, names would cost too much time.
-Readers ignore keys that they do not know, and what a list has behind the fields that they know.
+Readers ignore unknown keys, and additional list items.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Direction = Literal["to_user", "from_user"]
 
 
 class Counters(NamedTuple):
-    """Of one direction of a link since its segment began. `passed_*` includes heartbeats; what an observed link would
-    have been refused is in both `passed_*` and `refused_*`."""
+    """Counters of one direction of a link since its segment began. `passed_*` includes heartbeats; packets above the
+    limit of an observed link are in both `passed_*` and `refused_*`."""
 
     passed_bytes: int
     passed_packets: int
@@ -44,8 +44,8 @@ class Counters(NamedTuple):
 
 
 class DirectionState(NamedTuple):
-    """One direction of a link as the kernel has it. `segment` (nonzero) names the life of the counters: another one
-    means that they began anew. `dropped_packets` and `backlog_bytes` are HTB's, as of the last look at its tree."""
+    """One direction of a link in the kernel. `segment` (nonzero) identifies the counters' lifetime: a different one
+    means that they were reset. `dropped_packets` and `backlog_bytes` are HTB's, from the last read."""
 
     rate_kbit: int
     segment: int
@@ -55,19 +55,16 @@ class DirectionState(NamedTuple):
 
     @property
     def drops(self) -> int:
-        """Packets that did not pass: refused in front, and dropped by HTB."""
+        """Packets that did not pass: refused before the queue, or dropped by HTB."""
         return self.counters.refused_packets + self.dropped_packets
 
 
 class LinkState(NamedTuple):
-    """A link that is to be limited, as the kernel has it; a direction that the kernel does not have is None.
-
-    `enforced`: the kernel has exactly `limits`. `observed`: it would, and counts what it would refuse, but refuses
-    nothing. `error`: neither; `problem` says why.
-    """
+    """A limited link in the kernel; a direction that the kernel lacks is None. `enforced`: the kernel has exactly
+    `limits`. `observed`: it has them, and counts but does not drop. `error`: neither; `problem` says why."""
 
     interface_id: int
-    limits: Limits  # that the document wanted when the kernel was read
+    limits: Limits  # as wanted by the document when the kernel was read
     state: Literal["enforced", "observed", "error"]
     problem: str | None
     to_user: DirectionState | None
@@ -75,7 +72,7 @@ class LinkState(NamedTuple):
 
 
 class ClosedSegment(NamedTuple):
-    """The last counters of one direction of a link, read after its last packet."""
+    """The last counters of one direction of a link."""
 
     interface_id: int
     direction: Direction
@@ -86,7 +83,7 @@ class ClosedSegment(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The cap of all links together, in each direction: what the document wants, and what is in force (kbit/s)."""
+    """Cap of all links together, in each direction: as in the document, and in force (kbit/s)."""
 
     wanted_kbit: int
     to_user_kbit: int | None
@@ -95,12 +92,9 @@ class Total(NamedTuple):
 
 @dataclass(frozen=True)
 class LimiterState:
-    """`host_id`, `order` and `limits_digest` are None while the limiter has no document: then nothing is limited.
-
-    `run` (32 hexadecimal digits) names this start of the limiter, `number` counts what it wrote since. `reset_reason`
-    is set by `reset`, and says who removed all limits and why. `is_running` is false in the last state of a limiter
-    that was stopped: the limits stay in the kernel.
-    """
+    """`host_id`, `order` and `limits_digest` are None while the limiter has no document: then nothing is limited. `run`
+    (32 hexadecimal digits) identifies this start of the limiter, `number` counts its writes. `reset_reason` is set by
+    `reset`. `is_running` is false in the last state of a stopped limiter: the limits stay in the kernel."""
 
     run: str
     number: int
@@ -110,17 +104,17 @@ class LimiterState:
     order: Version | None
     limits_digest: str | None
     is_ok: bool
-    writes: int  # operations that the kernel took since the limiter started
+    writes: int  # operations that the kernel accepted since the limiter started
     links: Mapping[int, LinkState]
     problems: tuple[Problem, ...] = ()
-    is_step: bool = False  # nothing but the clock made the last change necessary
+    is_step: bool = False  # the last change was only due to the clock
     is_observe_only: bool = False
     total: Total | None = None
     unmatched: tuple[DirectionState | None, DirectionState | None] | None = None  # to the users, from them
-    devices: tuple[str, ...] = ()  # whose packets are looked at
+    devices: tuple[str, ...] = ()  # devices on which packets are classified
     next_step_at: datetime | None = None  # of a timed limit
     closed: tuple[ClosedSegment, ...] = ()
-    tests: tuple[str, ...] = ()  # of links, by their ids, that will be carried out or are being
+    tests: tuple[str, ...] = ()  # ids of tests that are armed or running
     reset_reason: str | None = None
     is_running: bool = True
 
@@ -129,12 +123,12 @@ class LimiterState:
 
 
 def write_state(folder: Path, state: LimiterState) -> None:
-    """Raises `OSError`. Not durable: after a power cut there is no kernel left that it tells of."""
+    """Raises `OSError`. Not durable: a power cut also resets the kernel."""
     write_atomically(folder / FILE_NAME, state_bytes(state), mode=0o644, is_durable=False)
 
 
 def read_state(folder: Path) -> LimiterState | None:
-    """What the limiter wrote last; None where it never did. Raises `StoreError`, `NotPermittedError`."""
+    """The limiter's last state; None if none. Raises `StoreError`, `NotPermittedError`."""
     path = folder / FILE_NAME
     data = read_own(path, MAX_BYTES)
     try:
@@ -144,7 +138,6 @@ def read_state(folder: Path) -> LimiterState | None:
 
 
 def state_bytes(state: LimiterState) -> bytes:
-    """The file's content."""
     document = {"schema": SCHEMA, **vars(state), "links": list(state.links.values())}
     return json.dumps(document, separators=(",", ":"), default=_written).encode()
 
@@ -154,7 +147,7 @@ def _written(value: Any) -> Any:
 
 
 def parse_state(data: bytes) -> LimiterState:
-    """The inverse of `state_bytes`. Raises `ValueError` with the reason, whatever the bytes."""
+    """Inverse of `state_bytes`. Raises `ValueError` with the reason, for any bytes."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
     try:
@@ -163,7 +156,7 @@ def parse_state(data: bytes) -> LimiterState:
             raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
         return _state(document)
     except json.JSONDecodeError as exc:
-        raise ValueError(f"no JSON at character {exc.pos}") from None
+        raise ValueError(f"invalid JSON at character {exc.pos}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as exc:
@@ -171,7 +164,7 @@ def parse_state(data: bytes) -> LimiterState:
 
 
 def _no_fraction(_text: str) -> NoReturn:
-    raise ValueError("a number is not whole")
+    raise ValueError("a number is not an integer")
 
 
 _PLAIN = {name: kind for name, kind in get_type_hints(LimiterState).items() if kind in (str, int, bool, str | None)}
@@ -202,9 +195,9 @@ def _state(document: dict[str, Any]) -> LimiterState:
         problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
         devices=tuple(map(_text, document["devices"])),
         closed=tuple(_closed(row, numbers) for row in document["closed"]),
-        tests=tuple(map(_text, document.get("tests", ()))),  # a limiter that was updated takes up an older state
+        tests=tuple(map(_text, document.get("tests", ()))),  # an updated limiter reads an older state
     )
-    if min(numbers, default=0) < 0:  # a `TypeError` where one is none
+    if min(numbers, default=0) < 0:  # a `TypeError` if it is not a number
         raise ValueError("a count or a rate is below 0")
     return found
 

@@ -1,6 +1,6 @@
-"""What a link may carry in each direction, which tests of it send, and at which moment. Pure.
+"""Limits and sending tests of each link at a moment. Pure.
 
-The engine knows no time: it is given links with the limits and the sending tests of one moment.
+The engine is independent of time: it gets links with the limits and tests of one moment.
 """
 
 from __future__ import annotations
@@ -23,35 +23,33 @@ def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | No
 
 
 def tests_that_send(link: LinkInfo) -> tuple[LinkTest, ...]:
-    """Its tests that send, at whatever time."""
+    """Its tests that send, at any time."""
     return tuple(one for one in link.tests if one.kind in SENDING_KINDS) if link.is_user_as else ()
 
 
 def tests_by_id(links: Mapping[int, LinkInfo]) -> dict[str, tuple[LinkInfo, LinkTest]]:
-    """All that send."""
     return {test.test_id: (link, test) for link in links.values() if link.tests for test in tests_that_send(link)}
 
 
 class Timetable:
-    """The links of one document, asked again and again at moments that mostly go forward."""
+    """The links of one document, queried at mostly increasing moments."""
 
     def __init__(self, links: Mapping[int, LinkInfo]) -> None:
         self._tests = {number: found for number, link in links.items() if (found := tests_that_send(link))}
         self._timed = {n: link for n, link in links.items() if n in self._tests or (link.is_user_as and link.timed)}
         self._now = {n: _at(link, link.limits) if link.timed or link.tests else link for n, link in links.items()}
         self._may_send = False
-        self._since: datetime | None = None  # the answer holds from here on,
+        self._since: datetime | None = None  # the result is valid from here on,
         self._until: datetime | None = None  # up to here
         self._next_limits: datetime | None = None
 
     @property
     def is_needed(self) -> bool:
-        """Whether time plays any part at all."""
         return bool(self._timed)
 
     def at(self, when: datetime, *, may_send: bool = False) -> Mapping[int, LinkInfo]:
-        """Each link has the limits of the moment and, with `may_send`, the tests that send then or within
-        `ARMED_AHEAD_S`. The same object as before, and the same links in it, as long as nothing is another."""
+        """Links with the limits of the moment and, with `may_send`, the tests that send then or within `ARMED_AHEAD_S`.
+        Unchanged results and links are the same objects."""
         is_known = self._since is not None and self._since <= when and may_send == self._may_send
         if not is_known or (self._until is not None and when >= self._until):
             changed = {}
@@ -86,7 +84,7 @@ class Timetable:
 
 
 def _at(link: LinkInfo, limits: Limits, tests: tuple[LinkTest, ...] = ()) -> LinkInfo:
-    """The link as if this were so at all times."""
+    """The link as if this held at all times."""
     return replace(link.with_limits(limits), tests=tests)
 
 

@@ -1,19 +1,19 @@
-"""Which document is accepted: signed by a key that counts now, and not older than the accepted one.
+"""Which document is accepted: signed by a trusted key, and not older than the accepted one.
 
-Agent (a bundle) and limiter (what the agent handed over) each keep a trust.json of their own, by the same rules. What
-counts now begins with the enrolment and follows each accepted document: its keys replace the former ones, its
-revocations are added. trust.json is written before the document. After a crash between the two, or with either file
-lost or taken from a backup, `trust_now` gives a state from which the next document is accepted:
+Agent (a bundle) and limiter (the handed over document) each have their own trust.json, with the same rules. Trust
+begins with the enrolment and follows each accepted document: its keys replace previous ones, its revocations are added.
+trust.json is written before the document. After a crash in between, or if either file is lost or restored from a
+backup, `trust_now` derives a state from which the next document is accepted:
 
-    trust.json newer than the document  its keyring counts; the document that announced it verifies with it too
-    both of one version                 the keys of both count, which are the same unless a crash came between
-    document newer than trust.json      the document's keyring counts: it was verified before it was stored
-    no trust.json                       the enrolled keys and those of the document count
-    neither                             the enrolled keys count
-    another enrolment                   its keys count, and no other; what was revoked stays revoked
-    no enrolment                        nobody is asked; what counted is kept for the day when there is one again
+    trust.json newer than the document  its keyring is used; the document that announced it verifies with it too
+    both of one version                 the keys of both are used, which are equal except after a crash in between
+    document newer than trust.json      the document's keyring is used: it was verified before it was stored
+    no trust.json                       the enrolled keys and those of the document are used
+    neither                             the enrolled keys are used
+    another enrolment                   only its keys are used; revoked keys stay revoked
+    no enrolment                        nothing is verified; the stored trust is kept for a later enrolment
 
-The stored document is enforced whatever its key has become since: it was accepted when the key was good.
+The stored document is enforced whatever happened to its key since: the key was valid when it was accepted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Accepted(Protocol):
-    """What the rules ask of a document that was accepted, or is offered."""
+    """The attributes of a document that the rules use."""
 
     @property
     def host_id(self) -> str: ...
@@ -49,13 +49,13 @@ class Accepted(Protocol):
     def order(self) -> Version: ...
     @property
     def signed(self) -> Signed | None:
-        """None where nobody verified what it says of keys."""
+        """None if its keys were not verified."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What counts now. `host_id` and `enrolled` (key ids) name the enrolment with which it began; nothing older than
-    `newest` is taken."""
+    """Current trust. `host_id` and `enrolled` (key ids) identify its enrolment; nothing older than `newest` is
+    accepted."""
 
     host_id: str | None
     enrolled: tuple[str, ...]
@@ -63,8 +63,7 @@ class Trust:
     newest: Version | None
 
     def after(self, accepted: Accepted) -> Trust:
-        """What counts once this document is accepted."""
-        # With no key pinned (allow_unsigned) nobody verified the text: it must not become something to trust later.
+        # Without a pinned key (allow_unsigned) the text was not verified: it must not be trusted later.
         signed = accepted.signed if self.enrolled else None
         keyring = self.keyring.follow(signed) if signed is not None else self.keyring
         return Trust(self.host_id, self.enrolled, keyring, accepted.order)
@@ -81,10 +80,8 @@ class Trust:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The operator wants configuration `version` (G.H) although `instead_of` is installed.
-
-    It ends by itself when something else is installed than the operator saw: no crash can leave it behind in force.
-    """
+    """The operator accepts configuration `version` (G.H) although `instead_of` is installed. It expires when something
+    else is installed: a crash cannot leave it in force."""
 
     version: str
     instead_of: Version
@@ -97,13 +94,13 @@ class Acceptance:
 
 
 def trust_now(settings: Settings, stored: Trust | None, accepted: Accepted | None) -> Trust:
-    """What counts now, by the enrolment, by what was stored, and by the document that was accepted last."""
+    """Derive current trust from the enrolment, the stored trust, and the last accepted document."""
     enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
     if accepted is not None and settings.host_id is not None and accepted.host_id != settings.host_id:
         accepted = None
     if settings.url is None and stored is not None:
         return replace(stored, newest=_joined(stored.newest, accepted.order if accepted is not None else None))
-    was_unsigned = stored is not None and not stored.enrolled  # then nobody verified its text
+    was_unsigned = stored is not None and not stored.enrolled  # then its text was not verified
     signed = accepted.signed if accepted is not None and enrolled and not was_unsigned else None
     order = accepted.order if accepted is not None else None
     revoked = stored.keyring.revoked if stored is not None else frozenset()
@@ -117,7 +114,7 @@ def trust_now(settings: Settings, stored: Trust | None, accepted: Accepted | Non
         keys = list(stored.keyring.keys.values())
         newest = _joined(stored.newest, order)
         if signed is not None and order == stored.newest:
-            keys = [*signed.keys, *keys]  # the same, unless a crash came between the two
+            keys = [*signed.keys, *keys]  # equal, except after a crash in between
         elif signed is not None and (stored.newest is None or order == newest):
             keys = list(signed.keys)
     return Trust(settings.host_id, enrolled, Keyring.of(keys, revoked), newest)
@@ -130,13 +127,13 @@ def _joined(one: Version | None, other: Version | None) -> Version | None:
 
 
 def verifier(settings: Settings, trust: Trust, now: datetime) -> Callable[[Mapping[str, Any]], Signed | None]:
-    """What reads the signed text of something that is offered now: only if somebody whom we trust signed it, unless the
-    operator allows unsigned ones. Raises as `verify`."""
+    """The function that reads an offered signed text: with verification, unless the operator allows unsigned ones.
+    Raises as `verify`."""
     return read_signed if settings.allow_unsigned else partial(verify, keyring=trust.keyring, now=now)
 
 
 def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptance | None]) -> None:
-    """Raises `TrustError` for what is older than the newest, unless the operator accepted it."""
+    """Raises `TrustError` for a document older than the newest, unless the operator accepted it."""
     newest = trust.newest
     if newest is None or not offered.is_older_than(newest):
         return
@@ -152,7 +149,7 @@ def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptan
 
 
 def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance | None) -> bool:
-    """Whether the operator wants this one in place of what is installed."""
+    """Whether the operator accepts this one in place of the installed one."""
     return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
 
 
@@ -160,7 +157,7 @@ def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance
 
 
 def load_trust(folder: Path) -> Trust | None:
-    """What was stored with the last document; None where nothing was. Raises `StoreError`, `NotPermittedError`."""
+    """Stored with the last document; None if none. Raises `StoreError`, `NotPermittedError`."""
     return _load(folder / TRUST_FILE, _trust, "it is repaired as far as possible")
 
 
@@ -170,7 +167,7 @@ def save_trust(folder: Path, trust: Trust) -> None:
 
 
 def load_acceptance(folder: Path) -> Acceptance | None:
-    """What `accept-older` stored and no document has used up. Raises `StoreError`, `NotPermittedError`."""
+    """Stored by `accept-older` and not used yet. Raises `StoreError`, `NotPermittedError`."""
     remedy = "delete it, and run `accept-older` again if it is needed"
     return _load(folder / ACCEPTANCE_FILE, _acceptance, remedy)
 
@@ -181,7 +178,7 @@ def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
 
 
 def _load(path: Path, read: Callable[[Mapping[str, Any]], T], remedy: str) -> T | None:
-    """The seal says that it is as we wrote it; whoever can make another one has no need of this file."""
+    """The seal detects damage, not forgery: a forger does not need this file."""
     data = read_own(path, _MAX_JSON_BYTES)
     if data is None:
         return None

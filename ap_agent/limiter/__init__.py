@@ -1,8 +1,7 @@
-"""The process with rights and without a network: it makes the kernel agree with the signed document.
+"""The limiter: the process with rights and without a network, which applies the signed document to the kernel.
 
-To read it from top to bottom: `process` puts the parts together, `loop` says when what is done, `documents` which
-document counts, `matching` which packets are a link's, `enforcing` makes it so, `report` writes what the kernel has.
-Beside the loop: `events` (what the kernel says unasked), `pacing` (how often it is followed), `counting` and `total`
-(the cap of all links). `oneshot` is for commands. `previous_engine` is loaded only where the first engine left
-something.
+`process` composes the parts, `loop` schedules, `documents` selects the document, `matching` derives keys of links,
+`enforcing` applies them, `report` writes the state. Beside the loop: `events` (kernel notifications), `pacing` (rate of
+comparisons), `counting` and `total` (cap of all links). `oneshot` is for commands. `previous_engine` is only loaded if
+the first engine left objects.
 """

@@ -1,6 +1,6 @@
-"""What is read of the program's counters between passes for the cap of all links.
+"""Counters read between passes, for the cap of all links.
 
-Counters are memory of this process; reading them costs no system call.
+They are shared memory; reading them costs no system call.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ap_agent.limiter.total import TICK_S, TICKS_PER_WORK, Cap
 
 
 def not_in_force(configuration: Configuration | None) -> Total | None:
-    """The cap that is wanted, where nobody sets the factors that keep it."""
+    """The wanted cap, if it is not being enforced."""
     if configuration is None or configuration.total_kbit is None:
         return None
     return Total(configuration.total_kbit, None, None)
 
 
 class Counting:
-    """Does what is due when it is asked. `moments` are monotonic seconds."""
+    """Does what is due. `moments` are monotonic seconds."""
 
     def __init__(self, enforcer: Enforcer, monotonic: Callable[[], float]) -> None:
         self._enforcer, self._monotonic = enforcer, monotonic
@@ -33,7 +33,7 @@ class Counting:
         return [self._next_tick] if self._total_kbit is not None else []
 
     def count(self, now: float) -> bool:
-        """Whether the cap in force is another now."""
+        """Return whether the cap in force changed."""
         before = self.total
         self._set_cap(now)
         return self.total != before
@@ -49,7 +49,7 @@ class Counting:
         total_kbit = self._total_kbit
         if total_kbit is None:
             self._cap = self.total = None
-            self._enforcer.set_factors(1.0, 1.0)  # also those that a limiter before this one left behind
+            self._enforcer.set_factors(1.0, 1.0)  # also those left by a previous limiter
             return
         refusing = self._enforcer.refusing
         if self._cap is None:

@@ -1,11 +1,11 @@
-"""Which document is enforced: the limiter's own copy of the last accepted one, then whatever the agent hands over.
+"""Which document is enforced: the limiter's own copy of the last accepted one, then what the agent hands over.
 
-    <limiter_state_dir>/document.json    the last accepted document, as it was handed over
-    <limiter_state_dir>/trust.json       which keys count, and the newest version (`document.trust`)
+    <limiter_state_dir>/document.json    the last accepted document, as handed over
+    <limiter_state_dir>/trust.json       trusted keys, and the newest version (`document.trust`)
     <limiter_state_dir>/accepted.json    an older version that the operator accepts once
 
-What cannot be accepted is a problem; the last accepted document stays. A document is enforced first and stored then: a
-crash in between leaves the former one here, and the newer one where the agent put it.
+A document that cannot be accepted is a problem; the last accepted one stays. A document is enforced first and stored
+then: after a crash in between the previous one is here, and the newer one still at the agent's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from link_info import KnownEntries
 
 
 class Documents:
-    """The accepted document, and the way of another one to that place. Nothing is raised for what a file holds."""
+    """The accepted document, and acceptance of others. File contents never raise."""
 
     def __init__(self, settings: Settings, now: Callable[[], datetime]) -> None:
         self.settings = settings
@@ -45,7 +45,7 @@ class Documents:
         self.trust: Trust = trust_now(settings, None, None)
         self._now = now
         self._known: KnownEntries = {}
-        self._handed: bytes | None = None  # as it was accepted
+        self._handed: bytes | None = None  # as accepted
         self._must_store = False
         self._problems: dict[str, Problem] = {}
 
@@ -58,7 +58,7 @@ class Documents:
         return self.settings.limiter_state_dir
 
     def load(self) -> None:
-        """Take up the own copy, whatever its key has become since. Writes nothing."""
+        """Load the own copy, whatever happened to its key since. Read-only."""
         path = self._folder / FILE_NAME
         try:
             data, _ = read_plain(path, MAX_BYTES)
@@ -87,17 +87,16 @@ class Documents:
         self._must_store = self.trust != stored and (is_damaged or self.accepted is not None)
 
     def use(self, settings: Settings) -> None:
-        """Go on with other settings."""
         self.settings = settings
         self.trust = trust_now(settings, self.trust, self.accepted)
 
     def take(self) -> bool:
-        """Look at what the agent handed over; whether another document is accepted now. Writes nothing."""
+        """Read the handed over document; return whether another one is accepted now. Read-only."""
         path = self.settings.state_dir / FILE_NAME
         try:
             data, _ = read_plain(path, MAX_BYTES)
             is_new = data != self._handed and self._accept(data)
-        except FileNotFoundError:  # nothing was handed over yet, or it was taken away: no reason to end a limit
+        except FileNotFoundError:  # missing or removed: no reason to end a limit
             is_new = False
         except OSError as exc:
             return self._refuse(f"The document {path} cannot be read: {exc.strerror}.")
@@ -115,7 +114,7 @@ class Documents:
             allow_unsigned=settings.allow_unsigned,
             known=self._known,
         )
-        if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
+        if settings.allow_unsigned:  # otherwise unverified keys could be found in it when trust.json is lost
             document = document.unsigned()
         refuse_older(document.order, self.trust, lambda: load_acceptance(self._folder))
         self._handed = data
@@ -125,16 +124,16 @@ class Documents:
         self.accepted = document
         self._must_store = True
         self._problems.pop("document", None)
-        gc.freeze()  # thousands of links stay as they are; looking at them again costs 40 ms with each state written
+        gc.freeze()  # thousands of links are unchanged; comparing them again costs 40 ms per state written
         return True
 
     def _refuse(self, why: str) -> bool:
-        stays = " The limits that are set stay."
+        stays = " The current limits stay."
         self._problems["refused"] = Problem("document_refused", "document", why + stays)
         return False
 
     def keep(self) -> None:
-        """Store what is accepted, unless it is; again where somebody deleted it."""
+        """Store the accepted document, unless it is stored; also if it was deleted."""
         if self.accepted is None and not self._must_store:
             return
         path = self._folder / FILE_NAME
@@ -146,8 +145,8 @@ class Documents:
                 save_trust(self._folder, self.trust)
                 if self.accepted is not None:
                     write_atomically(path, self.accepted.data, mode=0o600)
-                if self._must_store and self._handed is not None:  # not after a repair: it is not used up by that
-                    with contextlib.suppress(OSError):  # what is left over covers nothing that comes now
+                if self._must_store and self._handed is not None:  # not after a repair: that does not use it up
+                    with contextlib.suppress(OSError):  # a leftover does not apply to later documents
                         (self._folder / ACCEPTANCE_FILE).unlink(missing_ok=True)
         except OSError as exc:
             self._unusable("store", f"The accepted document cannot be stored in {self._folder}: {exc.strerror}.")

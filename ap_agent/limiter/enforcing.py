@@ -1,4 +1,4 @@
-"""Makes the kernel agree with a configuration. No loop, no waiting; what to say about it is in `report`."""
+"""Applies a configuration to the kernel. No loop, no waiting; `report` describes the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from link_tests import LinkTest
 if TYPE_CHECKING:
     from ap_agent.limiter.previous_engine import PreviousEngine
 
-_LOGGED_WRITES = 200  # of one pass, one line each
+_LOGGED_WRITES = 200  # lines logged per pass
 
 
 def utc_now() -> datetime:
@@ -40,8 +40,8 @@ def utc_now() -> datetime:
 
 
 def find_previous_engine() -> PreviousEngine | None:
-    """What the first engine (commit 90d5377 and before) left on this host: None almost always, and then the module that
-    knows it is not even loaded. Raises `AgentError`, `RefusedError`."""
+    """Objects of the first engine (commit 90d5377 and before): usually None, and then its module is not loaded. Raises
+    `AgentError`, `RefusedError`."""
     with contextlib.closing(RtSocket()) as kernel:
         names = {one.name for one in read_devices()}
         if "slbwold" not in names and not _has_roots_or_u32_filters(kernel):
@@ -52,7 +52,8 @@ def find_previous_engine() -> PreviousEngine | None:
 
 
 def _has_roots_or_u32_filters(kernel: RtSocket) -> bool:
-    """Whether a device has an HTB 1: or 3: as its root, or a u32 filter at one of its hooks. Ours has neither."""
+    """Whether a device has an HTB 1: or 3: as its root, or a u32 filter at one of its hooks. Our engine uses
+    neither."""
     header = struct.Struct("=4xiII")  # of <linux/rtnetlink.h>, struct tcmsg: index, handle, parent
     for piece in kernel.dump(tc.RTM_GETQDISC, tc.tcmsg(0)):
         for kind, _, start, end in messages_of(piece):
@@ -68,7 +69,7 @@ def _has_roots_or_u32_filters(kernel: RtSocket) -> bool:
 
 
 class Enforcer:
-    """One limiter between passes: what was wanted last and what the kernel had then."""
+    """A limiter between passes: what was wanted last, and the kernel's state then."""
 
     def __init__(
         self,
@@ -81,8 +82,8 @@ class Enforcer:
         find_previous: Callable[[], PreviousEngine | None] | None = None,
         may_send: Callable[[Settings], bool] = lambda _: False,
     ) -> None:
-        """`keep` gets the last counters of lanes, before the kernel forgets them. `may_send`: tests of links may, now;
-        only who stays to end them says so."""
+        """`keep` gets the last counters of lanes before the kernel drops them. `may_send`: link tests may send now;
+        only a process that stays to end them sets it."""
         self.settings = settings
         self.now = now
         self.configuration: Configuration | None = None
@@ -90,8 +91,8 @@ class Enforcer:
         self.outcome = Outcome(Plan())
         self.observed_at = now()
         self.writes = 0
-        self.is_step = False  # nothing but the clock made the last pass necessary
-        self.is_finished = True  # the last pass said something of the kernel
+        self.is_step = False  # the last pass was only due to the clock
+        self.is_finished = True  # the last pass knew the kernel's state
         self._engine, self._log, self._keep = engine, logger, keep
         self._may_send = may_send
         self._timetable = Timetable({})
@@ -105,10 +106,8 @@ class Enforcer:
     # --- the kernel -------------------------------------------------------------------------------------------------
 
     def enforce(self, configuration: Configuration | None, *, is_settled: bool = False) -> None:
-        """One pass. None: there is no configuration, and nothing is touched.
-
-        `is_settled`: nobody else changed anything since the last one. What goes wrong is in `outcome`.
-        """
+        """One pass. None: there is no configuration, and nothing is touched. `is_settled`: nothing else changed since
+        the last one. Errors are in `outcome`."""
         if configuration is None:
             return
         began = time.monotonic()
@@ -127,7 +126,7 @@ class Enforcer:
         self._tell_log(round((time.monotonic() - began) * 1000))
 
     def plan(self, configuration: Configuration) -> None:
-        """As `enforce`, but nothing is changed: `outcome` says what would be. Raises `AgentError`."""
+        """As `enforce`, without changes: `outcome` has the plan. Raises `AgentError`."""
         self._prepare(configuration)
         self.outcome = self._engine.plan(self._match())
         self.observed_at = self.now()
@@ -164,7 +163,7 @@ class Enforcer:
         return self._engine.enforce(wanted, is_settled=is_settled)
 
     def _failed(self, exc: AgentError | RefusedError) -> Outcome:
-        """Nothing can be said of the kernel: what it had before is told, and that it may not be so."""
+        """The kernel's state is unknown: report the previous one, marked as possibly outdated."""
         message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
         problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
         failed = {number: message for number, link in self.links.items() if link.is_user_as}
@@ -182,8 +181,8 @@ class Enforcer:
         say("enforce.done", version=order, trace=trace, writes=self.outcome.writes, links=len(self.wanted.links), ms=ms)
 
     def reset(self) -> bool:
-        """Remove everything of ours from the kernel, also of the first engine; whether all went. Raises
-        `AgentError`."""
+        """Remove everything of ours from the kernel, including the first engine's; return whether all was removed.
+        Raises `AgentError`."""
         if self._find_previous is not None and (found := self._find_previous()) is not None:
             found.make_way()
             found.close()
@@ -205,8 +204,8 @@ class Enforcer:
         return self._timetable.is_needed
 
     def is_step_due(self) -> bool:
-        """Whether the clock, wherever it was set to meanwhile, or the operator, who stops tests, wants something else
-        than was enforced last."""
+        """Whether the wall clock, even if set meanwhile, or the operator, who stops tests, wants something else than
+        was enforced last."""
         return self._timetable.is_needed and self._links_now() is not self.links
 
     def next_step_at(self) -> datetime | None:
@@ -214,8 +213,8 @@ class Enforcer:
         return self._timetable.next_limits(self.now()) if self._timetable.is_needed else None
 
     def next_step_in_s(self) -> float:
-        """How long it is until a timed limit begins, steps or ends, or a test is to be armed or ends, by the clock as
-        it goes now."""
+        """Time until a timed limit begins, steps or ends, or a test is to be armed or ends, by the current wall clock
+        [s]."""
         following = self._timetable.next_change(self.now()) if self._timetable.is_needed else None
         return max(0.0, (following - self.now()).total_seconds()) if following is not None else math.inf
 
@@ -227,12 +226,12 @@ class Enforcer:
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Why links are not enforced, or not as it was asked for."""
+        """Why links are not enforced, or not as requested."""
         return {**self.outcome.failed, **self._matching.errors}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong now, without what files say."""
+        """Current problems, except those of files."""
         return (*self.outcome.problems, *self._matching.problems, *self._previous_problems)
 
     @property
@@ -241,19 +240,18 @@ class Enforcer:
 
     @property
     def refusing(self) -> Mapping[int, Limits]:
-        """The links of which the kernel refuses something, with their limits of now."""
+        """The links that drop, with their current limits."""
         links = self.wanted.links
         return {n: Limits(one.to_user_kbit, one.from_user_kbit) for n, one in links.items() if not one.is_observed}
 
     def is_armed(self, number: int, test: LinkTest) -> bool:
-        """Whether the kernel takes the packets of this sending test for those of its link."""
+        """Whether the kernel counts the packets of this sending test as its link's."""
         link = self.links.get(number)
         is_held = link is not None and test in link.tests and number not in self.errors
         return is_held and any(key.local_port == test.port for key in self._matching.tests.get(number, ()))
 
     @property
     def limited(self) -> int:
-        """How many links the kernel limits."""
         return sum(number not in self.outcome.failed for number in self.wanted.links)
 
     def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
@@ -261,12 +259,12 @@ class Enforcer:
         return self._engine.counters(links)
 
     def readback(self, links: Iterable[int]) -> Mapping[int, tuple[Readback | None, Readback | None]]:
-        """What the kernel has of these links now; of others, and where it cannot be read, as of the last pass."""
+        """Current state of these links in the kernel; of others, or if unreadable, that of the last pass."""
         try:
             return {**self.outcome.readback, **self._engine.readback(links)}
         except (AgentError, RefusedError):
             return self.outcome.readback
 
     def set_factors(self, to_user: float, from_user: float) -> None:
-        """Every charge of the program is multiplied; 1.0: no cap."""
+        """Multiply every charge of the program; 1.0: no cap."""
         self._engine.set_factors(to_user, from_user)

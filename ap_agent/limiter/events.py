@@ -1,9 +1,9 @@
-"""What the kernel says unasked: a socket that hears changes of devices, addresses and traffic control.
+"""Notifications of the kernel: changes of devices, addresses and traffic control.
 
-Events say only *when* to compare; what to do follows from what the kernel has then (docs/adr/0008). So a message is
-read just far enough to decide whether it may concern what we limit, and a message that was lost is an occasion too.
+Events only trigger a comparison; the kernel's state then decides (docs/adr/0008). So a message is parsed just enough to
+decide whether it is relevant, and a lost message triggers a comparison, too.
 
-Routes and rules say nothing: a limit holds on whatever card the packets of a link come and go.
+Routes and rules do not matter: a limit applies on whatever device a link's packets use.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _GROUPS = (1, 4, 5, 9)  # <linux/rtnetlink.h>: RTNLGRP_LINK, TC, IPV4_IFADDR, IP
 _SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
 _SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; may exceed net.core.rmem_max with CAP_NET_ADMIN
 RECEIVE_BUFFER_BYTES = 32 * 1024 * 1024
-_READ_BYTES = 64 * 1024  # a link with many virtual functions is the largest message there is
-_MESSAGES_AT_ONCE = 4096  # about 10 ms, so that a flood keeps nobody from a signal
+_READ_BYTES = 64 * 1024  # a link with many virtual functions is the largest message
+_MESSAGES_AT_ONCE = 4096  # about 10 ms, so that a flood does not delay signals
 _DRAINS = 16  # more than the receive buffer holds
 
 _NEWLINK, _DELLINK, _NEWADDR, _DELADDR = 16, 17, 20, 21
@@ -48,16 +48,16 @@ _TCX = (BPF_TCX_INGRESS, BPF_TCX_EGRESS)
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """Something that somebody else did: to a device, or to an address (device empty)."""
+    """A foreign change of a device, or of an address (device empty)."""
 
     device: str
     what: str
 
 
 @dataclass(frozen=True)
-class Heard:
-    """The changes that concern us. `is_lost`: the kernel dropped messages, so anything may have changed. `is_all`: no
-    message is left."""
+class Notifications:
+    """The relevant changes. `is_lost`: the kernel dropped messages, so anything may have changed. `is_all`: no message
+    is left."""
 
     changes: frozenset[Change] = frozenset()
     is_lost: bool = False
@@ -69,7 +69,7 @@ class Heard:
 
 
 def unannounced(devices: Iterable[str], maps_dir: Path) -> frozenset[Change]:
-    """What no event tells of, as it is now: tcx programs at the hooks of these devices, names in `maps_dir`."""
+    """State that no event covers: tcx programs at the hooks of these devices, names in `maps_dir`."""
     found = set()
     for device in devices:
         with contextlib.suppress(OSError):  # gone; that is an event
@@ -81,7 +81,7 @@ def unannounced(devices: Iterable[str], maps_dir: Path) -> frozenset[Change]:
 
 
 class Listener:
-    """The socket, for the network namespace that the calling thread is in."""
+    """The socket, for the calling thread's network namespace."""
 
     def __init__(self) -> None:
         """Raises `AgentError`."""
@@ -96,9 +96,9 @@ class Listener:
         except OSError as exc:
             raise AgentError(f"The kernel's events cannot be listened to: {exc.strerror}.") from exc
         self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._devices: dict[int, tuple[object, ...]] = {}  # as they were last said to be
-        self._addresses: set[tuple[int, bytes]] = set()  # that are known to be there
-        self._ifbs: dict[str, bool] = {}  # of those that were spoken of: whether it is ours, and up
+        self._devices: dict[int, tuple[object, ...]] = {}  # as last announced
+        self._addresses: set[tuple[int, bytes]] = set()  # known to exist
+        self._ifbs: dict[str, bool] = {}  # of announced ones: whether it is ours, and up
 
     def _enlarge(self, wanted_bytes: int) -> None:
         half = wanted_bytes // 2  # the kernel doubles what it is given (socket(7))
@@ -118,19 +118,19 @@ class Listener:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def settle(self, own_ports: frozenset[int]) -> Heard:
-        """Take everything that waits after work of ours: what came from these netlink ports is our own doing, and what
-        was said of our IFBs, unless they are not as we made them."""
-        heard = Heard()
+    def drain_own(self, own_ports: frozenset[int]) -> Notifications:
+        """Consume pending messages after our own changes: those from these netlink ports are ours, and so are those
+        about our IFBs, unless they differ from what we made."""
+        heard = Notifications()
         for _ in range(_DRAINS):
             more = self.drain(own_ports, is_after_work=True)
-            heard = Heard(heard.changes | more.changes, heard.is_lost or more.is_lost, more.is_all)
+            heard = Notifications(heard.changes | more.changes, heard.is_lost or more.is_lost, more.is_all)
             if more.is_all:
                 break
         return heard
 
-    def drain(self, own_ports: frozenset[int] = frozenset(), *, is_after_work: bool = False) -> Heard:
-        """Take what waits, without waiting for more; at most so much that nobody else waits long for it."""
+    def drain(self, own_ports: frozenset[int] = frozenset(), *, is_after_work: bool = False) -> Notifications:
+        """Consume pending messages without waiting; bounded, so that nothing else waits long."""
         changes: set[Change] = set()
         messages, is_lost = 0, False
         self._ifbs.clear()
@@ -143,14 +143,14 @@ class Listener:
                 if exc.errno != errno.ENOBUFS:
                     raise
                 is_lost = True
-                self._devices.clear()  # of them too we may have missed something
+                self._devices.clear()  # messages about them may be lost, too
                 self._addresses.clear()
                 continue
             messages += 1
             changes.update(self._changes(bytes(self._buffer[:size]), own_ports))
         if is_after_work:
             changes = {one for one in changes if not (one.what.startswith(_DEVICE) and self._ifbs.get(one.device))}
-        return Heard(frozenset(changes), is_lost, messages < _MESSAGES_AT_ONCE - is_lost)
+        return Notifications(frozenset(changes), is_lost, messages < _MESSAGES_AT_ONCE - is_lost)
 
     def _changes(self, data: bytes, own_ports: frozenset[int]) -> Iterator[Change]:
         position = 0
@@ -160,7 +160,7 @@ class Listener:
                 return
             body = data[position + _HEADER.size : position + length]
             position += (length + 3) & ~3
-            with contextlib.suppress(struct.error):  # too short to say anything: not from the kernel
+            with contextlib.suppress(struct.error):  # too short: not from the kernel
                 if kind in {_NEWLINK, _DELLINK}:
                     yield from self._of_device(kind, body)
                 elif kind in {_NEWADDR, _DELADDR}:
@@ -169,10 +169,10 @@ class Listener:
                     yield from self._of_traffic_control(_TC[kind], body)
 
     def _of_device(self, kind: int, body: bytes) -> Iterator[Change]:
-        """A device that is not as it was last said to be. Most messages about devices repeat what was said before, and
-        they come without a port (kernel 6.18), so what we did ourselves to our IFBs is known by what became of it."""
+        """A device that differs from its last announcement. Most messages about devices repeat it, and have no port
+        (kernel 6.18), so our own changes to our IFBs are recognised by their result."""
         family, _, ifindex, flags, _ = _IFINFO.unpack_from(body)
-        if family != socket.AF_UNSPEC:  # a bridge speaks of its ports, with the same message types
+        if family != socket.AF_UNSPEC:  # a bridge announces its ports with the same message types
             return
         said = dict(attributes(body[_IFINFO.size :]))
         name = text_of(said.get(_IFLA_IFNAME, b""))
@@ -190,7 +190,7 @@ class Listener:
             yield Change(name, _DEVICE)
 
     def _of_address(self, kind: int, body: bytes) -> Iterator[Change]:
-        """One that comes or goes; a router's advertisement repeats those that are there."""
+        """An added or removed address; router advertisements repeat existing ones."""
         ifindex = _IFADDR.unpack_from(body)[4]
         said = dict(attributes(body[_IFADDR.size :]))
         address = (ifindex, said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS) or b"")
@@ -200,11 +200,11 @@ class Listener:
         else:
             self._addresses.discard(address)
         name = self._devices[ifindex][0] if ifindex in self._devices else _name(ifindex)
-        if (kind == _DELADDR or not is_known) and name not in IFB_NAMES:  # which have one while they are up
+        if (kind == _DELADDR or not is_known) and name not in IFB_NAMES:  # they have one while they are up
             yield Change("", "address")
 
     def _of_traffic_control(self, what: str, body: bytes) -> Iterator[Change]:
-        """At a hook, or on one of our IFBs; what somebody does at the root of his card concerns nobody."""
+        """At a hook, or on one of our IFBs; changes at the root of a card do not matter."""
         _, ifindex, _, parent = _TCMSG.unpack_from(body)
         name = _name(ifindex)
         is_at_hook = _HOOKS <= parent < _AT_ROOT
@@ -215,5 +215,5 @@ class Listener:
 def _name(ifindex: int) -> str:
     try:
         return socket.if_indextoname(ifindex)
-    except (OSError, OverflowError):  # gone already, or a shared block
+    except (OSError, OverflowError):  # already gone, or a shared block
         return f"device {ifindex}"

@@ -1,12 +1,11 @@
-"""The limiter as a daemon: when to look at the files, when to compare the kernel, when to count; signals and systemd.
+"""The limiter as a daemon: when to read files, compare the kernel, and count; signals and systemd.
 
-What was accepted last is enforced before anything else, then what the agent handed over. Then, in this one thread:
-when the agent hands something over (inotify), when the kernel says that somebody changed what matters, when a timed
-limit steps or a test that sends begins or ends, and every `audit_interval_s` even when nothing was heard. Pauses are
-the monotonic clock's; the wall clock decides only which timed limit and which test holds, may jump, and is looked at
-each second while there are any.
+First the last accepted document is enforced, then the handed over one. Then, in one thread: on a new document
+(inotify), on relevant kernel events, when a timed limit steps or a test that sends begins or ends, and every
+`audit_interval_s` without any event. Pauses use the monotonic clock; the wall clock only selects timed limits and
+tests, may jump, and is checked each second while there are any.
 
-Nothing that a file or the kernel says ends this loop. Clock and waiting are parameters of tests.
+No file and no kernel state ends this loop. Clock and waiting are parameters for tests.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from ap_agent.common.watch import Watch
 from ap_agent.limiter.counting import Counting, not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.events import Change, Heard, Listener, unannounced
-from ap_agent.limiter.looking import Looking
+from ap_agent.limiter.events import Change, Listener, Notifications, unannounced
+from ap_agent.limiter.live_counters import LiveCounters
 from ap_agent.limiter.pacing import Pacing
 from ap_agent.limiter.report import Extras, Report
 from ap_agent.limiter.watching import Watching
 
-FILES_REST_S = 0.1  # between two looks at the files: whoever writes them again and again costs no more than this
-UNANNOUNCED_S = 0.5  # between two looks at what no event tells of
+FILES_REST_S = 0.1  # minimum between two reads of the files, so that repeated writes cost no more
+UNANNOUNCED_S = 0.5  # between two checks of what no event covers
 UNWATCHED_S = 1.0
 START_RETRY_S = 1.0
-RETRY_S = 5.0  # after a pass that left something undone
-CLOCK_S = 1.0  # how late a wall clock that jumps is noticed at most
-STATE_INTERVAL_S = 10.0  # where usage is not counted
-# Problems that may pass by themselves; the log says WARNING.
+RETRY_S = 5.0  # after an incomplete pass
+CLOCK_S = 1.0  # how late a jump of the wall clock is noticed at most
+STATE_INTERVAL_S = 10.0  # without usage counting
+# Problems that may resolve themselves; logged as WARNING.
 PASSING = frozenset({"apply_failed", "verify_failed", "kernel_unreadable", "document_refused", "filter_behind"})
 
 
 class Loop:
-    """Runs until it is told to stop. `keep_lock` raises `LockHeldError` where another limiter is at work by now."""
+    """Runs until it is stopped. `keep_lock` raises `LockHeldError` if another limiter took over."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Loop:
         self._wait = wait if wait is not None else self._wait_for_somebody
         self._counting = Counting(enforcer, monotonic)
         self._watching = Watching(enforcer, enforcer.settings.limiter_run_dir, logger, monotonic)
-        self._looking = Looking(enforcer, logger, monotonic)
+        self._live = LiveCounters(enforcer, logger, monotonic)
         self._pacing = Pacing()
         self._conditions = Conditions(logger)
         self._loop_problems: dict[str, Problem] = {}
@@ -87,7 +86,7 @@ class Loop:
     # --- signals ----------------------------------------------------------------------------------------------------
 
     def install_signals(self) -> None:
-        """SIGTERM and SIGINT end after the current pass; SIGHUP rereads the configuration."""
+        """SIGTERM and SIGINT stop after the current pass; SIGHUP rereads the configuration."""
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
@@ -102,18 +101,18 @@ class Loop:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until it is told to stop. The limits stay in the kernel."""
+        """Run until stopped. The limits stay in the kernel."""
         self.start()
         while not self._is_stopping:
             self.step()
             self.sleep()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
-        total = not_in_force(self._enforcer.configuration)  # limits stay, with factors of this moment
+        total = not_in_force(self._enforcer.configuration)  # limits stay, with the current factors
         self._report.write(self._enforcer, replace(self._extras(), total=total), is_running=False)
         self._log.info("limiter.stop", limits="stay in the kernel")
 
     def start(self) -> None:
-        """Enforce what was accepted last, then what was handed over. Only then systemd starts the border router."""
+        """Enforce the last accepted document, then the handed over one. Only then systemd starts the border router."""
         self._documents.load()
         self._report.take_up()
         self._watching.take_up()
@@ -121,7 +120,7 @@ class Loop:
         if self._documents.take():
             self._enforce(is_settled=self._is_settled)
         deadline = self._monotonic() + self._enforcer.settings.start_wait_s
-        # At boot a card may be seconds away from its address. The router waits for us, so not for long.
+        # At boot a card may get its address seconds later. The router waits for us, so not for long.
         while not self._enforcer.is_ok and self._notifier.is_listening and self._monotonic() < deadline:
             self._wait(START_RETRY_S)
             self._enforce()
@@ -129,33 +128,31 @@ class Loop:
         self._notifier.send("READY=1")
 
     def step(self) -> None:
-        """Whatever is due now."""
         if self._is_reloading:
             self._reread()
         self._feed_watchdog()
         now = self._monotonic()
         before = self._documents.problems
         is_new = self._look_at_files(now)
-        self._hear(self._events.drain(self._enforcer.outcome.ports))  # our own questions are heard too
+        self._note(self._events.drain(self._enforcer.outcome.ports))  # our own questions are heard too
         self._look_for_unannounced(now)
         is_called = self._pacing.due is not None and now >= self._pacing.due
         must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)
         must_enforce = must_compare or is_new or self._enforcer.is_step_due()
         if must_enforce:
             self._enforce(is_settled=not must_compare and self._is_settled)
-        self._watching.look()  # behind what the clock made necessary: a sample has the rates of the second that begins
-        self._looking.look()
+        self._watching.sample()  # after clock-driven changes: a sample has the rates of the second that begins
+        self._live.sample()
         has_news = self._counting.count(now) or self._documents.problems != before
         if must_enforce or has_news or now >= self._next_state:
             self._tell()
 
     @property
     def _is_settled(self) -> bool:
-        """Whether nobody else changed anything since the last pass, so far as the kernel's events say."""
+        """Whether nothing else changed since the last pass, according to the kernel's events."""
         return self._enforcer.configuration is not None and self._enforcer.is_ok and self._pacing.due is None
 
     def _moments(self) -> list[float]:
-        """At which something is due."""
         moments = [self._next_audit, self._next_state, self._next_unannounced, *self._counting.moments()]
         if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
             moments.append(self._files_rested_at)
@@ -167,7 +164,7 @@ class Loop:
             moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
         if self._watching.is_needed:
             moments.append(self._monotonic() + min(CLOCK_S, self._watching.next_in_s()))
-        moments.append(self._monotonic() + self._looking.next_in_s())
+        moments.append(self._monotonic() + self._live.next_in_s())
         if self._notifier.watchdog_s is not None:
             moments.append(self._next_watchdog)
         return moments
@@ -175,16 +172,15 @@ class Loop:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _look_at_files(self, now: float) -> bool:
-        """Whether another document is to be enforced."""
         if now < self._files_rested_at or not self._are_files_new():
             return False
         is_new = self._documents.take()
-        self._looking.ask()
+        self._live.read_request()
         self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
         return is_new
 
     def _are_files_new(self) -> bool:
-        """Whether one of them may be another. Where they cannot be watched they are looked at each second."""
+        """Whether a file may have changed. Without inotify they are checked each second."""
         is_asked, self._must_look_at_files = self._must_look_at_files, False
         try:
             self._files = self._files or self._watch()
@@ -213,36 +209,36 @@ class Loop:
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
-    def _hear(self, heard: Heard) -> None:
+    def _note(self, heard: Notifications) -> None:
         if heard.is_lost:
             self._log.debug("kernel.events_lost")
-        self._pacing.hear(heard, self._monotonic())
+        self._pacing.note(heard, self._monotonic())
 
     def _look_for_unannounced(self, now: float) -> None:
         if now < self._next_unannounced:
             return
         self._next_unannounced = now + UNANNOUNCED_S
         before, self._unannounced = self._unannounced, self._unannounced_now()
-        self._hear(Heard(before ^ self._unannounced))
+        self._note(Notifications(before ^ self._unannounced))
 
     def _unannounced_now(self) -> frozenset[Change]:
         return unannounced(self._enforcer.outcome.devices, self._enforcer.settings.maps_dir)
 
     def _enforce(self, *, is_settled: bool = False) -> None:
-        self._stay_alone()  # what is to be repaired may be the work of another limiter, who took our place meanwhile
+        self._stay_alone()  # the changes may be those of another limiter that replaced us
         began = self._monotonic()
         accepted = self._documents.accepted
         self._enforcer.enforce(accepted.configuration if accepted is not None else None, is_settled=is_settled)
         ended = self._monotonic()
         outcome = self._enforcer.outcome
-        if not is_settled:  # whoever saves a limit every few seconds must not put the comparison off for ever
+        if not is_settled:  # frequent saves must not postpone the comparison for ever
             self._next_audit = ended + self._enforcer.settings.audit_interval_s
             self._unannounced = self._unannounced_now()
         self._retry_at = ended + RETRY_S
         written = {one.device for one in outcome.plan.operations if one.device} if outcome.writes else set()
         for change in self._pacing.compared(began, ended, written, is_finished=self._enforcer.is_finished):
             self._log.info("kernel.drift", device=change.device or None, what=change.what)
-        self._hear(self._events.settle(outcome.ports))
+        self._note(self._events.drain_own(outcome.ports))
 
     def _stay_alone(self) -> None:
         try:
@@ -259,7 +255,7 @@ class Loop:
     # --- saying -----------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """The state file first, which the agent waits for; what was accepted is stored then."""
+        """Write the state file first, which the agent waits for; then store the accepted document."""
         self._next_state = self._monotonic() + (self._enforcer.settings.usage_interval_s or STATE_INTERVAL_S)
         before = self._documents.problems
         self._write()
@@ -288,7 +284,7 @@ class Loop:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def sleep(self) -> None:
-        """Until something is due or somebody calls."""
+        """Until something is due, or woken."""
         left_s = min(self._moments()) - self._monotonic()
         if left_s > 0 and not self._is_stopping and not self._is_reloading:
             self._wait(left_s)

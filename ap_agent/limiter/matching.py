@@ -1,6 +1,6 @@
-"""Which packets are each link's, on this host now: links of a document -> what the kernel should have. Pure.
+"""Keys of each link's packets on this host: links of a document -> wanted state of the kernel. Pure.
 
-A link whose packets cannot be told is a named problem of that link; the others are enforced anyway.
+A link whose packets cannot be identified is a problem of that link; the others are enforced anyway.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.dataplane.devices import Device, Host, looked_at
+from ap_agent.dataplane.devices import Device, Host, lowest_devices
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits
@@ -25,11 +25,9 @@ _TEST_PORTS = range(FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES)
 
 @dataclass(frozen=True)
 class Matching:
-    """`errors`: link -> why it is not enforced, or not as it was asked for. Each is among `problems` too.
-
-    `tests`: the keys of tests that send, by link; they are among its keys in `wanted`. `alone` has the other keys of
-    each link that is in no error and shares none, `barred` those of any link that a test could want.
-    """
+    """`errors`: link -> why it is not enforced, or not as requested. Each is among `problems` too. `tests`: keys of
+    tests that send, by link; they are among its keys in `wanted`. `alone` has the other keys of each link without
+    errors that shares none, `barred` those of any link that a test could want."""
 
     wanted: Wanted
     errors: Mapping[int, str]
@@ -46,7 +44,6 @@ class _NoKeyError(Exception):
 
 
 def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False) -> Matching:
-    """Only links to user ASes are limited. `links` have the limits and the sending tests of one moment."""
     result = _Result()
     keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
     limited: dict[int, LimitedLink] = {}
@@ -59,7 +56,7 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
         limited[winner.interface_id] = LimitedLink(winner.interface_id, everywhere, *limits, is_observed)
         if len(group) == 1 and winner.interface_id not in result.errors:
             alone[winner.interface_id] = everywhere
-    unmatched_kbit = settings.unmatched_kbit if limited else None  # without a link the host is left as it was
+    unmatched_kbit = settings.unmatched_kbit if limited else None  # without a link the host is left untouched
     wanted = Wanted(dict(sorted(limited.items())), unmatched_kbit, settings.interfaces)
     barred = frozenset(key for several in keys.values() for key in several if _is_like_a_tests(key))
     found = Matching(wanted, result.errors, tuple(result.problems), alone=alone, barred=barred)
@@ -67,10 +64,8 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
 
 
 class Matcher:
-    """`match`, where mostly a few limits among thousands of links change; returns the same value.
-
-    What did not change is the same object as before, so that who compares looks at it no further.
-    """
+    """Incremental `match`, for few changes among thousands of links; returns equal values. Unchanged results are the
+    same objects, so that later comparisons are cheap."""
 
     def __init__(self) -> None:
         self._asked: tuple[Host, Settings, bool] | None = None
@@ -81,7 +76,6 @@ class Matcher:
     def match(
         self, links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False
     ) -> Matching:
-        """As the function of this name."""
         asked = (host, settings, is_observe_only)
         changed = [link for number, link in links.items() if self._links.get(number) is not link]
         is_alike = asked == self._asked and len(links) == len(self._links) and all(map(self._has_keys_of, changed))
@@ -94,9 +88,9 @@ class Matcher:
         return self._matching
 
     def _has_keys_of(self, link: LinkInfo) -> bool:
-        """Whether nothing but limits and tests of this link changed, and they concern no other link."""
+        """Whether only limits and tests of this link changed, without effect on others."""
         former = self._links.get(link.interface_id)
-        is_alone = link.remote_ip not in self._addresses_in_error  # those in error share it with those they hit
+        is_alone = link.remote_ip not in self._addresses_in_error  # links in error share it with those they hit
         return former is not None and is_alone and _said_of_packets(former) == _said_of_packets(link)
 
     def _take_limits_of(
@@ -127,7 +121,7 @@ def _is_like_a_tests(key: Key) -> bool:
 def _with_tests(
     before: Matching, links: Mapping[int, LinkInfo], changed: Mapping[int, LimitedLink] | None = None
 ) -> Matching:
-    """With the keys of the tests of `links` instead of those before, and these links changed."""
+    """With the keys of the tests of `links` instead of the previous ones, and these links changed."""
     limited = {**before.wanted.links, **(changed or {})}
     tests = _keys_of_tests(links, before, limited)
     for number in before.tests.keys() | tests.keys():
@@ -140,8 +134,8 @@ def _with_tests(
 def _keys_of_tests(
     links: Mapping[int, LinkInfo], matching: Matching, limited: Mapping[int, LimitedLink]
 ) -> dict[int, Keys]:
-    """By link, with any remote port: behind a NAT nobody knows it before the test. A test sends more than the limit, so
-    that only a link whose limit is in force has one. A key that two links want is neither's."""
+    """By link, with any remote port: behind a NAT it is unknown before the test. A test sends more than the limit, so
+    only a link with a limit in force has one. A key that two links want is not used."""
     asked: dict[int, Keys] = {}
     for number, link in links.items():
         if not link.tests or number not in matching.alone:
@@ -163,12 +157,10 @@ def _keys_of_tests(
     }
 
 
-# --- what is found wrong --------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
 class _Result:
-    """On the way."""
-
     def __init__(self) -> None:
         self.errors: dict[int, str] = {}
         self.problems: list[Problem] = []
@@ -179,12 +171,9 @@ class _Result:
             self.errors.setdefault(number, message)
 
     def keys_of(self, links: Iterable[LinkInfo], host: Host, settings: Settings) -> dict[int, Keys]:
-        """The keys of each link that has any.
-
-        A local address that this host does not have stands in no packet: behind a NAT packets carry another one. Such
-        a link is matched by the rest, or it would count as enforced while everything passes. Where the rest does not
-        tell it from another link it stays as it is, with a problem: addresses come back.
-        """
+        """Keys of each link. Packets never carry a local address that this host lacks, as behind a NAT. Such a link is
+        matched by the rest, or it would count as enforced while everything passes. If the rest is ambiguous the link
+        keeps its key and gets a problem: the address may come back."""
         found: dict[int, Keys] = {}
         reduced: dict[int, LinkInfo] = {}
         for link in links:
@@ -202,7 +191,7 @@ class _Result:
                 continue
             found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
             message = (
-                f"Link {number} to {link.remote_ip} cannot be told from another link because its local "
+                f"Link {number} to {link.remote_ip} cannot be distinguished from another link because its local "
                 f"address {link.local_ip} is not an address of this host; add the address, or correct the bind IP "
                 "in the service."
             )
@@ -216,7 +205,7 @@ class _Result:
             message = (
                 f"Links {first.interface_id} and {later.interface_id} match the same packets of "
                 f"{later.remote_ip}, {port}; the stricter limit of {limits} (link {winner.interface_id}) is enforced "
-                f"for both. Give one of them another port."
+                f"for both. Change the port of one of them."
             )
             in_error = {later.interface_id} | ({first.interface_id} if winner is not first else set())
             if winner.limits != limits:
@@ -225,7 +214,7 @@ class _Result:
 
 
 def _groups(links: Mapping[int, LinkInfo], keys: Mapping[int, Keys]) -> list[list[LinkInfo]]:
-    """Links that share a key, together; mostly each is alone."""
+    """Groups of links that share a key; mostly single ones."""
     group_of: dict[Key, list[LinkInfo]] = {}
     groups: list[list[LinkInfo]] = []
     for number, several in keys.items():
@@ -240,8 +229,7 @@ def _groups(links: Mapping[int, LinkInfo], keys: Mapping[int, Keys]) -> list[lis
 
 
 def _strictest(group: list[LinkInfo]) -> tuple[LinkInfo, Limits]:
-    """The link that is enforced, and its limits. Blocking counts as strict: these links ask for the same packets, and
-    one of them says that none may pass."""
+    """The enforced link, and its limits. Blocking is the strictest."""
     winner = min(group, key=lambda one: (one.bandwidth_kbit, one.interface_id))
     to_user, from_user = zip(*(one.limits for one in group), strict=True)
     return winner, Limits(min(to_user), min(from_user))
@@ -256,19 +244,19 @@ def _keys(link: LinkInfo, local_ip: IPAddress | None, host: Host, settings: Sett
         )
         raise _NoKeyError("own_address", message)
     key = Key(remote, link.remote_port, local_ip, link.local_port)
-    if remote.version == 4 or not remote.is_link_local:  # the program tells interfaces apart for fe80::/10 alone
+    if remote.version == 4 or not remote.is_link_local:  # the program distinguishes interfaces only for fe80::/10
         return (key,)
     return tuple(key._replace(ifindex=one.ifindex) for one in _link_local_devices(link, host, settings))
 
 
 def _link_local_devices(link: LinkInfo, host: Host, settings: Settings) -> tuple[Device, ...]:
-    """A link-local address says nothing about the interface: the local address does, or a single configured one.
-    Packets are looked at on the lowest devices below it."""
+    """The interface of a link-local address: by the local address, or a single configured one. Packets are classified
+    on the lowest devices below it."""
     indexes = host.addresses.get(link.local_ip, frozenset()) if link.local_ip is not None else frozenset()
     names = [one.name for one in host.devices if one.ifindex in indexes]
     if len(names) != 1 and len(settings.interfaces) == 1:
         names = list(settings.interfaces)
-    devices, _ = looked_at(host.devices, names[:1]) if len(names) == 1 else ((), ())
+    devices, _ = lowest_devices(host.devices, names[:1]) if len(names) == 1 else ((), ())
     if devices:
         return devices
     message = (

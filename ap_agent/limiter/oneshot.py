@@ -1,4 +1,4 @@
-"""What the command lines do once. Who changes the kernel holds the limiter's lock."""
+"""Single passes for the command lines. A caller that changes the kernel holds the limiter's lock."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ap_agent.limiter.report import Extras, Report, state_of
 
 
 def newest(settings: Settings, now: datetime) -> Documents:
-    """What `run` would enforce now is its `accepted`: the handed document if it is acceptable, else the own copy.
-    Nothing is written before who enforced it calls `keep`."""
+    """`accepted` is what `run` would enforce now: the handed over document if acceptable, otherwise the own copy.
+    Nothing is written before `keep`."""
     documents = Documents(settings, lambda: now)
     documents.load()
     documents.take()
@@ -28,16 +28,14 @@ def newest(settings: Settings, now: datetime) -> Documents:
 
 
 def plan(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> Outcome:
-    """What `enforce` would change; what no packets can be told for is among its `failed` and `problems`. Raises
-    `AgentError`."""
+    """What `enforce` would change; links without keys are among its `failed` and `problems`. Raises `AgentError`."""
     enforcer, _ = _parts(settings, engine, now)
     enforcer.plan(configuration)
     return replace(enforcer.outcome, failed=enforcer.errors, problems=enforcer.problems, is_ok=enforcer.is_ok)
 
 
-def look(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
-    """What the kernel has of a configuration, and has counted, while no limiter runs. Changes nothing, and writes
-    nothing. Raises `AgentError`."""
+def observe(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
+    """The kernel's state and counters of a configuration, while no limiter runs. Read-only. Raises `AgentError`."""
     enforcer, _ = _parts(settings, engine, now)
     enforcer.plan(configuration)
     for problem in enforcer.problems:
@@ -53,17 +51,17 @@ def look(settings: Settings, engine: Engine, configuration: Configuration, now: 
 def enforce(
     settings: Settings, engine: Engine, configuration: Configuration, now: datetime
 ) -> tuple[LimiterState, Outcome]:
-    """One pass, told in the state file. What goes wrong is said in the state."""
+    """One pass, recorded in the state file. Errors are in the state."""
     enforcer, report = _parts(settings, engine, now)
     report.take_up()
     enforcer.enforce(configuration)
-    enforcer.set_factors(1.0, 1.0)  # nobody stays to follow what the links send
+    enforcer.set_factors(1.0, 1.0)  # this process does not stay to follow the traffic
     extras = Extras(total=not_in_force(configuration))
     return report.write(enforcer, extras, is_running=False), enforcer.outcome
 
 
 def reset(settings: Settings, engine: Engine, reason: str, now: datetime) -> tuple[LimiterState, Outcome]:
-    """Remove everything of ours from the kernel, told in the state file with `reason`. Raises `AgentError`."""
+    """Remove everything of ours from the kernel, recorded in the state file with `reason`. Raises `AgentError`."""
     enforcer, report = _parts(settings, engine, now)
     report.take_up()
     is_done = enforcer.reset()

@@ -1,8 +1,8 @@
-"""How soon and how often the kernel is compared because of events. Pure: moments are monotonic seconds, given.
+"""When events cause a comparison. Pure: moments are monotonic seconds.
 
-A comparison follows an event within some 20 ms, and everything that is heard until then is one occasion. Comparisons
-because of events take at most about a fifth of any minute. Where somebody undoes what we do, again and again, each
-repair waits longer than the one before, and that is a problem with a name.
+A comparison follows an event within some 20 ms, and events until then are combined. Comparisons because of events take
+at most about a fifth of any minute. If something undoes our changes repeatedly, repairs wait longer each time, and that
+is a problem with a name.
 """
 
 from __future__ import annotations
@@ -12,44 +12,42 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ap_agent.common.problem import Problem
-from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.events import Change, Notifications
 
-SETTLE_S = 0.02  # one command of somebody's is several messages, and a device that comes up speaks for a while
+SETTLE_S = 0.02  # one command causes several messages, and a device that comes up sends some for a while
 REST_S = 0.1  # between two comparisons
 WINDOW_S = 60.0
-BUDGET_S = 12.0  # of work because of events, within the window; then the rest is four times as long as the work,
-REST_PER_WORK = 4  # up to the longest rest: thousands of links must not wait for minutes
-FAILED_REST_S = 5.0  # after one that could not be finished: everything counts as an occasion then
-QUICK_REPAIRS = 5  # of one device, none a minute after the one before, until the next ones slow down
+BUDGET_S = 12.0  # of work because of events, within the window; then the pause is four times as long as the work,
+REST_PER_WORK = 4  # up to the longest pause: thousands of links must not wait for minutes
+FAILED_REST_S = 5.0  # after an incomplete one: then everything triggers a comparison
+QUICK_REPAIRS = 5  # of one device, each within a minute of the previous, until the next ones slow down
 LONGEST_REST_S = 10.0
-ADDRESSES = "addresses"  # the subject of changes that belong to no device
+ADDRESSES = "addresses"  # the subject of changes without a device
 
 
 @dataclass
 class _Repairs:
-    """Of one device, each less than a window after the one before."""
-
     times: int = 0
     last: float = 0.0
     whats: set[str] = field(default_factory=set)
 
 
 class Pacing:
-    """What was heard and not yet followed by a comparison, and what has been repaired lately."""
+    """Pending events, and recent repairs."""
 
     def __init__(self) -> None:
         self._due: float | None = None
         self._causes: set[Change] = set()
         self._rested_at = 0.0
-        self._work: deque[tuple[float, float]] = deque()  # when work because of events ended, and how long it took
+        self._work: deque[tuple[float, float]] = deque()  # end and duration of event-driven work
         self._repairs: dict[str, _Repairs] = {}
 
     @property
     def due(self) -> float | None:
-        """When to compare; None while there is no occasion."""
+        """When to compare; None without events."""
         return self._due
 
-    def hear(self, heard: Heard, now: float) -> None:
+    def note(self, heard: Notifications, now: float) -> None:
         if not heard.concerns_us:
             return
         self._causes |= heard.changes
@@ -57,8 +55,8 @@ class Pacing:
             self._due = max(now + SETTLE_S, self._rested_at)
 
     def compared(self, began: float, ended: float, written: Iterable[str], *, is_finished: bool = True) -> list[Change]:
-        """The kernel was compared, for whatever reason, and `written` are the devices on which something had to be
-        repaired. Returns what somebody else had done there."""
+        """A comparison took place, for any reason, with repairs on the devices `written`. Return the foreign changes
+        there."""
         if self._due is not None:
             self._work.append((ended, ended - began))
         causes, self._causes, self._due = self._causes, set(), None
@@ -80,7 +78,7 @@ class Pacing:
         return max(rest_s, min(LONGEST_REST_S, REST_S * 2.0 ** min(beyond, 40))) if beyond > 0 else rest_s
 
     def problems(self, now: float) -> tuple[Problem, ...]:
-        """Who undoes our repairs, as far as the device tells."""
+        """Devices on which our repairs are undone."""
         self._forget(now)
         return tuple(
             _problem(subject, one) for subject, one in sorted(self._repairs.items()) if one.times > QUICK_REPAIRS
@@ -99,6 +97,6 @@ def _problem(subject: str, repairs: _Repairs) -> Problem:
     return Problem(
         "repeatedly_changed",
         subject,
-        f"{changed} changed {repairs.times} times, never a minute after the time before, and had to be repaired each "
-        f"time; repairs now wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
+        f"{changed} changed {repairs.times} times, each time less than a minute after the last repair; repairs now "
+        f"wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
     )

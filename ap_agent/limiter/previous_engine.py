@@ -1,12 +1,12 @@
-"""Takes what the first engine (commit 90d5377 and before) left in a kernel, while the limits of ours hold already.
+"""Removes what the first engine (commit 90d5377 and before) left in a kernel, once our own limits are in force.
 
     each card   root 1: htb default fffe, classes 1:<link>, leaf classes 1:<1000+link>, 1:<2000+link>     to the users
                 hooks: u32 filters that redirect to its IFB, a program, a note that the clsact is its own
     an IFB      slbw0, alias "scionlab-bw", root 3: htb default fffe, the same classes                  from the users
 
-`make_way` renames its IFB, whose name ours has. Then the engine builds and verifies what is ours, in front of the old
-objects. `remove` leads all packets past the old classes, with one filter in front of theirs, lets their queues drain,
-reads their last counters, and deletes them. What is somebody else's keeps the root or the IFB that it is in.
+`make_way` renames its IFB, whose name ours has. Then our engine builds and verifies its objects in front of the old
+ones. `remove` makes all packets bypass the old classes, with one filter in front of theirs, lets their queues drain,
+reads their last counters, and deletes them. A root or IFB with foreign objects in it stays.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ IFB_NAME, PARKED_NAME, PARKED_ALIAS = IFB_NAMES[0], "slbwold", "scionlab-bw-old"
 CARD_ROOT, IFB_ROOT, DEFAULT_MINOR, EXEMPT_MINOR = 0x1_0000, 0x3_0000, 0xFFFE, 0xFFFD
 DATA, HEARTBEATS = 0x1000, 0x2000  # + link: the minors of leaf classes
 PROGRAM_PREFERENCE, PROGRAM_NAME = 105, "slbw-whole"
-DRAIN_S = 3.0  # what waits longer is of a link of a few kbit/s, and is dropped
-BUSY_S = 1.0  # the kernel lets go of classes and tables a moment after the filters that led there
+DRAIN_S = 3.0  # longer queues belong to links of a few kbit/s, and are dropped
+BUSY_S = 1.0  # the kernel releases classes and tables shortly after their filters
 _POLL_S = 0.02
 
 _IFLA_IFNAME, _IFLA_IFALIAS, _IFF_UP = 3, 20, 1  # linux/if_link.h
@@ -70,7 +70,8 @@ class Removed(NamedTuple):
 def replace_by(
     previous: PreviousEngine, engine: Engine, wanted: Wanted, keep: Callable[[Closed], None]
 ) -> tuple[Outcome, Removed | None]:
-    """A pass of ours, after which the old objects go if ours hold. None: they had to stay, and a problem says so."""
+    """A pass of our engine, after which the old objects are removed if it succeeds. None: they had to stay, as a
+    problem says."""
     previous.make_way()
     first = engine.enforce(wanted)
     if not first.is_ok:
@@ -80,12 +81,12 @@ def replace_by(
         return replace(first, problems=(*first.problems, Problem(CODE, subject, message))), None
     keep(first.closed)
     removed = previous.remove(engine.counters, keep)
-    then = engine.enforce(wanted)  # filters of theirs behind ours were problems that are over now
+    then = engine.enforce(wanted)  # their filters behind ours were problems that are resolved
     return replace(then, plan=first.plan, writes=first.writes + then.writes), removed
 
 
 def find() -> PreviousEngine | None:
-    """What the first engine left on this host: None almost always. Raises `AgentError`, `RefusedError`."""
+    """Objects of the first engine: usually None. Raises `AgentError`, `RefusedError`."""
     kernel = Kernel(RtSocket())
     devices = {one.ifindex: one for one in read_devices()}
     root_of, hooked = kernel.qdiscs()
@@ -110,7 +111,7 @@ def find() -> PreviousEngine | None:
 
 @dataclass
 class PreviousEngine:
-    """What `find` found: roots by device, and the filters there and at all hooks. First `make_way`, then `remove`."""
+    """Result of `find`: roots by device, and the filters there and at all hooks. First `make_way`, then `remove`."""
 
     kernel: Kernel
     names: dict[int, str]
@@ -124,7 +125,7 @@ class PreviousEngine:
         self.kernel.socket.close()
 
     def make_way(self) -> None:
-        """Rename its IFB. What is redirected there goes on: filters hold the device, not its name."""
+        """Rename its IFB. Redirects continue: filters refer to the device, not its name."""
         if self.ifb is None or self.names[self.ifb] == PARKED_NAME:  # done by a limiter that was killed since
             return
         self.before = {(dev, handle): one for dev in self.roots for handle, one in self.kernel.classes(dev).items()}
@@ -137,12 +138,13 @@ class PreviousEngine:
         self.names[self.ifb] = PARKED_NAME
 
     def remove(self, lanes: Callable[[], Lanes], keep: Callable[[Closed], None] = lambda _: None) -> Removed:
-        """`lanes` tells what ours counted, so that bytes that passed both are told once. `keep` gets the last counters
-        before the classes go: killed in between, the next start finds them again. Takes up to `DRAIN_S`."""
+        """`lanes` reads our counters, so that bytes that passed both are reported once. `keep` gets the last counters
+        before the classes are deleted: after a kill in between, the next start finds them again. Takes up to
+        `DRAIN_S`."""
         past = list(self._ways_past())
         ours = next((one.ifindex for one in read_devices() if one.name == IFB_NAME), None)
-        # Queues before packets are led past: what leaves them then is ours alone. And one right after the other: what
-        # both count meanwhile is billed twice.
+        # Read queues before packets bypass them: what leaves later is only ours. One right after the other: what both
+        # count meanwhile is billed twice.
         twice = self._counted_twice(lanes(), self.kernel.classes(ours) if ours is not None else {})
         self.kernel.send(past)
         for place in {(one.ifindex, one.parent) for one in self.filters if one.parent in (_INGRESS, _EGRESS)}:
@@ -161,7 +163,7 @@ class PreviousEngine:
     # --- filters ---
 
     def is_ours(self, one: OldFilter) -> bool:
-        """As the first engine knew its own: at its places, and nothing that it could not have made."""
+        """As the first engine identified its own: at its places, with nothing that it could not have made."""
         if one.chain or one.preference not in PREFERENCES or one.kind not in ("u32", "bpf"):
             return False
         if one.kind == "bpf":
@@ -175,20 +177,19 @@ class PreviousEngine:
         return class_id == one.parent or (class_id >> 16 == one.parent >> 16 and _is_old_class(class_id))
 
     def _ways_past(self) -> Iterator[Message]:
-        """For each card a filter in front of all others that lets every packet pass the old classes; not where somebody
-        else has classes, for which his own filters decide."""
+        """For each card a filter in front of all others that makes every packet bypass the old classes; not on a card
+        with foreign classes, whose filters decide."""
         for ifindex, root in self.roots.items():
             used = {one.preference for one in self.filters if (one.ifindex, one.parent) == (ifindex, root)}
             free = [one for one in range(1, PREFERENCES[0]) if one not in used]
             if ifindex != self.ifb and free and not self._why_kept(ifindex, root):
-                any_packet = struct.pack("=BxBx28x", 1, 1)  # terminal, with one key of nothing
+                any_packet = struct.pack("=BxBx28x", 1, 1)  # terminal, with an empty key
                 options = attribute(OPTIONS, attribute(U32_SELECTOR, any_packet) + u32(U32_CLASSID, root))
                 head = tc.tcmsg(ifindex, 0, root, free[-1] << 16 | htons(_ETH_P_ALL))
                 yield tc.RTM_NEWTFILTER, ADD, head + text(KIND, "u32") + options
 
     def _clear(self, ifindex: int, parent: int) -> None:
-        """What is ours there, by rank: a list that goes before its tables would leave them behind, unseen, where others
-        have lists too."""
+        """Our objects there, by rank: a list deleted before its tables would hide them."""
 
         def of_lowest_rank() -> Iterable[Message]:
             found = [one for one in self.kernel.filters(ifindex, parent) if not one.is_note]
@@ -209,8 +210,8 @@ class PreviousEngine:
 
     @staticmethod
     def _counted_twice(lanes: Lanes, classes: Mapping[int, OldClass]) -> dict[tuple[int, Direction], tuple[int, int]]:
-        """Bytes and packets that our lanes counted, and the old classes after them: to the user what left our queue,
-        from the user what did not go through our IFB. Rather a packet too few than one that nobody is billed for."""
+        """Bytes and packets counted by our lanes and then by the old classes: to the user, what left our queue; from
+        the user, what did not pass our IFB. Rounded down, so that nothing is billed that did not pass."""
         queues = {handle & 0xFFFF: one for handle, one in classes.items()}
         found = {}
         for (link, direction), (_, one) in lanes.items():
@@ -240,7 +241,7 @@ class PreviousEngine:
                 data, beats = (found.get(root + kind + link, nothing) for kind in (DATA, HEARTBEATS))
                 again = twice.get((link, direction), (0, 0))
                 counters = Counters(
-                    # What the class had counted before ours was there is nobody else's.
+                    # What the class counted before our engine started is only its own.
                     passed_bytes=one.bytes - max(0, min(again[0], one.bytes - before.bytes)),
                     passed_packets=one.packets - max(0, min(again[1], one.packets - before.packets)),
                     refused_bytes=0,
@@ -268,7 +269,7 @@ class PreviousEngine:
         self._send_until_taken(leaf_classes_first)
 
     def _why_kept(self, ifindex: int, root: int) -> str | None:
-        """What else sits in a root, or leads to the IFB, and what to do about it."""
+        """Foreign objects in a root, or redirects to the IFB, and the remedy."""
         name, others = self.names[ifindex], [one for one in self.filters if not self.is_ours(one)]
         found = {
             "filters": any((one.ifindex, one.parent) == (ifindex, root) for one in others),
@@ -290,20 +291,20 @@ class PreviousEngine:
             self.kept[ifindex] = f"What the first engine made stays ({reason}); start the limiter again."
 
     def _delete_clsacts(self) -> None:
-        """Those that the first engine made. While ours is in them they keep the note that says so: for a reset."""
+        """Those that the first engine made. If ours uses them they keep the mark: for a reset."""
         for ifindex in self.lonely_notes():
             message = tc.tcmsg(ifindex, tc.CLSACT_HANDLE, tc.AT_INGRESS) + text(KIND, "clsact")
             self._delete(ifindex, (tc.RTM_DELQDISC, CHANGE, message))
 
     def lonely_notes(self) -> set[int]:
-        """The devices where nothing but the note is left."""
+        """Devices with only the mark left."""
         noted = {one.ifindex for one in self.filters if one.is_note}
         found = {dev: self.kernel.filters(dev, _INGRESS) + self.kernel.filters(dev, _EGRESS) for dev in noted}
         return {dev for dev, some in found.items() if all(one.is_note for one in some)}
 
 
 def _is_old_ifb(one: Device, root: tuple[int, int] | None) -> bool:
-    """Ours has the same name and alias, and another root."""
+    """Ours has the same name and alias, but another root."""
     who = one.kind, one.name, one.alias
     is_first = who == ("ifb", IFB_NAME, IFB_ALIAS) and root != (tc.OWN_ROOT, 0)
     return is_first or who == ("ifb", PARKED_NAME, PARKED_ALIAS)

@@ -1,4 +1,4 @@
-"""Reads what the first engine left in a kernel: roots, classes with counters, u32 filters (see `previous_engine`)."""
+"""Reads objects of the first engine: roots, classes with counters, u32 filters (see `previous_engine`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OldClass(NamedTuple):
 
 
 class OldFilter(NamedTuple):
-    """`info`: preference and protocol. `targets`: the devices that it redirects to; 0 is one that is gone."""
+    """`info`: preference and protocol. `targets`: the devices that it redirects to; 0 is a deleted one."""
 
     ifindex: int
     parent: int
@@ -51,14 +51,15 @@ class OldFilter(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Rules go first (0), then tables (1), then lists (2); the first table of a list comes and goes with it."""
+        """Rules are removed first (0), then tables (1), then lists (2); the first table of a list comes and goes with
+        it."""
         if self.handle and _U32_DIVISOR not in self.options:
             return 0
         return 1 if self.handle and self.handle >> 20 < _FIRST_TABLE_OF_LISTS else 2
 
     @property
     def is_note(self) -> bool:
-        """It says that the first engine made the clsact that it is in."""
+        """Marks the clsact that it is in as the first engine's."""
         return (self.parent, self.chain, self.kind, self.preference) == (_INGRESS, NOTE_CHAIN, "u32", PREFERENCES[0])
 
     def removal(self) -> Message:
@@ -68,7 +69,7 @@ class OldFilter(NamedTuple):
 
 
 class Kernel:
-    """The questions that this has, and their answers."""
+    """Queries of the kernel for this module."""
 
     def __init__(self, socket: RtSocket) -> None:
         self.socket = socket
@@ -77,7 +78,7 @@ class Kernel:
         return self.socket.send([[one] for one in messages])
 
     def _dump(self, kind: int, body: bytes) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
-        """Header and attributes of each; nothing of a device that is gone."""
+        """Header and attributes of each; nothing for a deleted device."""
         try:
             pieces = self.socket.dump(kind, body)
         except RefusedError as exc:
@@ -90,7 +91,7 @@ class Kernel:
                     yield _TCMSG.unpack_from(piece, start), dict(attributes(piece[start + _TCMSG.size : end]))
 
     def qdiscs(self) -> tuple[dict[int, tuple[int, int]], list[int]]:
-        """Handle and, of an HTB, default class of each root; the devices that have hooks."""
+        """Handle and, for an HTB, default class of each root; devices with hooks."""
         roots, hooked = {}, []
         for (_, ifindex, handle, parent, _), one in self._dump(tc.RTM_GETQDISC, tc.tcmsg(0)):
             if parent == tc.AT_ROOT and handle:

@@ -1,4 +1,4 @@
-"""`scionlab-bw-limiter run`: puts the parts together."""
+"""`scionlab-bw-limiter run`: composes the parts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run(
     logger: Logger,
     notifier: Notifier,
 ) -> None:
-    """Until SIGTERM; the limits stay. Raises `AgentError` where the kernel's events cannot be heard, `LockHeldError`
-    where another limiter took the place."""
+    """Run until SIGTERM; the limits stay. Raises `AgentError` if kernel events are unavailable, `LockHeldError` if
+    another limiter took over."""
     watched = (
         settings.state_dir / FILE_NAME,
         settings.state_dir / LOOKS_FILE,

@@ -1,4 +1,4 @@
-"""Says in the state file what the kernel has: by what was wanted, what the kernel showed and what was counted there."""
+"""Writes the state file: what was wanted, the kernel's state, and counters."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from ap_agent.document.state import (
 from ap_agent.limiter.enforcing import Enforcer
 from link_info import LinkInfo
 
-Counted = Mapping[
-    tuple[int, Direction], tuple[int, Counters]
-]  # link (0: what none has), direction -> segment, counters
+Counted = Mapping[tuple[int, Direction], tuple[int, Counters]]  # link (0: unmatched), direction -> segment, counters
 Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]
 
 MOST_CLOSED = 8192
@@ -40,7 +38,7 @@ _NOT_THERE = "The limits of this link are not in the kernel."
 
 @dataclass(frozen=True)
 class Extras:
-    """What is not the enforcer's to say: problems of files and repairs, the cap in force, tests to carry out."""
+    """From outside the enforcer: problems of files and repairs, the cap in force, tests."""
 
     problems: Sequence[Problem] = ()
     total: Total | None = None
@@ -48,7 +46,7 @@ class Extras:
 
 
 class Report:
-    """What one start of the limiter writes. It knows the segments that ended lately, whoever ended them."""
+    """State files of one start of the limiter, with recently ended segments."""
 
     def __init__(self, folder: Path, logger: Logger, now: Callable[[], datetime]) -> None:
         self._folder, self._log, self._now = folder, logger, now
@@ -57,7 +55,7 @@ class Report:
         self._written: LimiterState | None = None
 
     def take_up(self) -> None:
-        """What the limiter before this one wrote last. Without that no segment ended."""
+        """Load the previous limiter's last state. Without it there are no ended segments."""
         try:
             former = read_state(self._folder)
         except AgentError as exc:
@@ -68,10 +66,8 @@ class Report:
             self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
 
     def keep(self, closed: Iterable[ClosedSegment]) -> None:
-        """The last counters of lanes that end: written before the kernel forgets them, because a bill may need them.
-
-        That is in the midst of a pass: of all else the file goes on saying what the kernel had before.
-        """
+        """The last counters of ended lanes: written before the kernel drops them, as they are needed for bills. This
+        happens within a pass: everything else in the file is still the previous state."""
         if set(closed) <= set(self._closed):
             return
         now = self._now()
@@ -89,7 +85,6 @@ class Report:
         reset_reason: str | None = None,
         is_running: bool = True,
     ) -> LimiterState:
-        """Say everything, with the counters of now."""
         self._closed = kept_segments(self._closed, self._now())
         self._number += 1
         return self._write(
@@ -104,7 +99,7 @@ class Report:
         )
 
     def _write(self, state: LimiterState) -> LimiterState:
-        """A file that cannot be written is a line in the log: nobody else could be told."""
+        """A file that cannot be written is only logged."""
         self._written = state
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -115,7 +110,7 @@ class Report:
 
 
 def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
-    """What there is to say after the last pass, but for who says it."""
+    """State after the last pass, without the writer's identity."""
     said, outcome, wanted, counted = enforcer.configuration, enforcer.outcome, enforcer.wanted, enforcer.counted()
     has_unmatched = wanted.unmatched_kbit is not None and said is not None
     return LimiterState(
@@ -147,7 +142,7 @@ def link_states(
     readback: Readbacks,
     counted: Counted,
 ) -> dict[int, LinkState]:
-    """Of each link that is to be limited. `links` have the limits of the moment of the readback."""
+    """Each limited link. `links` have the limits at the time of the readback."""
     found: dict[int, LinkState] = {}
     for number, link in links.items():
         if not link.is_user_as:
@@ -183,7 +178,7 @@ def _direction(found: Readback | None, counted: tuple[int, Counters] | None) -> 
 
 
 def kept_segments(closed: Iterable[ClosedSegment], now: datetime) -> tuple[ClosedSegment, ...]:
-    """The newest word on each segment that ended, for a day; of too many the newest."""
+    """The newest counters of each ended segment, for a day; of too many the newest."""
     since_ms = (now - CLOSED_FOR).timestamp() * 1000
     by_segment = {(one.interface_id, one.direction, one.segment): one for one in closed if one.closed_at_ms > since_ms}
     return tuple(sorted(by_segment.values(), key=lambda one: one.closed_at_ms)[-MOST_CLOSED:])

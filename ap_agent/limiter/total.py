@@ -1,9 +1,9 @@
 """The cap of all limited links together: one factor per direction by which the program multiplies every charge. Pure.
 
-With factor f each link passes at most its limit / f. The links that want more than that share the cap in proportion to
-their limits, and what the others leave is theirs too: f solves  sum of min(demand, limit / f) = cap  (water-filling).
-A link wants more where packets of it were refused lately, or where it uses all that it gets; what the others want is
-what they send. An observed link is refused nothing, and takes no part.
+With factor f each link passes at most its limit / f. Links that want more share the cap in proportion to their limits,
+including what the others leave: f solves  sum of min(demand, limit / f) = cap  (water-filling). A link wants more if
+packets were dropped recently, or if it uses all of its share; the others' demand is what they send. Observed links take
+no part.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ap_agent.document.state import Counters, Direction
 from bandwidth_config import Limits
 
 TICK_S = 0.15
-TICKS_PER_WORK = 10  # thousands of links are counted less often: at most a tenth of one processor
+TICKS_PER_WORK = 10  # thousands of links are counted less often: at most a tenth of one CPU
 _WINDOW_S = 1.0  # over which a link's rate is measured: a slow link has a packet now and then
-_REFUSED_FOR_S = 2.0  # how long a refusal says that there is more to send, while packets come
+_REFUSED_FOR_S = 2.0  # how long a drop indicates more demand, while packets arrive
 _ALL_OF_SHARE = 0.97
 _PART_OF_SHARE = 0.5
-_FALL_PER_TICK = 0.8  # a rising factor counts at once; it falls in steps, or a short pause would open the cap
+_FALL_PER_TICK = 0.8  # a rising factor applies immediately; it falls in steps, or a short pause would open the cap
 
 
 def factor_for(total_kbit: float, demands: Iterable[tuple[float, float]]) -> float:
@@ -29,7 +29,7 @@ def factor_for(total_kbit: float, demands: Iterable[tuple[float, float]]) -> flo
     wanted = sorted((min(demand / limit, 1.0), limit) for limit, demand in demands if limit > 0)
     weight = sum(limit for _, limit in wanted)
     left = total_kbit
-    for ratio, limit in wanted:  # those that want the smallest part of their limit have all of it
+    for ratio, limit in wanted:  # those that want the smallest part of their limit get all of it
         if left <= ratio * weight:
             return max(1.0, weight / left)
         left -= ratio * limit
@@ -38,8 +38,6 @@ def factor_for(total_kbit: float, demands: Iterable[tuple[float, float]]) -> flo
 
 
 class _Lane:
-    """One direction of a link: what it sent lately."""
-
     def __init__(self, segment: int) -> None:
         self.segment = segment
         self._samples: deque[tuple[float, int]] = deque()  # moment, bytes passed
@@ -55,7 +53,7 @@ class _Lane:
         self._refused_bytes = counters.refused_bytes
 
     def demand_kbit(self, limit_kbit: float, share_kbit: float) -> float:
-        """Of a link that gets `share_kbit` now."""
+        """For a link that gets `share_kbit` now."""
         now, last = self._samples[-1]
         rates = [
             self._rate_kbit(one, now, last) for one in (self._samples[0], self._samples[max(0, len(self._samples) - 2)])
@@ -69,7 +67,7 @@ class _Lane:
 
 
 class Cap:
-    """Both directions. It is asked every `TICK_S`."""
+    """Both directions, updated every `TICK_S`."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[int, Direction], _Lane] = {}
@@ -82,7 +80,7 @@ class Cap:
         limits: Mapping[int, Limits],
         counted: Mapping[tuple[int, Direction], tuple[int, Counters]],
     ) -> tuple[float, float]:
-        """To the users, from the users. `limits` are those of links that are refused something."""
+        """To the users, from the users. `limits` are those of links that drop."""
         demands: dict[Direction, list[tuple[float, float]]] = {"to_user": [], "from_user": []}
         lanes: dict[tuple[int, Direction], _Lane] = {}
         for key, (segment, counters) in counted.items():

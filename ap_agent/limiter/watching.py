@@ -1,8 +1,7 @@
-"""The counters of links, read each second while a test says so: a watch, or one that sends and is armed.
+"""Counters of links, read each second for tests: a watch, or an armed test that sends.
 
-A sample is due at the beginning of a test, at each whole second of it and at its end, by the wall clock. What is
-missing (the limiter was away, the clock was set) is not made up. Nothing here sends anything, so a watch that nobody
-ends leaves nothing behind.
+A sample is due at the start of a test, at each whole second and at its end, by the wall clock. Missing samples (the
+limiter was down, the clock was set) are not interpolated. Nothing here sends anything.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.document.series import Series, read_series, write_series
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.looking import samples_of
+from ap_agent.limiter.live_counters import samples_of
 from link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
 KEPT_FOR = timedelta(days=1)
 MOST_KEPT = 64
-_LATE_S = 1.0  # after its end a watch gets its last sample, no later than that
+_LATE_S = 1.0  # how long after its end a watch gets its last sample
 
 
 class Watching:
-    """Of one limiter. `moments` are monotonic seconds."""
+    """`moments` are monotonic seconds."""
 
     def __init__(self, enforcer: Enforcer, folder: Path, logger: Logger, monotonic: Callable[[], float]) -> None:
         self._enforcer, self._folder, self._log, self._monotonic = enforcer, folder, logger, monotonic
@@ -36,7 +35,7 @@ class Watching:
         self._next_write = -math.inf
 
     def take_up(self) -> None:
-        """What the limiter before this one wrote last."""
+        """Load the previous limiter's series."""
         try:
             self._series = {one.test_id: one for one in read_series(self._folder)}
         except AgentError as exc:
@@ -44,8 +43,8 @@ class Watching:
         self._written = dict(self._series)
 
     def armed(self) -> tuple[str, ...]:
-        """The watches that will be, or are, counted: their links are in the kernel. Of the tests that send those whose
-        packets the kernel knows."""
+        """Watches that are or will be counted: their links are in the kernel. Of the tests that send, those whose
+        packets the kernel recognises."""
         now, counted = self._enforcer.now(), self._enforcer.counted()
         return tuple(
             one.test_id
@@ -59,15 +58,14 @@ class Watching:
         return self._series != self._written or any(self._is_open(one) for _, one in self._tests())
 
     def next_in_s(self) -> float:
-        """How long it is until a sample is due, by the wall clock as it goes now."""
+        """Time until the next sample, by the current wall clock [s]."""
         now = self._enforcer.now()
         waits = [_wait_s((now - one.begins_at).total_seconds()) for _, one in self._tests() if self._is_open(one)]
         if self._series != self._written:
             waits.append(max(0.0, self._next_write - self._monotonic()))
         return min(waits, default=math.inf)
 
-    def look(self) -> None:
-        """Take the samples that are due, and write what is new."""
+    def sample(self) -> None:
         tests = {one.test_id: (number, one) for number, one in self._tests()}
         due = [both for both in tests.values() if self._is_due(both[1])]
         if due:
@@ -81,7 +79,7 @@ class Watching:
     # --- which are due ----------------------------------------------------------------------------------------------
 
     def _tests(self) -> Iterator[tuple[int, LinkTest]]:
-        """Those to be counted, now or later. One that sends is counted while it is armed, and once more at its end."""
+        """Tests to be counted, now or later. One that sends is counted while it is armed, and once more at its end."""
         enforcer = self._enforcer
         configuration = enforcer.configuration
         for number, link in configuration.links.items() if configuration is not None else ():
@@ -126,8 +124,8 @@ class Watching:
             self._series[test.test_id] = series
 
     def _end(self, tests: dict[str, tuple[int, LinkTest]]) -> bool:
-        """Close the series whose test ended, was taken back or was stopped, forget the oldest; whether there was one to
-        close."""
+        """Close series whose test ended, was cancelled or was stopped, and drop the oldest; return whether one was
+        closed."""
         now_ms = round(self._enforcer.now().timestamp() * 1000)
         ended = [
             one
@@ -147,7 +145,7 @@ class Watching:
         return is_last_there or not self._is_open(test)
 
     def _write(self) -> None:
-        """A file that cannot be written is a line in the log; the next one has the same and more."""
+        """A file that cannot be written is only logged; the next one has the same and more."""
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_series(self._folder, list(self._series.values()))
@@ -157,7 +155,7 @@ class Watching:
 
 
 def _wait_s(past_s: float) -> float:
-    """Until the beginning, then until the next whole second."""
+    """Until the start, then until the next whole second."""
     return -past_s if past_s < 0 else 1 - past_s % 1
 
 

@@ -1,10 +1,10 @@
-"""Policy routing of an attachment point with several uplinks, so that answers leave where questions came in.
+"""Policy routing with several uplinks: replies leave by the uplink where requests arrive.
 
-    uplinks        reads uplinks.toml
-    plan           from uplinks and host to rules and routes, and what differs from those in the kernel; pure
+    uplinks        parses uplinks.toml
+    plan           rules and routes of uplinks, and their difference to the kernel's; pure
     kernel         reads and changes rules and routes (pyroute2)
     trial          a change that is rolled back unless it is confirmed
-    verify         judges by the counters of interfaces
+    verify         checks interface counters
 
-Run by root's hand (`scionlab-bw-agent routes`), never by the daemons. Links and limits do not depend on it.
+Run manually by root (`scionlab-bw-agent routes`), never by the daemons. Links and limits do not depend on it.
 """

@@ -1,4 +1,4 @@
-"""Rules and routes by pyroute2, in the network namespace of the thread. Nothing here decides anything."""
+"""Rules and routes through pyroute2, in the thread's network namespace. No decisions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _IFF_UP = 0x1
 _UNICAST, _TO_TABLE = 1, 1  # RTN_UNICAST, FR_ACT_TO_TBL
 _SCOPE_UNIVERSE, _SCOPE_LINK = 0, 253
 _NO_SUPPRESSION = 0xFFFF_FFFF
-_GONE: Final = {errno.ENOENT, errno.ESRCH, errno.ENODEV}  # as a removal wants it
+_GONE: Final = {errno.ENOENT, errno.ESRCH, errno.ENODEV}  # form for a removal
 _SYSCTLS: Final = ("rp_filter", "arp_ignore")
 
 
 class RefusedError(AgentError):
-    """The kernel refused an operation."""
+    """The kernel rejected an operation."""
 
 
 def read() -> Present:
@@ -68,7 +68,7 @@ def read() -> Present:
 
 
 def carry_out(operations: Iterable[Operation], present: Present, *, until_refused: bool = True) -> list[str]:
-    """In order; returns what was refused and why. With `until_refused` it raises `RefusedError` instead."""
+    """Execute in order; return rejected ones with the reason. With `until_refused` raise `RefusedError` instead."""
     refused = []
     with _kernel() as kernel:
         for one in operations:
@@ -91,7 +91,7 @@ def carry_out(operations: Iterable[Operation], present: Present, *, until_refuse
 
 
 def device_towards(destination: IPAddress, source: IPAddress) -> str | None:
-    """The device by which a packet of this host would leave; None where no route leads there. Raises `AgentError`."""
+    """The device for packets of this host to an address; None without a route. Raises `AgentError`."""
     with _kernel() as kernel:
         family = _FAMILIES[destination.version]
         try:
@@ -102,7 +102,7 @@ def device_towards(destination: IPAddress, source: IPAddress) -> str | None:
 
 
 def sysctls(dev: str) -> dict[str, int]:
-    """IPv4's parameters as they are in force on a device: the higher of its own and that of all (ip-sysctl)."""
+    """IPv4 parameters in force on a device: the maximum of its own and that of all (ip-sysctl)."""
     found = {}
     for name in _SYSCTLS:
         values = [Path("/proc/sys/net/ipv4/conf", of, name) for of in ("all", dev)]
@@ -146,7 +146,7 @@ def _route(one: Any, version: int, names: dict[int, str]) -> Route:
     return Route(one.get_attr("RTA_TABLE") or MAIN, network, dev, ip_address(gateway) if gateway is not None else None)
 
 
-# --- what it is told --------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def _do_rule(kernel: Any, verb: str, rule: Rule) -> None:

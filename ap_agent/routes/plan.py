@@ -1,8 +1,8 @@
-"""Which rules and routes make packets leave by their source's uplink, and what differs from those in the kernel. Pure.
+"""Rules and routes by which packets leave by their source's uplink, and their difference to the kernel's. Pure.
 
 For each source S of an uplink with table T, in this order (the numbers are those of table 1000):
 
-    10000  from S lookup T suppress_prefixlength 0     networks at uplinks: one's own directly, others by the gateway
+    10000  from S lookup T suppress_prefixlength 0     networks at uplinks: its own directly, others by the gateway
     10001  from S lookup main suppress_prefixlength 0  other networks of this host: internal ones, VPNs, static routes
     10002  from S lookup T                             everything else: the default route of the uplink
 
@@ -20,7 +20,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.routes.uplinks import FIRST_TABLE, LAST_TABLE, MAX_UPLINKS, Network, Uplink
 from link_rules import IPAddress
 
-PROTOCOL: Final = 201  # RTPROT of ours; <linux/rtnetlink.h> gives it to nobody
+PROTOCOL: Final = 201  # RTPROT of ours; unassigned in <linux/rtnetlink.h>
 MAIN: Final = 254
 _RULES_PER_SOURCE = 3
 FIRST_PRIORITY: Final = 10_000
@@ -33,7 +33,7 @@ _ON_EACH_LINK = ip_network("fe80::/64")
 
 
 class Rule(NamedTuple):
-    """`is_specific`: only routes longer than the default route count (suppress_prefixlength 0)."""
+    """`is_specific`: only routes more specific than the default route match (suppress_prefixlength 0)."""
 
     priority: int
     source: Network
@@ -76,10 +76,8 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class Present:
-    """What the kernel has: devices by name, their addresses, our rules and routes, and those of others in our place.
-
-    `foreign_rules` are (priority, words) of all other rules.
-    """
+    """The kernel's devices by name, their addresses, our rules and routes, and foreign ones in our place.
+    `foreign_rules` are (priority, words) of all other rules."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     addresses: Mapping[str, tuple[IPv4Interface | IPv6Interface, ...]] = field(default_factory=dict)
@@ -106,7 +104,7 @@ class Operation(NamedTuple):
 
 
 def goal_of(uplinks: Collection[Uplink], present: Present) -> Goal:
-    """Of uplinks without a problem."""
+    """For uplinks without a problem."""
     rules, routes = set(), set()
     for one in uplinks:
         first = FIRST_PRIORITY + _RULES_PER_SOURCE * (one.table - FIRST_TABLE)
@@ -130,7 +128,7 @@ def goal_of(uplinks: Collection[Uplink], present: Present) -> Goal:
 
 
 def networks_of(uplink: Uplink, present: Present) -> set[Network]:
-    """The networks on the link of the uplink's addresses, as the kernel has them."""
+    """Networks of the uplink's addresses, as in the kernel."""
     return {one.network for one in present.addresses.get(uplink.dev, ()) if one.ip in uplink.addresses}
 
 
@@ -166,14 +164,14 @@ def _problem_of(uplink: Uplink, present: Present) -> Problem | None:
         if gateway not in _LINK_LOCAL and not any(_has_host(one, gateway) for one in networks):
             shown = ", ".join(sorted(str(one) for one in networks if one.version == gateway.version))
             message = (
-                f"Gateway {gateway} is no host on the link of {uplink.dev} ({shown}); correct it, or the prefix length."
+                f"Gateway {gateway} is not a host on the link of {uplink.dev} ({shown}); correct it or the prefix."
             )
             return Problem("gateway_off_link", subject, message)
     return None
 
 
 def _has_host(network: Network, address: IPAddress) -> bool:
-    """Not the address of an IPv4 network itself, nor its broadcast address; in a /31 both are hosts (RFC 3021)."""
+    """Excludes the network and broadcast address of an IPv4 network, except in a /31 (RFC 3021)."""
     if address not in network:
         return False
     is_edge = address in (network.network_address, network.broadcast_address)
@@ -181,7 +179,7 @@ def _has_host(network: Network, address: IPAddress) -> bool:
 
 
 def conflicts_of(uplinks: Iterable[Uplink], present: Present) -> tuple[Problem, ...]:
-    """What others have in our place: with it nothing is changed."""
+    """Foreign objects in our place: they prevent any change."""
     found = []
     for priority, words in present.foreign_rules:
         if priority in PRIORITIES:
@@ -202,8 +200,8 @@ def conflicts_of(uplinks: Iterable[Uplink], present: Present) -> tuple[Problem, 
 
 
 def plan(present: Present, goal: Goal) -> tuple[Operation, ...]:
-    """Routes before the rules that lead to them, direct ones before those by a gateway; what is removed goes in the
-    reverse order, so no packet meets a table that is half there. Empty where nothing differs."""
+    """Routes before the rules that refer to them, direct ones before those by a gateway; removals in reverse, so that
+    no packet uses a half-filled table. Empty if nothing differs."""
     have, wanted = {one.key for one in present.routes}, {one.key: one for one in goal.routes}
     new = sorted(goal.routes - present.routes, key=lambda one: (one.gateway is not None, _sorted(one)))
     operations = [Operation("replace" if one.key in have else "add", one) for one in new]

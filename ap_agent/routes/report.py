@@ -1,4 +1,4 @@
-"""What `show` and `verify` print: one document each, as JSON or in words. Pure."""
+"""Output of `show` and `verify`: one document each, as JSON or text. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _COUNTED = ("received_bytes", "received_packets", "sent_bytes", "sent_packets")
 
 
 def links_of(uplink: Uplink, links: Mapping[int, LinkInfo]) -> dict[int, LinkInfo]:
-    """By their local address."""
     return {
         number: one
         for number, one in links.items()
@@ -59,7 +58,7 @@ def show_document(
 
 
 def show_lines(document: Mapping[str, Any]) -> list[str]:
-    """The same in words, without the problems."""
+    """As text, without the problems."""
     rows = [
         (
             one["name"],
@@ -73,12 +72,12 @@ def show_lines(document: Mapping[str, Any]) -> list[str]:
     ]
     lines = [table(("UPLINK", "DEVICE", "TABLE", "GATEWAYS", "SOURCES", "LINKS"), rows), ""] if rows else []
     if unknown := document["links_of_unknown_uplink"]:
-        lines.append(f"Links without a local address, so of an unknown uplink: {', '.join(map(str, unknown))}.")
-    lines += [*document["rules"], *document["routes"]] or ["No rules and routes of ours in the kernel."]
-    lines += [f"In front of ours, foreign: {one}" for one in document["foreign_rules_in_front"]]
+        lines.append(f"Links without a local address, whose uplink is unknown: {', '.join(map(str, unknown))}.")
+    lines += [*document["rules"], *document["routes"]] or ["The kernel has none of our rules and routes."]
+    lines += [f"Foreign rule in front of ours: {one}" for one in document["foreign_rules_in_front"]]
     for dev, found in document["sysctls"].items():
         words = f"{dev}: {', '.join(f'{name} = {value}' for name, value in found.items())}"
-        strict = "; rp_filter drops packets that would be answered by another device"
+        strict = "; rp_filter drops packets whose replies would leave by another device"
         lines.append(f"{words}{strict if found.get('rp_filter') == _STRICT else ''}")
     return lines
 
@@ -120,9 +119,9 @@ def _verdict_words(one: Mapping[str, Any]) -> str:
         source, destination, dev = one["detours"][0]
         return f"WRONG: from {source} to {destination} they {f'leave by {dev}' if dev else 'have no route'}"
     words = {
-        "right": "leave where questions came in",
+        "right": "leave by the uplink where requests arrive",
         "elsewhere": f"WRONG: they leave by {one['left_by']}",
-        "unanswered": "no device sent any; count while there is traffic both ways",
-        "no traffic": "too few packets to judge; count while there is traffic",
+        "unanswered": "no device sent any; try again while there is traffic in both directions",
+        "no traffic": "too few packets; try again while there is traffic",
     }
     return words[one["answers"]]

@@ -1,9 +1,9 @@
-"""A change of routes that is rolled back unless it is confirmed in time, because it may cut off whoever makes it.
+"""A change of routes that is rolled back unless it is confirmed in time, because it may cut off its operator.
 
-`<routes_dir>/trial-<network namespace>.json` has what was there before, and the deadline. A guard, a process in a
-session of its own, looks after it: it outlives terminal, shell and SIGHUP; SIGTERM makes it roll back at once. After
-`kill -9` systemd starts it again where systemd runs, else the `apply` that still waits; without either, nothing rolls
-back until somebody runs `routes rollback`. A reboot removes all rules and routes, and voids this file.
+`<routes_dir>/trial-<network namespace>.json` has the previous state and the deadline. A guard process in its own
+session survives terminal, shell and SIGHUP; SIGTERM makes it roll back immediately. After `kill -9` systemd restarts
+it, or the waiting `apply` does; without either, nothing is rolled back until `routes rollback` is run. A reboot removes
+all rules and routes, and voids this file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ap_agent.common.times import time_text
 from ap_agent.routes import kernel
 from ap_agent.routes.plan import Goal, Route, Rule, plan
 
-_CONFIRMED: Final = "uplinks.toml"  # in `routes_dir`: what is set at boot
+_CONFIRMED: Final = "uplinks.toml"  # in `routes_dir`: applied at boot
 _MAX_BYTES = 16 * 1024 * 1024
 _GUARD_STARTS_S = 30.0  # Python on a busy machine
 _PAUSE_S = 0.1
@@ -43,7 +43,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 @dataclass(frozen=True)
 class Trial:
     """`state` is `armed` until the change is made, `pending` until it is `confirmed` or `rolled_back`. `deadline_s` is
-    seconds since boot. `text` is the uplinks.toml that counts at boot once it is confirmed; None: none does."""
+    seconds since boot. `text` is the uplinks.toml for the next boot once it is confirmed; None: none."""
 
     before: Goal
     text: str | None
@@ -75,7 +75,7 @@ def made(folder: Path, trial: Trial) -> None:
 
 
 def load(folder: Path) -> Trial | None:
-    """None where none was made since boot. Raises `StoreError`, `NotPermittedError`."""
+    """None if there was none since boot. Raises `StoreError`, `NotPermittedError`."""
     path = _path(folder)
     data = read_own(path, _MAX_BYTES)
     try:
@@ -89,8 +89,8 @@ def save(folder: Path, trial: Trial) -> None:
     _write(_path(folder), sealed(_json_of(trial)))
 
 
-def settle(folder: Path, *, by: str, confirms: bool) -> Trial | None:
-    """End a trial that waits, and return it; one that has ended is returned as it is. The caller has the lock."""
+def conclude(folder: Path, *, by: str, confirms: bool) -> Trial | None:
+    """End a waiting trial, and return it; an ended one is returned unchanged. The caller has the lock."""
     trial = load(folder)
     if trial is None or not trial.is_waiting:
         return trial
@@ -107,7 +107,7 @@ def settle(folder: Path, *, by: str, confirms: bool) -> Trial | None:
 
 
 def keep_for_boot(folder: Path, text: str | None) -> None:
-    """What `apply --boot` reads; None: nothing is set at boot. Raises `StoreError`."""
+    """Input of `apply --boot`; None: nothing is applied at boot. Raises `StoreError`."""
     path = confirmed_path(folder)
     if text is not None:
         _write(path, text.encode())
@@ -126,7 +126,7 @@ def confirmed_path(folder: Path) -> Path:
 
 
 def guard(folder: Path, is_service_reached: Callable[[], bool]) -> None:
-    """Wait for the confirmation, and roll back without. Ends when the trial has."""
+    """Wait for the confirmation, otherwise roll back. Ends with the trial."""
     terminated, reached = threading.Event(), threading.Event()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -138,24 +138,24 @@ def guard(folder: Path, is_service_reached: Callable[[], bool]) -> None:
                 try:
                     with Lock(folder, "routes", "guard"):
                         _end(folder, is_reached=reached.is_set(), is_terminated=terminated.is_set())
-                except AgentError as exc:  # `confirm` is at work, or what stood in the way may pass: try again
+                except AgentError as exc:  # `confirm` is running, or a temporary obstacle: retry
                     get_logger().error("routes.guard", message=exc.message)
             time.sleep(_PAUSE_S)
 
 
 def _end(folder: Path, *, is_reached: bool, is_terminated: bool) -> None:
-    """The caller has the lock now, so the change is made, and its time has begun."""
+    """The caller now has the lock, so the change is made, and its time has begun."""
     trial = load(folder)
     if is_reached:
-        settle(folder, by="the Coordination Service was reached", confirms=True)
+        conclude(folder, by="the Coordination Service was reached", confirms=True)
     elif is_terminated:
-        settle(folder, by="SIGTERM", confirms=False)
+        conclude(folder, by="SIGTERM", confirms=False)
     elif trial is not None and not trial.left_s:
-        settle(folder, by=f"no confirmation within {trial.within_s} s", confirms=False)
+        conclude(folder, by=f"no confirmation within {trial.within_s} s", confirms=False)
 
 
 def _ask(folder: Path, is_service_reached: Callable[[], bool], reached: threading.Event) -> None:
-    """Only a question that was asked after the change says something about it."""
+    """Only a request made after the change counts."""
     while (trial := load(folder)) is not None and trial.is_waiting and not trial.is_by_hand:
         if trial.state == "pending" and is_service_reached():
             reached.set()
@@ -164,10 +164,10 @@ def _ask(folder: Path, is_service_reached: Callable[[], bool], reached: threadin
 
 
 def start_guard(folder: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """`arguments` are those of the agent's command line. Returns when it is on its post. Raises `AgentError`."""
+    """`arguments` are those of the agent's command line. Returns when the guard runs. Raises `AgentError`."""
     command = [sys.executable, "-P", "-m", "ap_agent", *arguments]
     kept = {name: value for name, value in environment.items() if name == "PATH" or name.startswith(ENVIRONMENT_PREFIX)}
-    kept.pop(f"{ENVIRONMENT_PREFIX}HOST_SECRET", None)  # everybody may read what systemd-run is given
+    kept.pop(f"{ENVIRONMENT_PREFIX}HOST_SECRET", None)  # systemd-run's arguments are public
     kept["PYTHONPATH"] = str(_ROOT)
     if not (_is_systemd_here() and _started_by_systemd(command, kept)):
         nowhere = subprocess.DEVNULL
@@ -186,8 +186,8 @@ def is_guarded(folder: Path) -> bool:
 
 
 def under_systemd(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """As a unit of its own it is no part of the operator's session, which logind may kill as a whole; and it is
-    started again after `kill -9`."""
+    """A separate unit is not part of the operator's session, which logind may kill, and is restarted after `kill
+    -9`."""
     unit = f"--unit=scionlab-bw-routes-guard-{os.getpid()}"
     variables = [f"--setenv={name}={one}" for name, one in environment.items()]
     return ["systemd-run", "--quiet", "--collect", unit, "--property=Restart=on-failure", *variables, "--", *command]
@@ -202,7 +202,7 @@ def _started_by_systemd(command: Sequence[str], environment: Mapping[str, str]) 
 
 
 def _is_systemd_here() -> bool:
-    """Whether systemd runs, in our network namespace: it would start the guard in its own."""
+    """Whether systemd runs in our network namespace, in which it would start the guard."""
     try:
         is_same = os.path.samestat(Path("/proc/1/ns/net").stat(), Path("/proc/self/ns/net").stat())
     except OSError:

@@ -1,4 +1,4 @@
-"""The reader of uplinks.toml: what an operator says about each uplink, checked as far as the file alone can tell."""
+"""Parses uplinks.toml, with all checks that need only the file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from link_rules import IPAddress, check_bind_address
 Network = IPv4Network | IPv6Network
 
 FIRST_TABLE: Final = 1000
-MAX_UPLINKS: Final = 64  # a table each
+MAX_UPLINKS: Final = 64  # one table each
 LAST_TABLE: Final = FIRST_TABLE + MAX_UPLINKS - 1
-MAX_SOURCES: Final = 16  # addresses, and prefixes: the kernel tries rules one after the other for each packet
+MAX_SOURCES: Final = 16  # addresses and prefixes: the kernel tries rules one after the other for each packet
 _MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """`addresses` are this host's on `dev`; `prefixes` are further sources whose packets leave by this uplink."""
+    """`addresses` are this host's on `dev`; `prefixes` are further sources that use this uplink."""
 
     name: str
     dev: str
@@ -43,12 +43,12 @@ class Uplink:
 
     @property
     def sources(self) -> tuple[Network, ...]:
-        """An address as the network of it alone."""
+        """Addresses as host networks, and prefixes."""
         return (*(ip_network(one) for one in self.addresses), *self.prefixes)
 
 
 class UplinksError(SettingsError):
-    """uplinks.toml breaks a rule, which `code` names."""
+    """uplinks.toml breaks a rule, named by `code`."""
 
     def __init__(self, path: Path, code: str, message: str) -> None:
         super().__init__(f"{path}: {message}", key=code)
@@ -60,7 +60,7 @@ def read_uplinks(path: Path) -> tuple[tuple[Uplink, ...], str]:
     try:
         data, _ = read_plain(path, _MAX_BYTES)
         if len(data) > _MAX_BYTES:
-            raise UplinksError(path, "too_large", f"it has more than {_MAX_BYTES} bytes; remove what is no uplink.")
+            raise UplinksError(path, "too_large", f"it has more than {_MAX_BYTES} bytes; keep only the uplinks.")
         text = data.decode()
         return parse_uplinks(tomllib.loads(text)), text
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def parse_uplinks(document: Mapping[str, Any]) -> tuple[Uplink, ...]:
         text = "there is no uplink; write a table [[uplink]] for each. `routes remove` removes all routes of ours."
         raise RuleError("no_uplink", text)
     if len(found) > MAX_UPLINKS:
-        text = f"{len(found)} uplinks are more than {MAX_UPLINKS}; remove those that are not in use."
+        text = f"{len(found)} uplinks are more than {MAX_UPLINKS}; remove those that are unused."
         raise RuleError("too_many_uplinks", text)
     uplinks = tuple(_uplink(one, number) for number, one in enumerate(found, 1))
     _check_together(uplinks)
@@ -184,7 +184,7 @@ def _name(value: object) -> str:
 def _address(value: object) -> IPAddress:
     address = check_bind_address(value)
     if address.is_link_local:
-        text = f"{address} is link-local, so it is no source of packets of one uplink alone. Leave it out."
+        text = f"{address} is link-local, so it does not belong to one uplink alone. Leave it out."
         raise RuleError("address_refused", text)
     return address
 
@@ -195,7 +195,7 @@ def _network(value: object) -> Network:
     except ValueError as exc:
         raise ValueError(f"write networks like 203.0.113.0/24 ({exc})") from exc
     if network.prefixlen == 0 or network.is_multicast or network.is_loopback or network.is_link_local:
-        raise ValueError(f"{network} is no network of other hosts")
+        raise ValueError(f"{network} is not a network of other hosts")
     return network
 
 

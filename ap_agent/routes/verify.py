@@ -1,7 +1,7 @@
-"""Do answers leave where questions came in? By the counters of interfaces over a time, and by the kernel's own choice.
+"""Checks whether replies leave by the uplink where requests arrive, by interface counters and the kernel's route
+lookups.
 
-Counters alone cannot tell one flow from another, and the kernel's choice says nothing of packets that do not pass: an
-uplink is right when both agree. Pure, but for `watch`.
+Counters cannot distinguish flows, and lookups say nothing about actual packets: both must agree. Pure, but for `watch`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ap_agent.routes.plan import Device
 from ap_agent.routes.uplinks import Uplink
 from link_rules import IPAddress
 
-ENOUGH_PACKETS: Final = 20  # below that neighbour discovery alone may be what was counted
-_UNANSWERED: Final = 0.1  # of the packets received: TCP acknowledges at least every second segment of MTU size
-# Of networks for benchmarks (RFC 2544, RFC 5180), to which no attachment point has a route of its own.
+ENOUGH_PACKETS: Final = 20  # below that it may be only neighbour discovery
+_UNANSWERED: Final = 0.1  # of the received packets: TCP acknowledges at least every second full segment
+# Benchmark networks (RFC 2544, RFC 5180), to which no attachment point has its own route.
 _FAR: Final = {4: ip_address("198.18.0.1"), 6: ip_address("2001:2::1")}
 
 Word = Literal["right", "elsewhere", "unanswered", "no traffic"]
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 def watch(uplinks: Iterable[Uplink], seconds: float, remotes: Mapping[str, Iterable[IPAddress]]) -> list[Verdict]:
-    """`remotes`: uplink -> the far ends of its links. Raises `AgentError`."""
+    """`remotes`: uplink -> remote addresses of its links. Raises `AgentError`."""
     uplinks = list(uplinks)
     before = kernel.read().devices
     time.sleep(seconds)
@@ -73,8 +73,8 @@ def _verdict(
 
 
 def judge(dev: str, counted: Mapping[str, Device]) -> tuple[Word, str]:
-    """What the counters say, and by which other device the answers left: one that sent more than it received, while
-    this one received more than it sent."""
+    """Judge the counters, and find the device by which replies left: one that sent more than it received, while this
+    one received more than it sent."""
     own = counted.get(dev, Device(0, False))
     if own.received_packets < ENOUGH_PACKETS:
         return "no traffic", ""

@@ -1,7 +1,6 @@
-"""`scionlab-bw-limiter selftest`: does this host's kernel really limit what the limiter tells it to?
+"""`scionlab-bw-limiter selftest`: tests whether this host's kernel enforces the limits.
 
-`command` is the door: it starts `inside` in namespaces of its own, shows how far that is and prints the `report`.
-`inside` makes a network of two hosts there, tries what the limiter `needs` of a kernel, has the real engine limit some
-`cases`, measures them (`measure`) and judges (`verdict`). No running service imports any of this, and of the agent only
-this package uses the measuring library.
+`command` starts `inside` in separate namespaces, shows its progress and prints the `report`. `inside` builds a network
+of two hosts, tests the `needs`, lets the real engine limit the `cases`, measures them (`measure`) and judges them
+(`verdict`). No service imports this package, and in the agent only this package uses the measuring library.
 """

@@ -1,10 +1,10 @@
-"""What is tried: links in every state, packets in every form, each at its own load. Pure.
+"""The test cases: links in every state, packets in every form, each at its own load. Pure.
 
-Every case is a user AS at an address of its own behind one wire, as at a real attachment point; the bystander is
-another port of an address that has a blocked link. TCP has other ports than a link, so its case owns its address.
+Every case is a user AS with its own address behind one wire; the bystander is another port of an address that has a
+blocked link. TCP uses other ports than a link, so its case owns its address.
 
-The controls are part of every run: an address that nobody limits, and one whose limit is not the one it is judged by.
-A judge that finds nothing wrong with these would find nothing wrong with anything.
+Every run includes negative controls: an address without a limit, and one with another limit than the one it is judged
+by. If they pass, no result is reliable.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MBIT = 1_000
 WARM_UP_S = 1.0  # by then every queue is full (`measuring.judge`)
 SLOW_S, FAST_S, TCP_S = 6.0, 4.0, 3.2  # a window of 5 s carries 206 full frames at 500 kbit/s
 OVERLOAD = 2.0
-FAST_OVERLOAD = 1.3  # at 100 Mbit/s: the sender's own work would slow down what is measured
+FAST_OVERLOAD = 1.3  # at 100 Mbit/s: the sender would slow down what is measured
 
 
 class State(StrEnum):
-    """Of a link. A bystander has none: another port of an address that has one."""
+    """State of a link. A bystander has none: it is another port of an address with a link."""
 
     LIMITED = "limited"
     BLOCKED = "blocked"
@@ -54,7 +54,7 @@ OPTION_BYTES = {4: 4, 6: 8}  # that a station puts into a packet
 
 
 class Direction(StrEnum):
-    """Seen from the attachment point."""
+    """From the attachment point's view."""
 
     TO_USER = "to the user AS"
     FROM_USER = "from the user AS"
@@ -62,7 +62,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One link: the limit by which it is judged, and what is enforced (None: nothing)."""
+    """One link: the limit by which it is judged, and the enforced one (None: none)."""
 
     number: int
     judged_kbit: int
@@ -75,7 +75,7 @@ class Case:
 
     @property
     def is_control(self) -> bool:
-        """It must be called wrong."""
+        """A negative control: it must fail."""
         return self.state is State.LIMITED and self.enforced_kbit != self.judged_kbit
 
     @property
@@ -106,7 +106,6 @@ class Case:
         return PAYLOAD_BYTES.get(self.form, full - room)
 
     def link(self) -> LimitedLink | None:
-        """What the engine is told."""
         kbit = self.enforced_kbit
         if kbit is None:
             return None
@@ -130,7 +129,7 @@ class Round:
 
     @property
     def measured_s(self) -> float:
-        """Of them, after the warm-up."""
+        """Duration without the warm-up."""
         return self.seconds - WARM_UP_S
 
 
@@ -159,7 +158,7 @@ FAST = Case(6, 100 * MBIT, 100 * MBIT, overload=FAST_OVERLOAD)
 SUPER_PACKETS = Case(7, 500 * MBIT, 500 * MBIT, Form.TCP)
 _BOTH = (Direction.TO_USER, Direction.FROM_USER)
 
-# The fast ones go alone, and TCP one way at a time: two processors send, limit and receive it.
+# Fast ones run alone, and TCP one way at a time: two CPUs send, limit and receive.
 ROUNDS = (
     Round("0.5, 1 and 10 Mbit/s", SLOW, _BOTH, SLOW_S),
     Round("all forms of packets", (*FORMS, BLOCKED, BLOCKED_IPV6, OBSERVED, BYSTANDER, BYSTANDER_IPV6), _BOTH, SLOW_S),
@@ -169,10 +168,8 @@ ROUNDS = (
 
 
 def all_cases(rounds: Iterable[Round] = ROUNDS) -> list[Case]:
-    """Each once, in order."""
     return list(dict.fromkeys(case for one in rounds for case in one.cases))
 
 
 def wanted(cases: Iterable[Case]) -> Wanted:
-    """What the engine is told of all of them."""
     return Wanted({one.number: link for one in cases if (link := one.link()) is not None})

@@ -1,8 +1,8 @@
-"""The command `selftest`: sees whether it can run, starts `inside`, shows how far that is, returns what to print.
+"""The command `selftest`: checks prerequisites, starts `inside`, shows progress, returns the output.
 
-`inside` runs in network, mount and process namespaces of its own. The kernel ends every process in them when the first
-one ends, that one when its parent ends (PR_SET_PDEATHSIG), and with the last process all of its networks are gone. So
-there is nothing to clean up after SIGKILL, two self-tests cannot meet, and the host's network is not even in reach.
+`inside` runs in its own network, mount and PID namespaces. The kernel kills every process in them with the first one,
+that one with its parent (PR_SET_PDEATHSIG), and removes the networks with the last process. So nothing remains after
+SIGKILL, two self-tests cannot collide, and the host's network is out of reach.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APART = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--m
 
 
 class SelfTestError(AgentError):
-    """The self-test itself broke; it says nothing about the limits."""
+    """The self-test itself failed; it has no result."""
 
 
 def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
@@ -63,10 +63,8 @@ def _kernel() -> str:
 
 
 def start() -> subprocess.Popen[str]:
-    """The other half; it ends at the latest with the calling thread.
-
-    A session of its own as well: Ctrl-C reaches only the caller, who ends it by `kill`.
-    """
+    """Start the other half; it ends with the calling thread at the latest. In its own session: Ctrl-C reaches only the
+    caller, which kills it."""
     return subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", *_APART, sys.executable, "-m", "ap_agent.selftest.inside"],
         stdin=subprocess.DEVNULL,
@@ -79,7 +77,7 @@ def start() -> subprocess.Popen[str]:
 
 
 def _run(terminal: TextIO) -> tuple[dict[str, Any], str]:
-    """The last line of the other half (empty: it never began), and what it complained of."""
+    """The last line of the other half (empty: it never began), and its stderr."""
     process = start()
     watchdog = threading.Timer(PATIENCE_S, process.kill)
     watchdog.daemon = True
@@ -91,7 +89,7 @@ def _run(terminal: TextIO) -> tuple[dict[str, Any], str]:
     finally:
         _overwrite(terminal, "")
         watchdog.cancel()
-        process.kill()  # and with it everything that it started
+        process.kill()  # and everything that it started
         process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
@@ -104,7 +102,7 @@ def _run(terminal: TextIO) -> tuple[dict[str, Any], str]:
 def _listen(process: subprocess.Popen[str], terminal: TextIO) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for row in process.stdout or ():
-        if not row.endswith("\n"):  # it was ended in the middle of a line
+        if not row.endswith("\n"):  # interrupted in the middle of a line
             break
         said = parse_json(row, allows_fractions=True)
         if "step" in said:
@@ -113,7 +111,7 @@ def _listen(process: subprocess.Popen[str], terminal: TextIO) -> dict[str, Any]:
 
 
 def _overwrite(terminal: TextIO, words: str) -> None:
-    """One line that is written over; nothing where nobody watches."""
+    """One line that is overwritten; nothing without a terminal."""
     if terminal.isatty():
         terminal.write(f"\r\033[K{words}")
         terminal.flush()
@@ -121,8 +119,6 @@ def _overwrite(terminal: TextIO, words: str) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end us in order and without many words: nothing is left that somebody had to know of."""
-
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 

@@ -1,6 +1,6 @@
-"""The half of the self-test that runs in namespaces of its own (`command` starts it): tries, enforces, measures.
+"""The part of the self-test that runs in separate namespaces (started by `command`).
 
-Writes a line of JSON to stdout before each step, {"step": words, "left_s": seconds}, and in the end one with the
+Writes a line of JSON to stdout before each step, {"step": words, "left_s": seconds}, and at the end one with the
 report, {"report": document, "text": text, "exit_code": number}.
 """
 
@@ -29,17 +29,15 @@ from measuring.netns import Lab, Namespace
 
 PREFIX = "slbwself"
 MAPS_DIR = Path("/run/scionlab-bw-selftest")  # on a /run that only this process sees
-LONGEST_S = 60.0  # no measurement is begun that would end later
-_OVERHEAD_S = 1.5  # of a round: starting its processes, waiting for stragglers
+LONGEST_S = 60.0  # no measurement starts that would end later
+_OVERHEAD_S = 1.5  # per round: starting its processes, waiting for stragglers
 _PREPARING_S = 2.0
 _MNT_DETACH = 2  # <linux/mount.h>
 
-Say = Callable[[str, float], None]  # what begins now, and about how many seconds are left
+Say = Callable[[str, float], None]  # the next step, and the approximate remaining seconds
 
 
 class Course:
-    """One self-test from beginning to end."""
-
     def __init__(self, say: Say, rounds: Sequence[Round] = ROUNDS, longest_s: float = LONGEST_S) -> None:
         self._say = say
         self._longest_s = longest_s
@@ -47,10 +45,10 @@ class Course:
         self._left = list(rounds)  # to be measured
         self._cases = all_cases(rounds)
         self._needs: list[Need] = []
-        say("two temporary hosts", self._left_s() + _PREPARING_S)  # a sign of life: there are namespaces
+        say("two temporary hosts", self._left_s() + _PREPARING_S)  # sign of life: the namespaces exist
 
     def run(self, lab: Lab) -> Report:
-        """Raises `LabError` where two hosts cannot be made."""
+        """Raises `LabError` if two hosts cannot be created."""
         self._say("requirements of the limiter", self._left_s() + _PREPARING_S)
         self._needs = [*of_this_process(), *try_all(lab.namespace("probe").run)]
         if any(one.is_in_the_way for one in self._needs):
@@ -90,13 +88,12 @@ class Course:
         return found, stopped
 
     def _twice_if_need_be(self, hosts: TwoHosts, one: Round) -> list[Judged]:
-        """A row that is not as it should be is measured once more, if there is time: what does not hold fails each
-        time, and a busy machine may be less so then."""
+        """Repeat a failed measurement once, if there is time: real failures repeat, those of a busy machine may not."""
         first = list(map(judge, hosts.measure(one)))
         is_clear = all(row.verdict is Verdict.HOLDS for row in first)
         if is_clear or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
             return first
-        self._say(f"{one.title}, once more", self._left_s() + one.seconds + _OVERHEAD_S)
+        self._say(f"{one.title}, again", self._left_s() + one.seconds + _OVERHEAD_S)
         second = map(judge, hosts.measure(one))
         return [old if old.verdict is Verdict.HOLDS else new for old, new in zip(first, second, strict=True)]
 
@@ -107,12 +104,9 @@ class Course:
         return sum(one.seconds + _OVERHEAD_S for one in self._left)
 
 
-def settle_in() -> None:
-    """To be called first: names of namespaces that are made from here on lie on a /run that only we see.
-
-    The host's names are let go of: as long as they stayed mounted here, a namespace that somebody deletes would live.
-    Raises `LabError`.
-    """
+def isolate() -> None:
+    """Call first: namespaces created later have their names on a private /run. The host's names are unmounted:
+    otherwise a namespace deleted on the host would live on here. Raises `LabError`."""
     if os.getpid() != 1:
         raise LabError("The self-test's inner half runs in namespaces of its own only; call `selftest`.")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -121,7 +115,7 @@ def settle_in() -> None:
     if libc.mount(b"selftest", b"/run", b"tmpfs", 0, b"size=1m") != 0:
         raise LabError(f"a /run of its own cannot be mounted: {os.strerror(ctypes.get_errno())}")
     Path("/run/netns").mkdir()
-    # The module would make two devices of its own on the host, ifb0 and ifb1, if the kernel loaded it by itself.
+    # If the kernel loaded the module automatically, it would create two devices on the host, ifb0 and ifb1.
     if not Path("/sys/module/ifb").exists() and shutil.which("modprobe") is not None:
         subprocess.run(["modprobe", "--quiet", "ifb", "numifbs=0"], capture_output=True, check=False, timeout=30)
 
@@ -137,8 +131,8 @@ def two_hosts(lab: Lab, cases: Sequence[Case]) -> tuple[Namespace, Namespace]:
     ap.ip("link", "set", DEV, "address", AP_MAC)
     users.ip("link", "set", DEV, "address", USERS_MAC)
     for host in (ap, users):
-        # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
-        # waits in a limited queue.
+        # Otherwise Linux drops a datagram if 64 others of its sender arrive between its fragments, as may happen in a
+        # limited queue.
         host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
     return ap, users
 
@@ -147,7 +141,7 @@ def two_hosts(lab: Lab, cases: Sequence[Case]) -> tuple[Namespace, Namespace]:
 
 
 def enforce(engine: Engine, cases: Sequence[Case]) -> list[str]:
-    """Limit all cases, and see that a second time nothing is left to do; what went wrong, in sentences."""
+    """Limit all cases, and check that a second pass changes nothing; return errors as sentences."""
     try:
         first = engine.enforce(wanted(cases))
         second = engine.enforce(wanted(cases))
@@ -168,7 +162,7 @@ def refused(engine: Engine, case: Case, way: Direction) -> int:
 
 
 def remove_again(engine: Engine) -> list[str]:
-    """Take every limit off; what went wrong, in sentences."""
+    """Remove all limits; return errors as sentences."""
     try:
         result = engine.reset()
         left = engine.plan(Wanted())
@@ -186,9 +180,8 @@ def _tell(**what: object) -> None:
 
 
 def main() -> int:
-    """See the module's head."""
     course = Course(lambda step, left_s: _tell(step=step, left_s=round(left_s, 1)))
-    settle_in()
+    isolate()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
     _tell(report=document(report), text=text(report), exit_code=report.exit_code)

@@ -1,4 +1,4 @@
-"""Measuring one round: who sends what, and what arrived. The figures are judged in `verdict`."""
+"""Measures one round: who sends what, and what arrived. `verdict` judges the figures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Endpoint, Results, data,
 
 DEV = "eth0"  # of both hosts
 AP_MAC, USERS_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
-MAX_SEGMENTS = 65_535  # of a super-packet, as the kernel has it by itself
+MAX_SEGMENTS = 65_535  # maximum of a super-packet, the kernel's default
 _TAG_BYTES = 4
 
-Refused = Callable[[Case, Direction], int]  # packets that the engine counted so far
+Refused = Callable[[Case, Direction], int]  # packets counted by the engine so far
 
 
 class TwoHosts:
-    """The attachment point and the host of all user ASes, one wire between them."""
+    """The attachment point and the host of all user ASes, connected by one wire."""
 
     def __init__(self, ap: Namespace, users: Namespace, refused: Refused) -> None:
         self.ap = ap
@@ -36,7 +36,7 @@ class TwoHosts:
         return self._tcp(one) if one.form is Form.TCP else self._datagrams(one)
 
     def _datagrams(self, one: Round) -> list[Measured]:
-        """Through sockets with a border router's own send buffer: a full queue holds up what it would hold up there."""
+        """Through sockets with a border router's send buffer: a full queue blocks them like a router."""
         clock = ProcessorTimes()
         rows = [(case, way) for case in one.cases for way in one.directions]
         before = {row: self._refused(*row) for row in rows}
@@ -59,7 +59,7 @@ class TwoHosts:
         receiver = self.users if way is Direction.TO_USER else self.ap
         sender = results.other_end(receiver, case.name)
         wire = _wire(case, way)
-        # What a full socket refused was offered as well: the limit's own queue held it up.
+        # What a full socket rejected was offered as well: the limit's own queue blocked it.
         offered = sender.sent() + sender.refused()
         beats = results.heartbeats(receiver, case.name)
         return Measured(
@@ -77,7 +77,7 @@ class TwoHosts:
         )
 
     def _tcp(self, one: Round) -> list[Measured]:
-        """With super-packets of up to 64 kB, as every host sends unless it is told not to."""
+        """With super-packets of up to 64 kB, the default of every host."""
         (case,), (way,) = one.cases, one.directions
         for host in (self.ap, self.users):
             host.ip("link", "set", DEV, "gso_max_segs", str(MAX_SEGMENTS))
@@ -103,7 +103,7 @@ def _end(case: Case, here: tuple[str, int], there: tuple[str, int], own_mac: str
 
 
 def _wire(case: Case, way: Direction) -> Wire:
-    """Linux takes the tag out of a frame before the hook of what arrives."""
+    """Linux removes the tag from a frame before the ingress hook."""
     more = OPTION_BYTES[case.family] if case.form is Form.OPTIONS else 0
     if case.form is Form.TAGGED and way is Direction.TO_USER:
         more = _TAG_BYTES
@@ -111,13 +111,13 @@ def _wire(case: Case, way: Direction) -> Wire:
 
 
 class ProcessorTimes:
-    """What the processors did since this was made, from /proc/stat."""
+    """CPU times since construction, from /proc/stat."""
 
     def __init__(self) -> None:
         self._before = _processor_times()
 
     def strain(self, results: Results | None = None) -> Strain:
-        """With the pauses of all stations, where there were any."""
+        """Including the pauses of all stations, if any."""
         spent = [
             [later - earlier for earlier, later in zip(before, after, strict=True)]
             for before, after in zip(self._before, _processor_times(), strict=False)
@@ -131,6 +131,6 @@ class ProcessorTimes:
 
 
 def _processor_times() -> list[list[int]]:
-    """Of each processor: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
+    """Of each CPU: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
     lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     return [[int(one) for one in line.split()[1:9]] for line in lines if line[:3] == "cpu" and line[3].isdigit()]

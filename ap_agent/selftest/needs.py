@@ -1,6 +1,5 @@
-"""What the limiter needs of a kernel, a process and a host, tried for real in a throw-away namespace. Every need says
-what it is for, and what helps where it is missing.
-"""
+"""Requirements of the limiter on kernel, process and host, tested in a temporary namespace. Each has its purpose and a
+remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from measuring.iproute import LabError
 
 
 class State(StrEnum):
-    """`UNTRIED`: nobody knows; the detail says why, or what the kernel's own files say."""
+    """`UNTRIED`: unknown; the detail says why, or what the kernel's own files say."""
 
     PRESENT = "present"
     MISSING = "missing"
@@ -29,7 +28,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that the limiter, or only its self-test, cannot do without."""
+    """One requirement of the limiter, or only of its self-test."""
 
     name: str
     purpose: str
@@ -44,7 +43,7 @@ class Need:
 
 
 class Feature(NamedTuple):
-    """Something of the kernel, tried by a command of iproute2: a witness that is not our own netlink code."""
+    """A feature of the kernel, tested with iproute2: independent of our own netlink code."""
 
     name: str
     module: str
@@ -56,7 +55,7 @@ _YES = "protocol all bpf bytecode '1,6 0 0 4294967295'"  # a filter whose progra
 _REDIRECT = "action mirred egress redirect dev probeifb"
 _CLASS = "htb rate 500kbit burst 4000 cburst 4000"
 _ON_IFB = "add dev probeifb parent"
-# Each needs what stands above it.
+# Each depends on those above it.
 FEATURES = (
     Feature("veth", "veth", "the link between the two temporary hosts", "ip link add probe0 type veth peer probe1"),
     Feature("ifb", "ifb", "the devices where admitted packets are queued", "ip link add probeifb type ifb"),
@@ -69,7 +68,7 @@ FEATURES = (
         "mirred", "act_mirred", "the redirect to the IFB", f"tc filter add dev probe0 ingress pref 2 {_YES} {_REDIRECT}"
     ),
 )
-# The programs that are needed, with the package of Debian that has each.
+# Required programs, with their Debian packages.
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
 _CAPABILITIES = (  # <linux/capability.h>
     ("CAP_NET_ADMIN", 12, "changing the kernel's traffic control"),
@@ -125,24 +124,21 @@ def _program(name: str, package: str) -> Need:
 
 
 def untried() -> list[Need]:
-    """Everything of the kernel, where nothing can be tried."""
+    """All kernel features, if none can be tested."""
     features = [Need(one.name, one.purpose, State.UNTRIED) for one in FEATURES]
     return [Need(*_NAMESPACES, State.UNTRIED), *features, Need(*_PROGRAM, State.UNTRIED)]
 
 
 def namespaces_refused(words: str) -> Need:
-    """The kernel would not make them."""
     return Need(*_NAMESPACES, State.MISSING, words, _NO_NAMESPACES)
 
 
-# --- what is tried ----------------------------------------------------------------------------------------------------
+# --- features ---------------------------------------------------------------------------------------------------------
 
 
 def try_all(run: Callable[..., str]) -> list[Need]:
-    """Every feature, up to the first that is missing, in a namespace that has nothing else in it.
-
-    `run` takes an argument list, returns what the program printed and raises `LabError`.
-    """
+    """Test features up to the first missing one, in an otherwise empty namespace. `run` takes an argument list, returns
+    the program's output and raises `LabError`."""
     found = [Need(*_NAMESPACES, State.PRESENT)]
     for feature in FEATURES:
         if found[-1].state is State.PRESENT:
@@ -165,7 +161,7 @@ def _try(feature: Feature, run: Callable[..., str]) -> Need:
 
 
 def try_program(load: Callable[[], object]) -> Need:
-    """`load` has the kernel check the limiter's own program; it raises `AgentError` with the remedy in its words."""
+    """`load` has the kernel check the limiter's program; it raises `AgentError` with the remedy."""
     try:
         load()
     except AgentError as exc:
@@ -174,5 +170,5 @@ def try_program(load: Callable[[], object]) -> Need:
 
 
 def _words_of(failure: LabError) -> str:
-    """The command as a person would type it, and what it said."""
+    """The command as typed, and its output."""
     return re.sub(r"ip netns exec \S+ ", "", " ".join(str(failure).split())).rstrip(".")

@@ -1,4 +1,4 @@
-"""What a self-test found, for a person and for a program. Pure."""
+"""Result of a self-test, as text and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = 2
 
 
 class Result(StrEnum):
-    """Of the whole self-test. `NOT_POSSIBLE`: nothing was measured, because a requirement is missing."""
+    """Of the whole self-test. `NOT_POSSIBLE`: a requirement is missing, so nothing was measured."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
@@ -40,7 +40,7 @@ _WORDS = {Verdict.HOLDS: "pass", Verdict.WRONG: "FAIL", Verdict.INCONCLUSIVE: "i
 
 @dataclass(frozen=True)
 class Report:
-    """`faults`: what the engine itself had to say, or did not do. `stopped`: what was not measured, and why."""
+    """`faults`: errors of the engine. `stopped`: what was not measured, and why."""
 
     needs: tuple[Need, ...]
     judged: tuple[Judged, ...] = ()
@@ -86,7 +86,7 @@ _LEGEND = """\
 LIMIT and MEASURED in kbit/s of Ethernet frames (L2, headers included), at the receiver, from the second second on.
 blocked: a limit of 0, nothing may arrive. observed: nothing is refused, and the limiter counts what would be.
 bystander: another port of an address that has a blocked link; it must not lose packets. control: no limit, or 5 % more
-than LIMIT is set; the judge must find it wrong, and `pass` says that it did.
+than LIMIT is set; the check must find it wrong, and `pass` means that it did.
 OFF is the difference of the mean rate. ALLOWED: up to what limit x time + BURST makes of it, at most 2 % either way.
 BURST is the most that any stretch of time, however short, carried above limit x time. ALLOWED: 4 ms of the limit, at
 least two frames; the heartbeats, at most what the link's queue has room for; a frame of each, or a datagram; and what
@@ -139,7 +139,7 @@ def _row(one: Judged) -> tuple[str, ...]:
 
 
 _HEADLINES = {
-    Result.PASS: "pass. This kernel limits what the limiter tells it to, in both directions.",
+    Result.PASS: "pass. This kernel enforces the limits that the limiter sets, in both directions.",
     Result.FAIL: "FAIL. Do not rely on the limits of this host.",
     Result.INCONCLUSIVE: "inconclusive. No failure, but this machine was too busy or too slow for a reliable result.",
     Result.NOT_POSSIBLE: "nothing was measured, because a requirement is missing.",
@@ -151,7 +151,7 @@ def _result_lines(report: Report) -> str:
     lines += [f"- {one.name}: {one.detail or 'missing'}. {one.remedy}".rstrip() for one in report.in_the_way]
     lines += [f"- {one}" for one in (*report.faults, *report.stopped)]
     if report.result is Result.FAIL:
-        lines.append("Run it once more; if it fails again, report it with the output of `selftest --json`.")
+        lines.append("Run it again; if it fails again, report it with the output of `selftest --json`.")
     if report.result is Result.INCONCLUSIVE:
         lines.append("Try again when this machine is less busy. Rows with the result pass are reliable.")
     return "\n".join(lines)
@@ -161,7 +161,7 @@ def _result_lines(report: Report) -> str:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The same as JSON; rates in kbit/s of Ethernet frames, deviations relative (0.01: 1 % above)."""
+    """As JSON; rates in kbit/s of Ethernet frames, deviations relative (0.01: 1 % above)."""
     return {
         "schema": SCHEMA,
         "result": report.result,

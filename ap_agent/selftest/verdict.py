@@ -1,18 +1,19 @@
-"""From what was measured to a verdict. Pure.
+"""From measurements to verdicts. Pure.
 
-What is allowed is derived from what the engine sets (docs/agent.md), not chosen:
+Tolerances are derived from what the engine sets (docs/agent.md):
 
-* HTB paces what was admitted: no window of length T carries more than rate*T + its burst + a frame. Heartbeats go past
-  it, so theirs come on top, until the queue that they were charged to is empty: at most its room. The receiver's clock
-  may add what the limit carries in 8 ms: the softirq that takes a packet can wait for a tick of 4 ms, twice.
+* HTB paces admitted packets: no window of length T carries more than rate*T + its burst + a frame. Heartbeats bypass
+it, so theirs are added, until the queue that they were charged to is empty: at most its room. The receiver's clock may
+add what the limit carries in 8 ms: the softirq that takes a packet can wait for a tick of 4 ms, twice.
+
 * So the mean rate may be above the limit by that much over the measured time; never more than 2 %, which is what the
-  service promises, and by as much below.
-* Nothing of a blocked link arrives. Everything of an observed link and of a bystander does, and of an observed link the
-  engine counts what it would have refused.
+service promises, and by as much below.
 
-What arrives too much is a fault whatever the machine did. What is too low, late or lost is a fault only on a machine
-that had the time to do better: else the verdict is `inconclusive`, as it is where less was offered than would have been
-needed to see the limit at all.
+* Nothing of a blocked link arrives. Everything of an observed link and of a bystander does, and the engine counts what
+an observed link would have dropped.
+
+Too much traffic is always a failure. Too little, late or lost traffic is a failure only if the machine was not
+overloaded: otherwise the verdict is `inconclusive`, as it is if too little was offered to see the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from measuring.scion_packet import HEARTBEAT_INTERVAL_S, heartbeat_payload_bytes
 SUPER_PACKET_BYTES = 68_000  # 64 kB of IP with an Ethernet header, TCP and IP headers for each of its 46 segments
 CLOCK_SLACK_S = 0.008
 BYTES_PER_KBIT = 125  # per second
-ENOUGH_OFFERED = 1.05  # below that a rate within the tolerance may be the sender's own
+ENOUGH_OFFERED = 1.05  # below that a rate within the tolerance may be due to the sender
 LONG_PAUSE_S = 0.1  # half an interval between heartbeats
 BUSY_IDLE_SHARE = 0.03
 STOLEN_SHARE = 0.02
@@ -46,7 +47,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Strain:
-    """How the machine was while it measured: shares of the measured time, and the longest pause of all stations."""
+    """Load of the machine during the measurement: shares of the time, and the longest pause of all stations."""
 
     paused_share: float = 0.0
     longest_pause_s: float = 0.0
@@ -54,7 +55,7 @@ class Strain:
     stolen_share: float = 0.0  # by the hypervisor
 
     def reasons(self) -> list[str]:
-        """Why less than the limit may be the machine's doing; empty on a machine that had time."""
+        """Why a low rate may be due to the machine; empty if it was not overloaded."""
         found = []
         if self.least_idle_share < BUSY_IDLE_SHARE:
             found.append(f"a processor was {1 - self.least_idle_share:.0%} busy")
@@ -67,7 +68,7 @@ class Strain:
 
 @dataclass(frozen=True)
 class Heartbeats:
-    """Of one direction. `downs`: how often three in a row were missed, which takes a SCION link down."""
+    """In one direction. `downs`: how often three in a row were missed, which takes a SCION link down."""
 
     sent: int
     lost: int
@@ -77,11 +78,8 @@ class Heartbeats:
 @dataclass(frozen=True)
 class Measured:
     """One case in one direction, at the receiver. Rates are L2 (`measuring.judge`), `lost` is data packets.
-
-    `offered_kbit` is what was sent; None (TCP): nobody knows.
-    `excess_bytes` is the most that any window carried above rate*T, None where single packets are not seen.
-    `refused` is what the engine counted as refused.
-    """
+    `offered_kbit` is what was sent; None (TCP): unknown. `excess_bytes` is the most that any window carried above
+    rate*T, None without per-packet data. `refused` is counted by the engine."""
 
     case: Case
     direction: Direction
@@ -97,7 +95,7 @@ class Measured:
 
     @property
     def is_put_to_the_test(self) -> bool:
-        """More than the limit was offered, so that a rate at the limit is the limit's doing."""
+        """Whether more than the limit was offered, so that the limit determines the rate."""
         return self.offered_kbit is None or self.offered_kbit >= self.case.judged_kbit * ENOUGH_OFFERED
 
 
@@ -112,8 +110,8 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Judged:
-    """A measurement with its verdict; `allowed` is None where no rate is judged. `reasons` say in words what is wrong,
-    or why nothing can be said."""
+    """A measurement with its verdict; `allowed` is None if no rate is judged. `reasons` explain a failure or a missing
+    verdict."""
 
     measured: Measured
     allowed: Allowed | None
@@ -122,13 +120,13 @@ class Judged:
 
     @property
     def deviation(self) -> float:
-        """Relative: 0.01 is one per cent above the limit; 0 where there is none."""
+        """Relative: 0.01 is one per cent above the limit; 0 without a limit."""
         limit = self.measured.case.judged_kbit
         return self.measured.measured_kbit / limit - 1 if limit else 0.0
 
 
 def allowed(case: Case, seconds: float) -> Allowed:
-    """Of a limit above 0; see the module's head."""
+    """For a limit above 0; see the module's docstring."""
     limit = case.judged_kbit
     largest = SUPER_PACKET_BYTES if case.form is Form.TCP else wire_bytes(case.payload_bytes, family=case.family)
     beat_bytes = wire_bytes(heartbeat_payload_bytes(case.family), family=case.family)
@@ -138,7 +136,7 @@ def allowed(case: Case, seconds: float) -> Allowed:
 
 
 def judge(measured: Measured) -> Judged:
-    """See the module's head."""
+    """See the module's docstring."""
     case = measured.case
     if case.state is State.LIMITED:
         bounds = allowed(case, measured.seconds)
@@ -158,7 +156,7 @@ def judge(measured: Measured) -> Judged:
 def _judged(
     measured: Measured, bounds: Allowed | None, faults: list[str], doubts: list[str], untested: list[str]
 ) -> Judged:
-    """`faults`: what no busy machine can bring about; `doubts`: what one can; `untested`: why nothing can be said."""
+    """`faults`: independent of the machine's load; `doubts`: may be due to it; `untested`: why there is no verdict."""
     strain = measured.strain.reasons()
     if faults or (doubts and not strain):
         return Judged(measured, bounds, Verdict.WRONG, (*faults, *doubts))
@@ -168,7 +166,7 @@ def _judged(
 
 
 def _of_control(found: Judged, *, is_too_fast: bool) -> Judged:
-    """Every control is too fast; being found wrong for another reason tells nothing about the judge."""
+    """Every control exceeds its limit; failing for another reason does not confirm the check."""
     if is_too_fast:
         return replace(found, verdict=Verdict.HOLDS, reasons=())
     if found.verdict is Verdict.INCONCLUSIVE or found.measured.strain.reasons():
@@ -177,7 +175,7 @@ def _of_control(found: Judged, *, is_too_fast: bool) -> Judged:
 
 
 def _doubts(measured: Measured, bounds: Allowed, off: float) -> list[str]:
-    """A sender that offered too little is no reason: see `_untested`."""
+    """A sender that offered too little is handled in `_untested`."""
     found = []
     beats = measured.heartbeats
     if off < bounds.lowest and measured.is_put_to_the_test:
@@ -200,6 +198,6 @@ def _untested(measured: Measured) -> list[str]:
 
 
 def total(judged: Sequence[Judged]) -> Verdict:
-    """One that does not hold is a failure; else all must be certain."""
+    """One failure fails the test; to pass, all must be certain."""
     verdicts = {one.verdict for one in judged} or {Verdict.INCONCLUSIVE}
     return next(one for one in (Verdict.WRONG, Verdict.INCONCLUSIVE, Verdict.HOLDS) if one in verdicts)

@@ -1,7 +1,7 @@
-"""What each link used: the limiter's counters, sampled every ten seconds, kept on the disk until the service has them.
+"""Usage of each link: the limiter's counters, sampled every ten seconds, stored on disk until uploaded.
 
     state file ──sampler──▶ samples ──batch──▶ spool (SQLite) ──agent──▶ service
 
-Counters are absolute and each has the name of its segment, so a sample that is lost costs resolution and never bytes
-(docs/adr/0014). None of this takes part in enforcing.
+Counters are absolute and have the name of their segment, so a lost sample costs resolution and no bytes
+(docs/adr/0014). Enforcement does not depend on it.
 """

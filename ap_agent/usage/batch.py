@@ -1,4 +1,4 @@
-"""Samples, and the document in which some of them travel to the service (docs/api.md). Pure."""
+"""Samples, and the upload document (docs/api.md). Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_PACKED_BYTES = 2 * 4096 * _PACKED.size
 
 
 class Row(NamedTuple):
-    """One direction of a link at one time. Counters are those of the segment, since it began."""
+    """One direction of a link at one time. Counters are since the start of the segment."""
 
     segment: int
     rate_kbit: int
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 def segment_text(segment: int) -> str:
-    """16 hexadecimal digits; 8 for a segment of the engine before this one, whose names had 32 bits."""
+    """16 hexadecimal digits; 8 for a segment of the first engine, with 32 bits."""
     return f"{segment:016x}" if segment >> 32 else f"{segment:08x}"
 
 
@@ -46,7 +46,7 @@ _NOTHING = (None,) * len(Row._fields)
 
 
 class Sample(NamedTuple):
-    """All links at one time (Unix time in ms). `version` (G.H) is the configuration whose interface ids these are."""
+    """All links at one time (Unix time in ms). `version` (G.H) is the configuration of the interface ids."""
 
     at_ms: int
     version: str | None
@@ -58,7 +58,7 @@ def new_batch_id() -> str:
 
 
 def fits(samples: Sequence[Sample], one: Sample) -> bool:
-    """Whether `one` may travel with `samples`: a minute, a configuration, and a segment of each direction."""
+    """Whether `one` fits into the batch of `samples`: same minute, configuration, and segment of each direction."""
     if not samples:
         return True
     last = samples[-1]
@@ -80,7 +80,7 @@ def _is_other_segment(samples: Sequence[Sample], key: Key, row: Row) -> bool:
 
 
 def body(batch_id: str, samples: Sequence[Sample]) -> bytes:
-    """Samples that fit together, as the service takes them: JSON, gzipped."""
+    """Gzipped JSON of samples that fit together."""
     head = {
         "schema": SCHEMA,
         "batch": batch_id,
@@ -89,7 +89,7 @@ def body(batch_id: str, samples: Sequence[Sample]) -> bytes:
         "times": [ms_text(one.at_ms) for one in samples],
     }
     columns = _columns(samples, sorted({key for one in samples for key in one.rows}))
-    # Link by link: one call for 4000 of them would keep all other threads waiting for 60 ms.
+    # Link by link: one call for 4000 of them would block all other threads for 60 ms.
     links = b",".join(_compact({number: said})[1:-1] for number, said in columns.items())
     return gzip.compress(_compact(head)[:-1] + b',"links":{' + links + b"}}", 4, mtime=0)
 
@@ -111,9 +111,8 @@ def ms_text(at_ms: int) -> str:
 
 
 def last_values(data: bytes, living: frozenset[str]) -> bytes | None:
-    """A batch (gzipped) with nothing but the newest values of those segments that are not among the living, under
-    another id; None where there are none. Raises `ValueError`, `OSError`, `EOFError`, `KeyError` for what is no batch.
-    """
+    """A reduced batch (gzipped) with only the newest values of ended segments, under another id; None if there are
+    none. Raises `ValueError`, `OSError`, `EOFError`, `KeyError` for an invalid batch."""
     document = json.loads(gzip.decompress(data))
     links: dict[str, dict[str, Any]] = {}
     for number, directions in document["links"].items():
@@ -143,7 +142,7 @@ def packed_rows(rows: Mapping[Key, Row]) -> bytes:
 
 
 def rows_of(data: bytes) -> dict[Key, Row]:
-    """The inverse. Raises `ValueError`."""
+    """Inverse of `body`. Raises `ValueError`."""
     try:
         entries = _PACKED.iter_unpack(zlib.decompressobj().decompress(data, _MAX_PACKED_BYTES))
         return {(number, _DIRECTIONS[side]): Row(*values) for number, side, *values in entries}

@@ -1,10 +1,10 @@
-"""What agents before this one left unsent: a folder of files, taken over into the spool once, then gone.
+"""Moves unsent usage of previous agents, a folder of files, into the spool once.
 
-    <state_dir>/usage/1763704800000-<batch>.json.gz      closed: taken over as it is
-    <state_dir>/usage/1763704800000-<batch>.open         records of samples; a torn one is where reading ends
-    <state_dir>/usage/1763704800000-<batch>.refused      the service would not have it: deleted
+    <state_dir>/usage/1763704800000-<batch>.json.gz      closed: moved unchanged
+    <state_dir>/usage/1763704800000-<batch>.open         records of samples; reading ends at an incomplete one
+    <state_dir>/usage/1763704800000-<batch>.refused      rejected by the service: deleted
 
-Remove this module with the release after which nobody upgrades from 0.1.
+Remove this module when upgrades from 0.1 are no longer supported.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from ap_agent.usage.spool import MAX_BYTES, Spool
 
 FOLDER = "usage"
 _NAME = re.compile(r"([0-9]{13})-([0-9a-f]{32})\.(open|json\.gz|refused)(\.new)?", flags=re.ASCII)
-_RECORD = struct.Struct(">II")  # length and CRC-32 of what follows, which is zlib's
+_RECORD = struct.Struct(">II")  # length and CRC-32 of the following zlib data
 _MAX_RECORD_BYTES = 64 * 1024 * 1024
 _COLUMNS = ("rate_kbit", "bytes", "packets", "drops", "backlog_bytes")
 
 
 def take_over(folder: Path, spool: Spool) -> int:
-    """Returns how many batches were taken over; 0 without a folder. Killed at any moment it goes on where it was.
-    Raises `StoreError`."""
+    """Return the number of moved batches; 0 without a folder. Continues after a kill. Raises `StoreError`."""
     taken = 0
     try:
         if folder.is_symlink() or not folder.is_dir():
@@ -66,7 +65,6 @@ def _content(path: Path, batch_id: str, kind: str) -> bytes | None:
 
 
 def _records(data: bytes) -> Iterator[Any]:
-    """Up to the first one that is torn or damaged."""
     position = 0
     while position + _RECORD.size <= len(data):
         length, checksum = _RECORD.unpack_from(data, position)
@@ -81,8 +79,8 @@ def _records(data: bytes) -> Iterator[Any]:
 
 
 def _document(batch_id: str, records: list[Any]) -> dict[str, Any] | None:
-    """The batch as the former agent would have closed it; None where it holds no sample. A sample's rows are
-    [interface id, direction, segment, rate_kbit, bytes, packets, drops, backlog_bytes, ...]."""
+    """The batch as the previous agent would have closed it; None without samples. A sample's rows are [interface id,
+    direction, segment, rate_kbit, bytes, packets, drops, backlog_bytes, ...]."""
     try:
         samples = {one["at"]: {(row[0], row[1]): row[2:8] for row in one["rows"]} for one in records[1:]}
         times = sorted(samples)

@@ -1,8 +1,7 @@
-"""From the limiter's states to samples and batches: which state is a sample, and the last counters of a segment.
+"""Selects samples from the limiter's states, including the last counters of segments, and makes batches.
 
-A state that is not looked at costs resolution and no bytes: the next one has the counters since the segment began.
-Only of a segment that ended there is no next one, so each ended one that the limiter names is kept once, in a batch of
-its own.
+A skipped state costs resolution and no bytes: the next one has the counters since the segment began. An ended segment
+has no next one, so each that the limiter names is stored once, in a separate batch.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from ap_agent.document.state import ClosedSegment, Counters, DirectionState, Lim
 from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits, segment_text
 from ap_agent.usage.spool import KEPT_MS, Spool
 
-_EARLY = 0.8  # of the interval: so much sooner than planned a state may come and still be a sample
+_EARLY = 0.8  # of the interval: tolerance for a state that comes early
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Sampler:
-    """Of one spool. `dropped` counts the batches that were given up, `taken` the samples."""
+    """For one spool. `dropped` counts discarded batches, `taken` the samples."""
 
     def __init__(self, spool: Spool) -> None:
-        """What a process before left open is closed. Raises `StoreError`."""
+        """Closes the batch that a previous process left open. Raises `StoreError`."""
         self.spool = spool
         with spool.changes():
             spool.close_batch(spool.open_samples())
@@ -33,8 +32,8 @@ class Sampler:
         self.taken = self.dropped = 0
 
     def take(self, state: LimiterState, interval_s: float) -> None:
-        """Keep what this state says, if it is time for a sample or a segment ended. Raises `StoreError`; then the next
-        state says the same again, but for the sample itself."""
+        """Store this state if a sample is due or a segment ended. Raises `StoreError`; then the next state has the same
+        segments."""
         sample = sample_of(state, self.newest)
         ended = [one for one in state.closed if segment_text(one.segment) not in self._ended]
         is_due = bool(sample.rows) and self._is_due(sample, interval_s)
@@ -80,8 +79,7 @@ class Sampler:
 
 
 def sample_of(state: LimiterState, before: Sample | None) -> Sample:
-    """All directions that the kernel has. Drops are at least those that were told of the segment before: HTB's part of
-    them begins anew with its class."""
+    """All directions in the kernel. Drops never fall within a segment: HTB's part restarts with its class."""
     rows: dict[Key, Row] = {}
     key: Key
     known = before.rows if before is not None else {}
@@ -106,8 +104,7 @@ def version_text(order: Version | None) -> str | None:
 
 
 def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: str | None) -> list[Sample]:
-    """The last rows, oldest first; each sample becomes a batch. What was counted before is earlier, whatever the clock
-    says."""
+    """The last rows, oldest first; each sample becomes a batch. Earlier counts go first, whatever the clock says."""
     earliest_ms = before.at_ms + 1 if before is not None else 0
     known = before.rows if before is not None else {}
     made: list[Sample] = []

@@ -1,13 +1,13 @@
-"""Samples and batches on the disk: what was counted survives a kill and a power cut until the service has it.
+"""Samples and batches on disk: they survive a kill and a power cut until the service has them.
 
     <state_dir>/usage.sqlite      mode 0600, write-ahead log, one writer: the running agent
-        samples     those of the batch that grows, and the two newest of all
-        batches     closed, in the order in which they are to be sent; `body` is what the service gets
-        refused     what the service would not have (400, 413); kept to be looked at
+        samples     those of the open batch, and the two newest of all
+        batches     closed, in the order of sending; `body` is the upload
+        refused     rejected by the service (400, 413); kept for inspection
         ended       segments whose last counters are in a batch
 
-Each change is one transaction. Of a batch that is given up, for age or room, the newest values of segments that have
-ended stay: a later sample makes up for those of all others.
+Each change is one transaction. Of a batch that is discarded, for age or space, the newest values of ended segments are
+kept: later samples make up for all others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ap_agent.usage.batch import Sample, body, last_values, new_batch_id, packed
 FILE_NAME = "usage.sqlite"
 KEPT_MS = 2 * 86_400_000
 MAX_BYTES = 256 * 1024 * 1024
-SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need room too
+SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need space, too
 MAX_REFUSED = 8
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -49,14 +49,12 @@ class StoredBatch:
 
 
 class Spool:
-    """One file. Every method raises `StoreError` and leaves what was there; `changes` makes several into one.
-
-    Any thread may use it, but not two at a time.
-    """
+    """One file. Every method raises `StoreError` and leaves the content unchanged; `changes` combines several.
+    Thread-safe only if used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _told(path):
+        with _as_store_errors(path):
             self._db = _opened(path)
 
     def close(self) -> None:
@@ -64,8 +62,8 @@ class Spool:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """What happens inside is kept as a whole, durably, or not at all."""
-        with _told(self.path):
+        """A transaction: everything inside is stored durably, or nothing."""
+        with _as_store_errors(self.path):
             if _lacking(self.path.parent) > 0:
                 raise OSError(errno.ENOSPC, "the remaining space on this file system is reserved for configurations")
             self._db.execute("BEGIN IMMEDIATE")
@@ -73,14 +71,14 @@ class Spool:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # SQLite did it itself where the disk is full
+                with contextlib.suppress(sqlite3.Error):  # SQLite did it itself if the disk is full
                     self._db.execute("ROLLBACK")
                 raise
 
     # --- samples ---
 
     def open_samples(self) -> list[Sample]:
-        """Those of the batch that grows, oldest first."""
+        """Samples of the open batch, oldest first."""
         return self._samples("WHERE is_open ORDER BY number")
 
     def newest_samples(self) -> list[Sample]:
@@ -88,7 +86,7 @@ class Spool:
         return self._samples("ORDER BY number DESC LIMIT 2")[::-1]
 
     def _samples(self, which: str) -> list[Sample]:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             found = self._db.execute(f"SELECT at_ms, version, rows FROM samples {which}")  # noqa: S608 - our own text
             return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in found]
 
@@ -97,7 +95,7 @@ class Spool:
         self._db.execute("INSERT INTO samples (at_ms, version, rows, is_open) VALUES (?, ?, ?, 1)", values)
 
     def close_batch(self, samples: Sequence[Sample]) -> None:
-        """The batch that grew is to be sent: these samples, all that are open."""
+        """Close the open batch with these samples."""
         if samples:
             self.add_batch(samples)
         self._db.execute("UPDATE samples SET is_open = 0")
@@ -106,27 +104,26 @@ class Spool:
     # --- batches ---
 
     def add_batch(self, samples: Sequence[Sample]) -> None:
-        """Behind all that wait: of one segment the smaller counters must go first."""
+        """Append it: within a segment smaller counters must be sent first."""
         batch_id = new_batch_id()
         self.add_body(batch_id, samples[-1].at_ms, body(batch_id, samples))
 
     def add_body(self, batch_id: str, ended_ms: int, data: bytes) -> None:
-        """One that is there already is left as it is."""
+        """An existing one is kept."""
         values = (batch_id, ended_ms, data)
         self._db.execute("INSERT OR IGNORE INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
 
     def oldest(self) -> StoredBatch | None:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             row = self._db.execute("SELECT number, id, body FROM batches ORDER BY number LIMIT 1").fetchone()
         return StoredBatch(*row) if row is not None else None
 
     def drop(self, number: int) -> None:
-        """The service has it."""
-        with _told(self.path):
+        with _as_store_errors(self.path):
             self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
 
     def refuse(self, number: int, reason: str) -> None:
-        """Set aside what the service would not have."""
+        """Set aside a rejected batch."""
         with self.changes():
             self._db.execute(
                 "INSERT INTO refused (id, reason, body) SELECT id, ?, body FROM batches WHERE number = ?",
@@ -138,7 +135,6 @@ class Spool:
             )
 
     def waiting(self) -> int:
-        """Batches that are to be sent."""
         return self._number("SELECT count(*) FROM batches")
 
     def bytes_used(self) -> int:
@@ -146,12 +142,12 @@ class Spool:
         return self._number(f"SELECT ({used}) * page_size FROM pragma_page_size")  # noqa: S608 - our own text
 
     def _number(self, question: str) -> int:
-        with _told(self.path):
+        with _as_store_errors(self.path):
             return int(self._db.execute(question).fetchone()[0])
 
     def prune(self, now_ms: int, living: frozenset[str]) -> int:
-        """Give up the oldest batches beyond the bounds; returns how many. `living` are the segments that go on."""
-        with _told(self.path):
+        """Discard the oldest batches beyond the bounds; return their number. `living` are the current segments."""
+        with _as_store_errors(self.path):
             return self._prune(now_ms, living)
 
     def _prune(self, now_ms: int, living: frozenset[str]) -> int:
@@ -170,11 +166,11 @@ class Spool:
             if not left:
                 self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
             total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
-        self._db.executescript("PRAGMA incremental_vacuum")  # what was sent gives its room back; one step is a page
+        self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
         return dropped
 
     def _shorten(self, number: int, living: frozenset[str]) -> int:
-        """Leave the newest values of segments that ended; returns the bytes of what is left."""
+        """Keep the newest values of ended segments; return the bytes that remain."""
         data = self._db.execute("SELECT body FROM batches WHERE number = ?", (number,)).fetchone()[0]
         try:
             short = last_values(data, living)
@@ -189,8 +185,8 @@ class Spool:
     # --- segments that ended ---
 
     def ended(self) -> dict[str, int]:
-        """Those whose last counters are kept, and when they ended (ms)."""
-        with _told(self.path):
+        """Segments whose last counters are stored, and when they ended (ms)."""
+        with _as_store_errors(self.path):
             return dict(self._db.execute("SELECT segment, at_ms FROM ended"))
 
     def note_ended(self, segments: Iterable[tuple[str, int]]) -> None:
@@ -201,10 +197,10 @@ class Spool:
 
 
 def read_newest(path: Path) -> list[Sample]:
-    """The two newest samples, oldest first, without changing anything. Raises `StoreError`."""
+    """The two newest samples, oldest first, read-only. Raises `StoreError`."""
     if not path.exists():
         return []
-    with _told(path):
+    with _as_store_errors(path):
         db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
             found = db.execute("SELECT at_ms, version, rows FROM samples ORDER BY number DESC LIMIT 2").fetchall()
@@ -214,13 +210,13 @@ def read_newest(path: Path) -> list[Sample]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A file that is damaged is set aside: what was in it is lost to the service, what comes now is not."""
+    """A damaged file is set aside: its content is lost, but later samples are stored."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link")
     try:
         return _connected(path)
     except sqlite3.DatabaseError as exc:
-        if isinstance(exc, sqlite3.OperationalError):  # locked, full, read-only: nothing is wrong with the content
+        if isinstance(exc, sqlite3.OperationalError):  # locked, full, read-only: the content is intact
             raise
         path.rename(path.with_name(f"{path.name}.damaged"))
         for suffix in ("-wal", "-shm"):
@@ -238,7 +234,7 @@ def _connected(path: Path) -> sqlite3.Connection:
         if version == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchone()
-        db.execute("PRAGMA synchronous = FULL")  # a power cut costs nothing that was said to be stored
+        db.execute("PRAGMA synchronous = FULL")  # committed data survives a power cut
         db.execute("PRAGMA journal_size_limit = 4194304").fetchone()
         if version == 0:
             db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
@@ -249,13 +245,13 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _lacking(folder: Path) -> int:
-    """Bytes of the file system that should be free and are not; below 0 where there are enough."""
+    """Bytes of the file system that should be free and are not; negative if there are enough."""
     found = os.statvfs(folder)
     return min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20) - found.f_bavail * found.f_frsize
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, ValueError) as exc:

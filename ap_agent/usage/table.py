@@ -1,7 +1,7 @@
-"""The newest sample for people and scripts: what `scionlab-bw-agent usage` prints, read from the spool.
+"""Output of `scionlab-bw-agent usage`: the newest sample in the spool.
 
-A rate is that of the time between the two newest samples; where these are more than half a minute apart, or the segment
-is another one, there is none.
+A rate is that between the two newest samples; none if these are more than half a minute apart, or of different
+segments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_GAP_MS = 30_000
 
 @dataclass(frozen=True)
 class Used:
-    """One direction of a link. None: not known."""
+    """One direction of a link. None: unknown."""
 
     limit_kbit: int
     used_kbit: float | None
@@ -45,8 +45,8 @@ class Report:
 
 
 def read_report(path: Path) -> Report | None:
-    """None where nothing was sampled yet. Raises `StoreError`."""
-    with as_owner_of(path.parent):  # a reader makes SQLite's own files beside, which the agent must be able to use
+    """None without samples. Raises `StoreError`."""
+    with as_owner_of(path.parent):  # a reader creates SQLite's auxiliary files, which the agent must be able to use
         found = read_newest(path)
     if not found:
         return None
@@ -71,7 +71,6 @@ _HEADINGS = ("link", "direction", "limit kbit/s", "used kbit/s", "of it", "drops
 
 
 def table(report: Report) -> list[str]:
-    """Lines, with numbers right-aligned."""
     rows = [_line(key, one) for key, one in sorted(report.used.items())]
     return text_table(_HEADINGS, rows, right=frozenset(_HEADINGS) - {"direction"}).splitlines()
 

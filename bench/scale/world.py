@@ -75,7 +75,7 @@ def fill(size: Size, *, links_digest: str = "") -> None:
     from django.db import connection, transaction
     from django.utils import timezone
 
-    from scionlab.enforcement.said import mark_of
+    from scionlab.enforcement.receipt_changes import mark_of
     from scionlab.models import (
         AS,
         ISD,

@@ -59,7 +59,7 @@ class DemoError(RuntimeError):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
     parser.add_argument(
-        "--scion", action="store_true", help="run real SCION on what the service makes; needs ./dev scion, once"
+        "--scion", action="store_true", help="run real SCION as configured by the service; needs ./dev scion, once"
     )
     parser.add_argument(
         "--seconds", type=_seconds, help="length of the long measurement (default: 7), or of the overload (60)"
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
                 return scion.run(folder.path, step, options.seconds or 60.0)
             return _with_lab(options, folder.path, step)
     except (LabError, ServiceError, PageError, DemoError, OSError) as exc:
-        print(f"\nThe demo could not go on: {exc}", file=sys.stderr)
+        print(f"\nThe demo failed: {exc}", file=sys.stderr)
         if folder is not None:
             folder.keep()
             print(f"The logs of all parts are kept in {folder.path}.", file=sys.stderr)
@@ -105,9 +105,7 @@ def _clean_up_after_killed(*, namespaces: bool) -> None:
     left = len(cleanup_stale(PREFIX)) if namespaces else 0
     folders = len(remove_abandoned(PREFIX))
     if left or folders:
-        print(
-            f"Removed what a demo that was killed left behind: {left} network namespaces, {folders} folder(s) of logs."
-        )
+        print(f"Removed the remains of a killed demo: {left} network namespaces, {folders} folder(s) of logs.")
 
 
 def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
@@ -124,7 +122,7 @@ def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
             host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
             agent = DemoAgent(world.ap, folder / "agent", "usage_interval_s = 2\nlink_tests = true\n")
-            step("The attachment point enrols with a one-time token; it will believe only what this key signed")
+            step("The attachment point enrols with a one-time token; it will accept only what this key signed")
             print("\n".join(f"  {line}" for line in agent.enrol(host.token)[:2]))
             step("Starting the limiter (rights, no network) and the agent (network, no rights) on the attachment point")
             with closing(agent):
@@ -267,7 +265,7 @@ def _wait_until(condition: Callable[[], bool], what: str) -> None:
 
 def _keep_open(world: World, service: CoordinationService) -> None:
     try:
-        answer = input("\nKeep the site open and look at it in a browser on this machine? [y/N] ")
+        answer = input("\nKeep the site open to view it in a browser on this machine? [y/N] ")
         if answer.strip().lower() not in {"y", "yes"}:
             return
         with _forwarded(world) as forward:
@@ -284,7 +282,7 @@ def _forwarded(world: World) -> PortForward:
     try:
         return PortForward(world.service, SITE_ADDRESS, KEEP_OPEN_PORT)
     except OSError as exc:
-        print(f"Port {KEEP_OPEN_PORT} of this machine cannot be had ({os.strerror(exc.errno or 0)}); taking another.")
+        print(f"Port {KEEP_OPEN_PORT} of this machine is not available ({os.strerror(exc.errno or 0)}); using another.")
         return PortForward(world.service, SITE_ADDRESS, 0)
 
 

@@ -171,7 +171,7 @@ def change_line(user_as: UserAs, kbit: int, took_s: float) -> str:
 def judge_changes(took_s: Sequence[float], allowed_s: float) -> Verdict:
     """The agent's question waits at the service, so a change must not wait for a poll."""
     middle_s = statistics.median(took_s)
-    print(f"  Median from Save to the kernel: {middle_s:.2f} s. The service held the agent's question open until then.")
+    print(f"  Median from Save to the kernel: {middle_s:.2f} s. The service held the agent's poll open until then.")
     return Verdict(f"Save to the kernel: median {middle_s:.2f} s, allowed {allowed_s:g} s", middle_s < allowed_s)
 
 
@@ -274,7 +274,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         lines += [f"{len(failed)} of {len(verdicts)} checks FAILED:", *(f"  - {claim}" for claim in failed)]
     else:
         lines.append(
-            f"All {len(verdicts)} checks held: each limit within {tolerance} both ways, every heartbeat, the "
+            f"All {len(verdicts)} checks passed: each limit within {tolerance} both ways, every heartbeat, the "
             "bystander,\nthe time from Save to the kernel, the total, and the observed link."
         )
     return "\n".join(lines)
@@ -284,6 +284,6 @@ def keep_open_text(port: int) -> str:
     """Where to look and who to be."""
     owners = ", ".join(sorted({user_as.owner for user_as in USER_ASES}))
     return (
-        f"\nThe site is at http://127.0.0.1:{port} until Ctrl-C. Everybody's password: {PASSWORD}\n"
+        f"\nThe site is at http://127.0.0.1:{port} until Ctrl-C. Password of all accounts: {PASSWORD}\n"
         f"  users: {owners}\n  administrator: {ADMIN} (http://127.0.0.1:{port}/admin/)"
     )

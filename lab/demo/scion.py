@@ -135,7 +135,7 @@ class Story:
         print(f"\n{aligned(_HEAD, self.rows)}")
         failed = [one.claim for one in self.verdicts if not one.holds]
         count = len(self.verdicts)
-        lines = [f"\nAll {count} checks held."] if not failed else [f"\n{len(failed)} of {count} checks FAILED:"]
+        lines = [f"\nAll {count} checks passed."] if not failed else [f"\n{len(failed)} of {count} checks FAILED:"]
         print("\n".join([*lines, *(f"  - {claim}" for claim in failed)]))
         return 1 if failed else 0
 
@@ -177,7 +177,7 @@ class Story:
     # --- what SCION says ------------------------------------------------------------------------------------------
 
     def _reach(self) -> None:
-        self.step("How long until each has a path to the core, and do they answer each other?")
+        self.step("How long until each has a path to the core, and do they reach each other?")
         began = time.monotonic()
         for one in USERS:
             host = self.users[one.label]

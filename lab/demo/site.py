@@ -118,7 +118,7 @@ class DemoSite:
         """What that page calls the state of the link: `enforced`, for example. Raises `PageError`."""
         found = re.search(r'<span id="link-\d+-stage".*?</span>', self.page_says(user_as), flags=re.DOTALL)
         if found is None:
-            raise PageError(f"the page of {user_as.label} does not say how its link is")
+            raise PageError(f"the page of {user_as.label} does not show the state of its link")
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found.group())).split())
 
     def watch(self, user_as: UserAs, seconds: int) -> str:

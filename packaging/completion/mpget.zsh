@@ -13,9 +13,9 @@ case "$place" in
         '--path:one path; give several'
         '--metalink:mirrors, size and hashes of the file (RFC 5854)'
         '--max-paths:paths at work at a time (default 8)'
-        '--min-weight:paths below so many percent of the best one rest, and are probed again (default 20)'
+        '--min-weight:paths below this percentage of the best one are paused, and probed again (default 20)'
         '--slot:how often paths are compared (default 2s)'
-        '--json:print what each path brought, and when'
+        '--json:print what each path delivered, and when'
         '--resume:continue an earlier download, if there is one'
     ) ;;
 esac

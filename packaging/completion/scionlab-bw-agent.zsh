@@ -25,7 +25,7 @@ case "$place" in
         'enrol:fetch the credentials of this host with a one-time token (prompted for, or read from stdin)'
         'accept:accept the configuration that is held back because links vanished; also while the agent runs'
         'accept-older:accept the given version once, although a newer one is installed; also while the agent runs'
-        'routes:policy routing of a host with several uplinks, so that answers leave where questions came in'
+        'routes:policy routing with several uplinks, so that replies leave by the uplink where requests arrive'
     ) ;;
     " run") offers=(
         '--help:show this help message and exit'
@@ -82,7 +82,7 @@ case "$place" in
         'rollback:undo a change that waits for its confirmation, now'
         'remove:remove all our rules and routes'
         'show:print uplinks with the links that use them, rules, routes and kernel parameters'
-        'verify:judge by the counters of interfaces whether answers leave where questions came in'
+        'verify:check with interface counters whether replies leave by the uplink where requests arrive'
     ) ;;
     " routes plan") offers=(
         '--help:show this help message and exit'
@@ -95,7 +95,7 @@ case "$place" in
         '--json:print JSON'
         '--confirm-within:roll back unless `routes confirm` is run, or the Coordination Service is reached, in this time'
         '--by-hand:only `routes confirm` confirms'
-        '--boot:set what was confirmed last, without uplinks that are not ready'
+        '--boot:set the last confirmed routes, without uplinks that are not ready'
     ) ;;
     " routes confirm") offers=(
         '--help:show this help message and exit'

@@ -27,7 +27,7 @@ case "$place" in
         'cancel:cancel the running temporary limit'
         'usage:show the usage of a Link'
         'path:show the limits along SCION paths'
-        'paths:show what the Links of an AS give together'
+        'paths:show what the Links of an AS carry together'
         'history:show the history of a Link'
         'wait:wait until the limit is enforced'
         'watch:print a line for every change of the state'
@@ -170,7 +170,7 @@ case "$place" in
         '--set:'
         '--at:start (default: now)'
         '--id:run this end of a test that was scheduled on the page'
-        '--bind:address to send from (default: as the route says)'
+        '--bind:address to send from (default: chosen by the route)'
         '--all-links:test all Links of an AS together (LINK is the AS): singles-then-together, congest-one, congest-both'
     ) ;;
 esac

@@ -1,8 +1,8 @@
 """Django admin: the tables of the service. States, problems, bulk changes and the history are in the cockpit.
 
-A module per group of pages. Every change goes through a service, as the users' pages do; see `base.ServiceAdmin`.
-There is one kind of administrator, an account with `is_staff`: Django's permissions are not used. Its groups say whom a
-policy of tests is for.
+One module per group of pages. Every change goes through a service, as on the users' pages; see `base.ServiceAdmin`. An
+administrator is an account with `is_staff`: Django's permissions are not used. Its groups select the people to whom a
+policy of tests applies.
 """
 
 from django.contrib import admin
@@ -14,4 +14,4 @@ __all__ = ["host", "link", "network", "policy", "records", "signing", "test_poli
 admin.site.site_header = "SCIONLab Bandwidth Service"
 admin.site.site_title = "SCIONLab Bandwidth Service"
 admin.site.index_title = "Administration of the testbed"
-admin.site.disable_action("delete_selected")  # it asks no service
+admin.site.disable_action("delete_selected")  # calls no service

@@ -1,4 +1,4 @@
-"""What all administrators' pages share: who may use them, how a change reaches its service, how values are shown."""
+"""Base classes of the administrators' pages: access, calling services, showing values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ else:
 
 
 class KbitField(RuleField):
-    """A bandwidth, read by the rule that reads it everywhere. `optional`: empty is None, "there is none"."""
+    """A bandwidth field that uses the common parser. `optional`: empty is None."""
 
     def __init__(self, *, optional: bool = False, **kwargs: Any) -> None:
         def parse(text: str) -> int | None:
@@ -52,11 +52,11 @@ class KbitField(RuleField):
 
 
 class ServiceForm(_ModelForm):
-    """Reads what was typed and leaves judging to the service, which knows more (the maximum in force, other rows) and
-    holds the locks: so nobody reads two sentences about one value."""
+    """A form that only parses. The service validates: it holds the locks and knows the maximum in force and the other
+    rows, so each value gets only one message."""
 
     def _post_clean(self) -> None:
-        """In place of the model's validation. The instance gets the values, for the page to name it."""
+        """Replaces the model's validation. The instance gets the values because the page names it."""
         values = {name: value for name, value in self.cleaned_data.items() if name not in self.errors}
         for field in self._meta.model._meta.fields:
             if field.name in values and field.editable and not field.primary_key:
@@ -64,7 +64,7 @@ class ServiceForm(_ModelForm):
 
 
 class ReasonForm(ServiceForm):
-    """A form that asks why, for the audit."""
+    """A form with a reason, for the audit."""
 
     reason = forms.CharField(
         max_length=200,
@@ -75,7 +75,7 @@ class ReasonForm(ServiceForm):
 
 
 def actor_of(request: HttpRequest) -> User:
-    """The administrator. Only views behind `admin_view` call this, so somebody is logged in."""
+    """The administrator. Only views behind `admin_view` call this, so the user is logged in."""
     assert isinstance(request.user, User)  # noqa: S101  tells the type checker what admin_view made sure of
     return request.user
 
@@ -84,17 +84,15 @@ def actor_of(request: HttpRequest) -> User:
 
 
 class AdministratorsOnly(_ModelAdmin):
-    """Every administrator may do everything that the page offers, and undoes nobody's work without seeing it.
-
-    `compared` are the columns that the page lets people type into: what it showed of them travels along in `_shown`,
-    and a save of an older page is refused with what changed meanwhile (`people.stale_pages`). All others are shown.
-    """
+    """Grants every administrator everything that the page offers, and rejects a save based on outdated values.
+    `compared` are the editable columns. Their original values are sent along in `_shown`; a save of an older page is
+    rejected and shows what changed meanwhile (`people.stale_pages`). All other columns are read-only."""
 
     offers: tuple[str, ...] = ("add", "change", "delete")
     compared: tuple[str, ...] = ()
-    rule_field: str | None = None  # where a refusal stands that names no field
+    rule_field: str | None = None  # field for errors that name no field
     note = ""
-    add_note = ""  # on the page that adds a row, in place of `note`; so are form and fieldsets
+    add_note = ""  # on the page that adds a row, replaces `note`; likewise form and fieldsets
     add_form: type[_ModelForm] | None = None
     add_fieldsets: Any = ()
     change_form_template = "admin/scionlab/noted_change_form.html"
@@ -106,9 +104,8 @@ class AdministratorsOnly(_ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """A service may refuse (`RuleError`) after the form was found valid, because it looks again while it holds the
-        locks. Then the transaction is undone and the form shown once more with the service's sentence beside
-        `rule_field`, or beside the field that the error names."""
+        """Handle a `RuleError` of the service, which checks again under locks after the form was valid: roll back, and
+        show the form with the message beside the field that the error names, or beside `rule_field`."""
         note = self.note if object_id else self.add_note or self.note
         context = {"note": note, **(extra_context or {})}
         try:
@@ -116,13 +113,13 @@ class AdministratorsOnly(_ModelAdmin):
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
-                words = f"You had changed nothing, so nothing was saved. {conflict.sentence}"
+                words = f"You made no changes, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.path)
             return self._shown_again(request, exc, object_id, form_url, {**context, "conflict": conflict})
         except RuleError as exc:
             return self._shown_again(request, exc, object_id, form_url, context)
-        except ObjectDoesNotExist:  # deleted between Django's look and our lock
+        except ObjectDoesNotExist:  # deleted between Django's read and our lock
             return self._gone(request)
 
     def _gone(self, request: HttpRequest) -> HttpResponse:
@@ -135,7 +132,8 @@ class AdministratorsOnly(_ModelAdmin):
     def _shown_again(
         self, request: HttpRequest, error: RuleError, object_id: str | None, form_url: str, context: dict[str, Any]
     ) -> HttpResponse:
-        """The form as it was typed, with what the service said. The transaction that the service was in is undone."""
+        """Show the form as submitted, with the message of the service. The transaction of the service was rolled
+        back."""
         request._refused = error  # type: ignore[attr-defined]  # read by `get_form` and `render_change_form` below
         return super().changeform_view(request, object_id, form_url, context)
 
@@ -143,7 +141,7 @@ class AdministratorsOnly(_ModelAdmin):
         return self.add_fieldsets if obj is None and self.add_fieldsets else super().get_fieldsets(request, obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """All that the page of a row shows and nobody types."""
+        """All columns shown on the page of a row that are not editable."""
         typed = {*self.compared, "reason"}
         shown = [] if obj is None else flatten_fieldsets(self.get_fieldsets(request, obj))
         return [name for name in shown if name not in typed]
@@ -168,13 +166,13 @@ class AdministratorsOnly(_ModelAdmin):
         if obj is not None and self.compared:
             context["shown"] = self._shown_text(request, obj)
         refused = getattr(request, "_refused", None)
-        if isinstance(refused, StalePageError):  # the form shows what was typed, the rest of the page what is stored
+        if isinstance(refused, StalePageError):  # the form shows submitted values, the rest of the page stored ones
             for name, value in refused.stored.items():
                 setattr(obj, name, value)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _shown_text(self, request: HttpRequest, obj: Any) -> str:
-        """What stood on the page first, until it was compared: then what it was compared with."""
+        """The originally shown values, or after a conflict those that the page was compared with."""
         refused = getattr(request, "_refused", None)
         if isinstance(refused, StalePageError):
             return shown_to_text(refused.stored)
@@ -183,15 +181,15 @@ class AdministratorsOnly(_ModelAdmin):
         return shown_to_text(values_of(obj, self.compared))
 
     def shown(self, request: HttpRequest) -> dict[str, Value] | None:
-        """What the page had shown; None where whoever posts did not say."""
+        """Return the values that the page had shown; None if the request does not include them."""
         return shown_from_text(request.POST.get("_shown") or None)
 
     def _labels(self) -> dict[str, str]:
-        """The names of the columns as the page has them."""
+        """Labels of the columns, as on the page."""
         return {name: str(self.model._meta.get_field(name).verbose_name).capitalize() for name in self.compared}
 
     def known(self, request: HttpRequest, names: Iterable[str]) -> dict[str, Value] | None:
-        """What the page had shown of these columns."""
+        """Return the values of these columns that the page had shown."""
         shown = self.shown(request)
         return None if shown is None else {name: shown.get(name) for name in names}
 
@@ -213,26 +211,26 @@ class AdministratorsOnly(_ModelAdmin):
     # --- pages of our own -----------------------------------------------------------------------------------
 
     def own_path(self, route: str, view: Any, name: str) -> URLPattern:
-        """The address of a page below that of the list, for administrators, in no cache."""
+        """URL pattern of a page below the list page, for administrators, not cached."""
         page: Any = self.admin_site.admin_view(never_cache(view))
         found: URLPattern = path(route, page, name=f"scionlab_{self.opts.model_name}_{name}")
         return found
 
     def own_page(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-        """`original`: the row that the page is about, where it is about one."""
+        """Render a page of our own. `original`: the row that the page is about, if any."""
         context = {"original": None, **self.admin_site.each_context(request), **context}
         context |= {"title": title, "opts": self.opts}
         return TemplateResponse(request, f"admin/scionlab/{template}", context)
 
 
 class ReadOnlyAdmin(AdministratorsOnly):
-    """Pages to look at. `note` tells where a change is made instead."""
+    """Read-only pages. `note` says where the values can be changed."""
 
     offers = ()
 
 
 class ServiceAdmin(AdministratorsOnly):
-    """A page whose changes are made by services: `save_model` and `delete_model` call one and never `obj.save()`."""
+    """A page whose changes are made by services: `save_model` and `delete_model` call one, never `obj.save()`."""
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -240,7 +238,7 @@ class ServiceAdmin(AdministratorsOnly):
         opts = self.opts
         try:
             return retried(super().delete_view)(request, object_id, extra_context)
-        except ObjectDoesNotExist:  # somebody else was quicker
+        except ObjectDoesNotExist:  # already deleted
             return self._gone(request)
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
@@ -249,13 +247,13 @@ class ServiceAdmin(AdministratorsOnly):
     def get_deleted_objects(
         self, objs: Iterable[Any], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """What Django would find by following foreign keys is the service's business."""
+        """Skip Django's search along foreign keys; the service decides what is deleted."""
         listed = [str(obj) for obj in objs]
         return listed, {str(self.opts.verbose_name_plural): len(listed)}, set(), []
 
 
 def _refusing(form: type[_ModelForm], error: RuleError, default_field: str | None) -> type[_ModelForm]:
-    """The same form, which now knows what the service said."""
+    """Wrap the form so that it reports the error of the service."""
 
     class RefusingForm(form):  # type: ignore[misc, valid-type]  # a class made at run time
         def _post_clean(self) -> None:
@@ -270,7 +268,7 @@ def _refusing(form: type[_ModelForm], error: RuleError, default_field: str | Non
 def apply_to_each(
     modeladmin: _ModelAdmin, request: HttpRequest, objects: Iterable[Any], service: Any, done: str
 ) -> None:
-    """An action: each object in a transaction of its own; `done` says what happened to how many."""
+    """Run an action on each object in its own transaction; `done` formats the count for the message."""
     count = 0
     for obj in objects:
         try:

@@ -1,4 +1,4 @@
-"""How lists and pages of Django admin show values, and the filters of lists."""
+"""Columns and filters of Django admin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "\N{EN DASH}"
 
 
 def link_to(obj: models.Model | None, text: object = None) -> str:
-    """A link to the administrators' page of `obj`."""
+    """Link to the administrators' page of `obj`."""
     if obj is None:
         return NOTHING
     opts = obj._meta
@@ -29,7 +29,7 @@ def link_to(obj: models.Model | None, text: object = None) -> str:
 
 
 def link_to_list(model: type[models.Model], text: object, **filters: object) -> SafeString:
-    """A link to the list page of `model` with `filters` set."""
+    """Link to the list page of `model` with `filters` set."""
     opts = model._meta
     query = {name: str(value) for name, value in filters.items()}
     url = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", query=query)
@@ -37,7 +37,7 @@ def link_to_list(model: type[models.Model], text: object, **filters: object) -> 
 
 
 def badge(tone: Tone, text: str, title: str = "") -> SafeString:
-    """The colours are in static/scionlab/admin.css; the words say the same."""
+    """Coloured badge; static/scionlab/admin.css has the colours."""
     return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', tone, title, text)
 
 
@@ -49,27 +49,27 @@ def _column(name: str, description: str, show: Callable[[Any], str], *, ordering
     def cell(obj: Any) -> str:
         return show(getattr(obj, name))
 
-    cell.__name__ = name  # the class of its cells
+    cell.__name__ = name  # CSS class of its cells
     return cell
 
 
 def linked(name: str, *, ordering: str | None = None) -> Column:
-    """A column of a list: a link to the page of the row at `name`."""
+    """List column that links to the page of the row at `name`."""
     return _column(name, name, link_to, ordering=ordering)
 
 
 def aged(name: str, description: str) -> Column:
-    """A column of a list: how long ago the time in the column `name` was; the exact time in the title."""
+    """List column with the age of the time in the column `name`; the exact time is in the title."""
     return _column(name, description, age, ordering=name)
 
 
 def marked(name: str, description: str) -> Column:
-    """A column of a list: "yes", or a dash that draws no eye (Django's icon for False is red)."""
+    """List column with "yes" or an inconspicuous dash (Django's icon for False is red)."""
     return _column(name, description, lambda value: "yes" if value else NOTHING, ordering=name)
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """A filter with the words and the condition of each value."""
+    """A list filter with a label and a condition for each value."""
 
     found: dict[str, tuple[str, Q]]
 

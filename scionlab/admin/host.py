@@ -1,4 +1,4 @@
-"""Hosts: their addresses, versions and role. Whether an agent reports is in the cockpit."""
+"""Hosts: addresses, versions and role. The cockpit shows whether an agent reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConfigurationFilter(ChoiceFilter):
 
 
 class HostForm(ServiceForm):
-    """Addresses are text: the service's rule reads them and gives its own sentence."""
+    """Addresses are plain text fields: the rule of the service parses them and has the message."""
 
     internal_ip = forms.CharField(
         label="Internal IP",
@@ -70,7 +70,7 @@ class HostForm(ServiceForm):
 
 
 class NewHostForm(HostForm):
-    """A further host of an infrastructure AS; the first one comes with the AS."""
+    """An additional host of an infrastructure AS; the first one is created with the AS."""
 
     AS = forms.ModelChoiceField(queryset=AS.objects.filter(useras=None).select_related("isd"), label="AS")
     internal_ip = forms.CharField(
@@ -152,7 +152,7 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
 
     @admin.display(description="configuration")
     def configuration(self, obj: Host) -> str:
-        """What of SCION is in its tarball."""
+        """Which SCION files are in its tarball."""
         if obj.limits_only:
             return "limits only"
         page = reverse("admin:scionlab_host_files", args=[obj.pk])

@@ -1,4 +1,4 @@
-"""What gives a host access: enrolment, its secret, and what its agent needs. Part of the host's page."""
+"""Access of a host: enrolment, secret, and the agent's configuration. Part of the host's page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scionlab.trust.signing import key_ring
 
 @dataclass(frozen=True)
 class Rotation:
-    """A way to give a host a new secret: what it is called, what it does to whom, what is said afterwards."""
+    """A way to rotate a host's secret: label, effect, and message afterwards."""
 
     label: str
     effect: str
@@ -58,19 +58,19 @@ ROTATIONS = {
         "(scionlab-bw-agent) or the new secret is installed by hand (the stock client, which exits when rejected). Its "
         "limits stay enforced.",
         "have a new secret. The previous one is revoked: enrol them again.",
-        {"keep_former": False},
+        {"keep_previous": False},
     ),
 }
 
 
 class HostAccess(ServiceAdmin):
-    """The part of the host's administration that grants and revokes access."""
+    """The part of the host admin that grants and revokes access."""
 
     actions = ["rotate_secret"]
 
     @admin.action(description="Rotate the secret of the selected hosts")
     def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> HttpResponse | None:
-        """Asks first in which way."""
+        """Ask for the kind of rotation first."""
         hosts = queryset.order_by("pk")
         rotation = ROTATIONS.get(request.POST.get("how", ""))
         if rotation is None:
@@ -96,7 +96,7 @@ class HostAccess(ServiceAdmin):
         ]
 
     def agent_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """How to enrol the host; its credentials, for whoever does it by hand; a new secret."""
+        """Show how to enrol the host, its credentials for manual setup, and the rotation of its secret."""
         return self._agent_page(request, get_object_or_404(self.get_queryset(request), pk=pk))
 
     def _agent_page(self, request: HttpRequest, host: Host, **extra: Any) -> HttpResponse:
@@ -113,7 +113,7 @@ class HostAccess(ServiceAdmin):
 
     @sensitive_variables("issued")
     def enrol_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Make a token, and show it in this very answer: no redirect, session or history ever has it."""
+        """Create a token and show it in this response only: it is never in a redirect, session or history."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
         try:
             issued = enrolment_token_create(host_id=pk, actor=actor_of(request))
@@ -124,7 +124,7 @@ class HostAccess(ServiceAdmin):
         return self._agent_page(request, host, issued=issued, enrol_command=enrol_command())
 
     def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The tarball that the host gets now."""
+        """Download the tarball that the host would get now."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
         try:
             if host.AS is None:
@@ -153,12 +153,12 @@ def in_hours(text: str) -> str:
 
 
 def rotations() -> list[tuple[str, str, str]]:
-    """Value, label and effect of each way to rotate, for a page to choose from."""
+    """Value, label and effect of each kind of rotation."""
     return [(name, one.label, in_hours(one.effect)) for name, one in ROTATIONS.items()]
 
 
 def agent_toml(host: Host) -> str:
-    """What an agent needs that is set up by hand; uid, secret, URL and keys need no escaping."""
+    """Return agent.toml for manual setup; uid, secret, URL and keys need no escaping."""
     keys = ", ".join(f'"{one["public_key"]} {one["not_after"]}"' for one in key_ring().entries)
     lines = [
         f'url = "{settings.SITE_URL}"',

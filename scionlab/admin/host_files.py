@@ -1,4 +1,4 @@
-"""Whose SCION files a host has, and which: limits only, take over, complete configurations. Part of the host's page."""
+"""SCION files of a host: limits only, takeover, complete configurations. Part of the host's page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BADGES: dict[str, tuple[Tone, str]] = {
 
 
 def files_badge(host: Host) -> SafeString:
-    """Empty where this service coordinates its SCION files."""
+    """Empty if this service manages its SCION files."""
     state = files_state(host)
     return badge(*_BADGES[state], f"{FILES_WORDS[state]}.") if state in _BADGES else SafeString()
 
@@ -62,7 +62,7 @@ def _complete(host: Host, actor: User, reason: str) -> None:
     host_complete(host_id=host.pk, actor=actor, reason=reason)
 
 
-# What a button does: with whom it is done, and what is said and kept afterwards.
+# Of each button: the service to call, the message, and the reason kept in the history.
 CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
     "limits_only": (_limits_only(True), "Set to limits only."),
     "not_limits_only": (_limits_only(False), "No longer limits only."),
@@ -73,7 +73,7 @@ CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
 
 
 class HostFiles(ServiceAdmin):
-    """The part of the host's administration that decides who coordinates its SCION files."""
+    """The part of the host admin that decides which service manages the SCION files."""
 
     def get_urls(self) -> list[URLPattern]:
         both = require_http_methods(["GET", "POST"])
@@ -85,7 +85,7 @@ class HostFiles(ServiceAdmin):
         ]
 
     def files_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """What is known of the host's SCION files, what a take over would do to them, and the buttons."""
+        """Show the known SCION files of the host, the effect of a takeover, and the buttons."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
         state, known = files_state(host), getattr(host, "installed_files", None)
         paths: set[str] = set()
@@ -96,7 +96,7 @@ class HostFiles(ServiceAdmin):
                 paths, units = full_configuration(host)
             if known is not None and state in {"other", "taken_over"}:
                 effect = effect_of(host, known)
-        except RuleError as exc:  # a secret that cannot be read, for example
+        except RuleError as exc:  # for example, an unreadable secret
             self.message_user(request, exc.message, messages.ERROR)
         context = {
             "original": host,
@@ -128,7 +128,7 @@ class HostFiles(ServiceAdmin):
         return HttpResponseRedirect(reverse("admin:scionlab_host_files", args=[pk]))
 
     def complete_view(self, request: HttpRequest) -> HttpResponse:
-        """How many hosts lack a complete configuration, and the button that completes them all in time."""
+        """Show how many hosts lack a complete configuration, with a button that completes all of them over time."""
         if request.method == "POST":
             wanted = request.POST.get("do") == "start"
             completing_set(wanted=wanted, actor=actor_of(request))

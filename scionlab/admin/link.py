@@ -1,4 +1,4 @@
-"""Links: their ends, what is requested, and whether they are in the configuration."""
+"""Links: their ends, the requested limits, and whether they are active."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LinkForm(ReasonForm):
 
 
 class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
-    """One end of a Link between infrastructure ASes: names the AS, the host and the router on it."""
+    """One end of a Link between infrastructure ASes; each choice shows AS, host and router."""
 
     def __init__(self, **kwargs: Any) -> None:
         routers = BorderRouter.objects.filter(host__AS__isnull=False, host__AS__useras=None, vpn=None)
@@ -47,7 +47,7 @@ class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic 
 
 
 class NewLinkForm(ServiceForm):
-    """A Link between two infrastructure ASes; addresses, ports and interface ids are given by the service."""
+    """A Link between two infrastructure ASes; the service assigns addresses, ports and interface ids."""
 
     router_a = RouterField(label="End A", help_text="For a provider Link: the border router of the provider.")
     router_b = RouterField(label="End B", help_text="For a provider Link: the border router of the customer.")
@@ -159,5 +159,5 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
 
 
 def _two_lines(as_: AS) -> str:
-    """Narrow, so that all columns stay in sight."""
+    """Two lines, so that all columns fit."""
     return format_html('{}<br><span class="slb-label">{}</span>', as_.isd_as, as_.label)

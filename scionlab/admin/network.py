@@ -1,4 +1,4 @@
-"""The network itself: ISDs, infrastructure ASes, interfaces, border routers and VPNs."""
+"""ISDs, infrastructure ASes, interfaces, border routers and VPNs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ISDAdmin(AdministratorsOnly):
         return rows.annotate(as_count=Count("ases"))
 
     def save_model(self, request: HttpRequest, obj: ISD, form: Any, change: bool) -> None:
-        """No service writes it: with the row locked, and no column but those that were typed into."""
+        """Save directly, as there is no service for it: with the row locked, and only the edited columns."""
         if not change:
             obj.save()
             return
@@ -63,18 +63,18 @@ class ISDAdmin(AdministratorsOnly):
 
 
 def _as_id(text: str) -> int:
-    """As people write it: `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_for_users`)."""
+    """Parse an id like `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_for_users`)."""
     as_id = parse_as_id(text)
     infrastructure.check_infrastructure_as_id(as_id)
     return as_id
 
 
 class ASForm(ServiceForm):
-    """Only name and role of an AS ever change here."""
+    """Only label and role of an AS can be changed here."""
 
 
 class NewASForm(ServiceForm):
-    """A new AS comes with its host."""
+    """A new AS is created with its host."""
 
     as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
     public_ipv4 = forms.CharField(label="Public IPv4 of the first host", required=False, max_length=64)
@@ -120,7 +120,7 @@ class ASAdmin(FoundByAs, KeysPages):
         return rows.select_related(*related).prefetch_related("hosts").annotate(link_count=count)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """User ASes are only looked at here; they have pages of their own."""
+        """User ASes are read-only here; they have their own pages."""
         return super().has_change_permission(request, obj) and getattr(obj, "useras", None) is None
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -210,7 +210,7 @@ class InterfaceAdmin(FoundByAs, ReadOnlyAdmin):
 
 
 class BorderRouterForm(ServiceForm):
-    """Only the host is chosen."""
+    """Only the host is selected."""
 
 
 @admin.register(BorderRouter)

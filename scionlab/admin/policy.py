@@ -1,4 +1,4 @@
-"""How much bandwidth there is to give away: the site's default and the attachment points' own ones."""
+"""The site default and the defaults of attachment points."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class BandwidthPolicyForm(ReasonForm):
 
 
 class DefaultAdmin(ServiceAdmin):
-    """A page with a default. Where existing Links get another maximum by a new one, saving the page leads to the
-    preview of that change, and the default is stored once it is confirmed there; everything else is saved at once."""
+    """A page with a default. If a new default changes the maximum of existing Links, saving leads to the preview of
+    that change, and the default is stored once it is confirmed there; everything else is saved immediately."""
 
     rule_field = DEFAULT
 
     def preview(self, request: HttpRequest, key: int, form: Any) -> bool:
-        """Whether the default waits for the confirmation. The log then does not say that it was changed."""
+        """Whether the default waits for confirmation; then it is not logged as changed."""
         wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
         made = default_preview(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
         if made is None:
@@ -61,7 +61,7 @@ class DefaultAdmin(ServiceAdmin):
 
 @admin.register(BandwidthPolicy)
 class BandwidthPolicyAdmin(DefaultAdmin):
-    """The one row; the list page leads straight to it."""
+    """A single row; the list page redirects to it."""
 
     form = BandwidthPolicyForm
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
@@ -118,8 +118,8 @@ class AttachmentPointForm(ReasonForm):
     publishes_limits = forms.BooleanField(
         label="Publish limits",
         required=False,
-        help_text="This tells the world how much each user chose: everybody who has a SCION path through an active "
-        "Link of a user AS here sees its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
+        help_text="This makes the limits of users public: anyone with a SCION path through an active Link of a user "
+        "AS here can see its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
         "is enforced, the lower of both directions; no temporary limit; nothing for a Link at 0 or only observed. "
         "etc/scion/staticInfoConfig.json has it, which SCION's control service reads once, at its start. A changed "
         "limit restarts nothing: it is published after the host's next configuration, and caches delay it by 5 more "

@@ -1,4 +1,4 @@
-"""What the service keeps of mails and of what agents report. Nobody edits any of it."""
+"""Read-only pages of mails and of agents' reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search words of the administrators' lists: ISD-ASes (hexadecimal), addresses, email addresses, labels."""
+"""Search terms of the administrators' lists: ISD-ASes (hexadecimal), addresses, email addresses, labels."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ _USER_AS_BLOCK = FIRST_USER_AS_ID & ~0xFFFF
 
 
 def as_query(word: str, path: str) -> Q:
-    """Rows whose AS at `path` ("" or ending in "__") is the one that `word` names.
-
-    A whole ISD-AS or AS id names one AS; a beginning (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS
-    that ends with it. None of it is ever read as decimal. Anything else names no AS.
-    """
+    """Build the condition that the AS at `path` ("" or ending in "__") matches `word`. A complete ISD-AS or AS id
+    matches one AS; a prefix (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS that ends with it.
+    Nothing is read as decimal. Any other word matches no AS."""
     try:
         isd, as_id = parse_isd_as(word)
     except RuleError:
@@ -53,7 +51,7 @@ def _as_range(word: str, path: str) -> Q:
 
 
 class FoundByAs:
-    """A list that is searched by what people know of an AS; see `search_query`. Put it before the page's class."""
+    """Mixin for a list that is searched by AS; see `search_query`. Put it before the admin class."""
 
     search_fields: Any = ["pk"]  # makes the search box appear
     as_paths: Sequence[str]
@@ -64,12 +62,13 @@ class FoundByAs:
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         query = search_query(search_term, as_paths=self.as_paths, text=self.search_text, ips=self.search_ips)
-        # Apart from the counts of the list, which a join would multiply.
+        # A subquery: a join would multiply the counts of the list.
         return queryset.filter(pk__in=queryset.model._base_manager.filter(query).values("pk")), False
 
 
 def search_query(term: str, *, as_paths: Sequence[str], text: Sequence[str], ips: Sequence[str] = ()) -> Q:
-    """Every word of `term` must be found: as an AS at one of `as_paths`, an address in `ips`, a part of a `text`."""
+    """Build the condition that every word of `term` matches: an AS at one of `as_paths`, an address in `ips`, or part
+    of a `text` column."""
     query = Q()
     for word in term.split():
         found = [as_query(word, path) for path in as_paths]
@@ -81,9 +80,9 @@ def search_query(term: str, *, as_paths: Sequence[str], text: Sequence[str], ips
 
 def _ip_queries(word: str, ips: Sequence[str]) -> list[Q]:
     try:
-        whole = str(parse_ip(word))  # in the one way to write it, as the database has it
+        whole = str(parse_ip(word))  # normalized, as in the database
     except RuleError:
-        # A part of an address; it never has other characters, and "de" shall not find 2001:db8::de by chance.
+        # Part of an address. Only its characters are allowed, so that "de" does not match 2001:db8::de.
         if not re.fullmatch(r"[0-9a-fA-F.:]*[.:][0-9a-fA-F.:]*", word, flags=re.ASCII):
             return []
         return [Q(**{f"{name}__startswith": word.lower()}) for name in ips]

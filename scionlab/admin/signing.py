@@ -1,4 +1,4 @@
-"""The keys that sign configurations, and who was given an enrolment token. No private part is shown anywhere."""
+"""Signing keys and enrolment tokens. Private parts are never shown."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class SigningKeyAdmin(ReadOnlyAdmin):
         ]
 
     def rotate_view(self, request: HttpRequest) -> HttpResponse:
-        """Asks, and on POST makes a key."""
+        """Ask for confirmation; on POST, create a key."""
         if request.method != "POST":
-            return self._ask(request, "Create a new signing key?", _ROTATE, "Create new key")
+            return self._confirm(request, "Create a new signing key?", _ROTATE, "Create new key")
 
         def make() -> str:
             key = signing_key_rotate(actor=actor_of(request))
@@ -82,10 +82,10 @@ class SigningKeyAdmin(ReadOnlyAdmin):
         return self._done(request, make)
 
     def revoke_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Asks, and on POST revokes the key."""
+        """Ask for confirmation; on POST, revoke the key."""
         key = get_object_or_404(SigningKey, pk=pk)
         if request.method != "POST":
-            return self._ask(request, f"Revoke the signing key {key}?", _REVOKE, "Revoke this key")
+            return self._confirm(request, f"Revoke the signing key {key}?", _REVOKE, "Revoke this key")
 
         def revoke() -> str:
             signing_key_revoke(key_id=key.key_id, actor=actor_of(request))
@@ -94,7 +94,7 @@ class SigningKeyAdmin(ReadOnlyAdmin):
 
         return self._done(request, revoke)
 
-    def _ask(self, request: HttpRequest, title: str, effect: str, button: str) -> HttpResponse:
+    def _confirm(self, request: HttpRequest, title: str, effect: str, button: str) -> HttpResponse:
         return self.own_page(request, "signingkey/confirm.html", title, effect=effect, button=button)
 
     def _done(self, request: HttpRequest, change: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Who may test how much."""
+"""Policies of tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(AdministratorsOnly):
-    """People to whom a policy of tests applies."""
+    """Groups of people to whom a policy of tests applies."""
 
     form = GroupForm
     compared = ("name",)
@@ -68,7 +68,7 @@ class GroupAdmin(AdministratorsOnly):
 
 @admin.register(TestPolicy)
 class TestPolicyAdmin(AdministratorsOnly):
-    """A change counts at the next request. The list shows what it comes to."""
+    """A change applies at the next request. The list page shows the effective permissions."""
 
     __test__ = False
     compared = ("applies_to", "group", "tool", *COLUMNS, "hours_begin", "hours_end", "hours_zone")
@@ -76,8 +76,8 @@ class TestPolicyAdmin(AdministratorsOnly):
     list_display = ["__str__", "tool", *NUMBERS, "times"]
     change_list_template = "admin/scionlab/test_policies.html"
     note = (
-        "Of several policies that cover a person, the highest number of each column counts, and a test may run in the "
-        "hours of any of them. Where none covers everybody, everybody has the built-in numbers, at any time."
+        "If several policies cover a person, the highest value of each column applies, and a test may run in the "
+        "hours of any of them. If no policy covers everyone, the built-in values apply to everyone, at any time."
     )
 
     @admin.display(description="when")

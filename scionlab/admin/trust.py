@@ -1,4 +1,4 @@
-"""Keys of the testbed on the pages of an ISD and an AS: what there is and until when, and new ones. No key is shown."""
+"""Certificates and keys on the pages of an ISD and an AS: expiry, and renewal. No key is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scionlab.trust.pki.certificates import Kind, isd_as_of
 
 
 def table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """A small table for a page of one object; "none" without rows."""
+    """Small HTML table for the page of an object; "none" without rows."""
     cells = (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)) for row in rows)
     body = format_html_join("", "<tr>{}</tr>", ((row,) for row in cells))
     if not body:
@@ -34,7 +34,7 @@ def table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def trc_table(isd: ISD) -> str:
-    """The ISD's TRCs, the newest first, with who votes on its successor."""
+    """TRCs of the ISD, newest first, with the voters of the next update."""
     found = list(isd.trcs.select_related("isd").reverse())
     rows: list[tuple[object, ...]] = []
     for row in found:
@@ -48,7 +48,7 @@ def trc_table(isd: ISD) -> str:
 
 
 def certificate_table(as_: AS) -> str:
-    """Of its control service, and of a core AS those of voters, root and CA."""
+    """Certificates of its control service, and of a core AS those of voters, root and CA."""
     rows: list[tuple[object, ...]] = []
     keys = getattr(as_, "keys", None)
     if keys is not None and keys.ca is not None and keys.not_after is not None:
@@ -65,13 +65,13 @@ def _until(at: datetime) -> SafeString:
 
 
 class KeysPages(ServiceAdmin):
-    """The part of an AS's administration that gives it new keys."""
+    """The part of the AS admin that renews keys."""
 
     def get_urls(self) -> list[URLPattern]:
         return [self.own_path("<int:pk>/keys/", self.keys_view, "keys"), *super().get_urls()]
 
     def keys_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Says what will happen, and on POST makes new keys."""
+        """Show the effect; on POST, create new keys."""
         as_ = get_object_or_404(AS.objects.select_related("isd"), pk=pk)
         if request.method != "POST":
             return self.own_page(request, "as/keys.html", f"New keys for {as_}?", original=as_)

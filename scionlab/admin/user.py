@@ -1,4 +1,4 @@
-"""Accounts: by email address, with a quota of user ASes."""
+"""Accounts: email address, rights and quota of user ASes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
     _ChangeForm = UserChangeForm
 
 
-# allauth's own pages would show sealed secrets, and addresses that nobody uses.
+# allauth's pages would show encrypted secrets, and addresses that are not used.
 admin.site.unregister([EmailAddress, Authenticator])
 
 
@@ -37,7 +37,7 @@ class UserAddForm(_CreationForm):
         fields = ("email", "full_name", "as_quota", "is_staff")
 
     def clean_email(self) -> str:
-        """In lower case, as it is stored: so that the same address in another case is found to be taken."""
+        """Convert to lower case, as stored, so that an address in another case counts as taken."""
         return str(self.cleaned_data["email"]).lower()
 
 
@@ -69,7 +69,7 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     actions = ("remove_second_factor",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Nobody locks themselves out."""
+        """Prevent administrators from locking themselves out."""
         own = ["is_staff", "is_active"] if obj == request.user else []
         return ["quota", "second_factor", "last_login", "date_joined", *own]
 
@@ -102,7 +102,7 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
 
     @admin.action(description="Remove the second factor (lost phone or key)")
     def remove_second_factor(self, request: HttpRequest, users: QuerySet[User]) -> None:
-        """Not one's own, which its page removes after asking for the password."""
+        """Excludes the administrator's own, which the account page removes after asking for the password."""
         removed = [user.email for user in users if user != request.user and second_factor_remove(user_id=user.pk)]
-        text = f"Removed, and told by email: {', '.join(removed)}." if removed else "There was none to remove."
+        text = f"Removed, and notified by email: {', '.join(removed)}." if removed else "There was no second factor."
         messages.success(request, text)

@@ -1,4 +1,4 @@
-"""User ASes: whose they are and how they are attached; they are edited on the users' pages, also by administrators."""
+"""User ASes: owner and attachments; administrators edit them on the users' pages, too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scionlab.models import Link, UserAS
 @admin.register(UserAS)
 class UserASAdmin(FoundByAs, ServiceAdmin):
     change_form_template = "admin/scionlab/as/change_form.html"
-    offers = ("delete",)  # user ASes are made and edited on the users' pages, which check every rule
+    offers = ("delete",)  # created and edited on the users' pages, which check every rule
     list_display = ["isd_as", "label", linked("owner", ordering="owner__email"), "attachments", "installation_type"]
     list_display += ["created_at"]
     list_filter = ["isd", "installation_type", "created_at"]

@@ -1,1 +1,1 @@
-"""The administrators' cockpit: who is in trouble, what the traffic costs, many limits changed at once. Staff only."""
+"""The administrators' cockpit: states and problems, cost of the traffic, bulk changes. Staff only."""

@@ -1,4 +1,4 @@
-"""Who may use the cockpit: administrators. Nobody else learns what is there."""
+"""Access to the cockpit, for administrators only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scionlab.pages.own_pages import PageRequest, View, own_page
 
 
 def staff_page(view: View) -> View:
-    """Who is not logged in is sent to the log-in; who is no administrator is refused (403)."""
+    """Decorate a view: anonymous users are redirected to the login, others than administrators get 403."""
 
     @wraps(view)
     def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:

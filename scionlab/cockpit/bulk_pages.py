@@ -1,4 +1,4 @@
-"""What the pages of bulk changes say of limits, and of defaults."""
+"""Texts and tables of the bulk pages, for limits and for defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line: whose it is, what it was and becomes (`is_site`: because the site's default counts), and a note."""
+    """One row of the table: subject, old and new value (`is_site`: the site default applies), and a note."""
 
     cells: Sequence[Cell]
     was: Limits
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Of a preview or, once it was applied, of what was done. `button` is empty where nothing would change."""
+    """Summary of a preview or of an applied change. `button` is empty if nothing would change."""
 
     facts: Mapping[str, str]
     button: str
@@ -45,15 +45,15 @@ class Report(NamedTuple):
 
 
 class Pages(ABC):
-    """What differs between the two kinds of changes. Their templates and addresses are named after `tab`."""
+    """Differences between the two kinds of changes. Templates and URLs are named after `tab`."""
 
     about: BulkChange.About
     tab: str
     columns: Sequence[str]
     form: type[OperationForm]
     choice: type[LinksChoice | DefaultsChoice]
-    counts: tuple[str, str]  # which count of the record says how many of what were changed
-    done: str  # what they have then
+    counts: tuple[str, str]  # name of the count that holds the number of changes
+    done: str  # what they get
 
     @abstractmethod
     def report(self, change: BulkChange, lines: Any) -> Report: ...
@@ -176,7 +176,7 @@ class DefaultsPages(Pages):
 
 
 def _fate(found: Affected, of_them: str = "") -> str:
-    """What becomes of the affected Links, as the end of a list."""
+    """What happens to the affected Links, as the end of a list."""
     fates = {"clamped": found.held - found.blocked, "blocked": found.blocked, "no longer clamped": found.released}
     return "".join(f"; {format_number(count)}{of_them} {fate}" for fate, count in fates.items() if count)
 

@@ -1,6 +1,6 @@
-"""Many limits or defaults changed at once, in three pages: choose, look at the preview and confirm, see what was done.
+"""Bulk changes of limits or defaults in three pages: choose, preview and confirm, result.
 
-Each view is told of which kind (`bulk_pages.Pages`) by `cockpit.urls`.
+`cockpit.urls` passes the kind (`bulk_pages.Pages`) to each view.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMER_SHOWN = 10
 @require_http_methods(["GET", "HEAD", "POST"])
 @staff_page
 def choose(request: PageRequest, pages: Pages) -> HttpResponse:
-    """The filter stands in the address, also of the POST that asks for a preview."""
+    """The filter is in the query string, also of the POST that requests a preview."""
     choice = pages.choice(request.GET, auto_id="choice_%s", label_suffix="")
     typed = request.POST if request.method == "POST" else taken_back(request)
     form = pages.form(typed)
@@ -67,7 +67,7 @@ def choose(request: PageRequest, pages: Pages) -> HttpResponse:
 
 
 def _keys(ticked: list[str]) -> frozenset[int]:
-    """Of the boxes of a page; what is no key is left out."""
+    """Keys of the ticked boxes, without invalid ones."""
     return frozenset(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
 
 
@@ -90,7 +90,7 @@ def show(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
 def _change_page(request: PageRequest, pages: Pages, pk: int, *, reason: str | None, **more: Any) -> HttpResponse:
     change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=pages.about)
     lines, marked = lines_of(change), set(more.get("marked", ()))
-    # What is marked comes first, then what changes; what is left out stands at the end.
+    # Marked rows first, then changed ones, then skipped ones.
     lines.sort(key=lambda line: (line.key not in marked, bool(line.skipped), line.key))
     page = page_of(request, lines, ROWS)
     rows = pages.rows(change, page.object_list)
@@ -130,7 +130,7 @@ def apply(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
 @staff_page
 @gone_is_404
 def put_back(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
-    """Leads to a preview like any other."""
+    """Redirect to the preview that undoes the change."""
     BulkChange.objects.only("pk").get(pk=pk, about=pages.about)
     try:
         shown = bulk_put_back(bulk_id=pk, actor=request.user).pk

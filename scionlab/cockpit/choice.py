@@ -1,4 +1,4 @@
-"""Which Links, or whose defaults, a bulk change is about, as a filter in the address (`links.bulk_choice`)."""
+"""Filters in the query string that select Links, or attachment points, for a bulk change (`links.bulk_choice`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scionlab.pages.forms import RuleField
 LINK_RELATIONS = [f"interface_{end}__AS__isd" for end in "ab"]
 LINK_RELATIONS += ["interface_b__AS__useras__owner", "interface_a__AS__attachment_point"]
 
-Chosen = tuple[Collection[int], str]  # the keys, and the choice in words
+Chosen = tuple[Collection[int], str]  # the keys, and a description
 
 
 def optional_bandwidth(text: str) -> int | None:
@@ -26,7 +26,7 @@ def optional_bandwidth(text: str) -> int | None:
 
 
 class LinksChoice(forms.Form):
-    """Everything is optional, and nothing means all."""
+    """All fields are optional; an empty form selects all."""
 
     ap: forms.ModelChoiceField[AttachmentPoint] = forms.ModelChoiceField(
         queryset=AttachmentPoint.objects.select_related("AS__isd").order_by("AS__isd__isd_id", "AS__as_id"),
@@ -43,12 +43,12 @@ class LinksChoice(forms.Form):
         return Choice(found["ap"], found["q"], found["owner"], found["above"], only)
 
     def rows(self) -> QuerySet[Link]:
-        """What the filter finds; nothing while a field is wrong."""
+        """Rows that match the filter; none while a field is invalid."""
         links = self._choice().links() if self.is_valid() else Link.objects.none()
         return links.select_related(*LINK_RELATIONS)
 
     def chosen(self, scope: str, ticked: frozenset[int]) -> Chosen:
-        """Of a form that is valid: all that the filter finds ("all"), or what of it was ticked ("ticked")."""
+        """Of a valid form: everything that matches ("all") or the ticked rows ("ticked")."""
         choice = self._choice(None if scope == "all" else ticked)
         return choice.link_ids(), choice.words
 
@@ -65,7 +65,7 @@ class DefaultsChoice(forms.Form):
         return [ap for ap in aps if q is not None and q in f"{ap.AS.isd_as} {ap.AS.label}".lower()]
 
     def chosen(self, scope: str, ticked: frozenset[int]) -> Chosen:
-        """As of Links; also the site's default ("site")."""
+        """As for Links; also the site default ("site")."""
         if scope == "site":
             return [SITE], FOLLOWERS
         keys = [ap.pk for ap in self.rows() if scope == "all" or ap.pk in ticked]

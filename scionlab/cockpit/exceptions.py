@@ -1,4 +1,4 @@
-"""Exceptions from the maximum in the cockpit: what is asked for, what holds, and granting one at once."""
+"""Exceptions from the maximum in the cockpit: requests, exceptions in force, and granting."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ _RELATIONS = (*_OF, *(f"link__interface_{end}__AS__{path}" for end in "ab" for p
 
 
 def parse_of(text: str) -> User | UserAS | Link:
-    """Whom an exception is about: an email address, an ISD-AS, or a Link by the interface of its user AS
-    (`17-ffaa:1:1#2`).
-
-    Raises `RuleError` (`exception_of`).
-    """
+    """Parse the subject of an exception: an email address, an ISD-AS, or a Link by the interface of its user AS
+    (`17-ffaa:1:1#2`). Raises `RuleError` (`exception_of`)."""
     text = text.strip()
     found: User | UserAS | Link | None = None
     isd_as, _, interface = text.partition("#")
@@ -70,7 +67,7 @@ class GrantForm(ExceptionForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @staff_page
 def exceptions(request: PageRequest) -> HttpResponse:
-    """What waits for an answer, what holds, and the form that grants one."""
+    """Show pending requests, exceptions in force, and the form that grants one."""
     is_sent = request.method == "POST"
     form = GrantForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user))
     if is_sent and form.is_valid():

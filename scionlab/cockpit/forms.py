@@ -1,4 +1,4 @@
-"""What administrators type into the cockpit."""
+"""Forms of the cockpit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {"cap": "Cap at", "set": "Set to", "scale": "Scale to, in percent", "si
 
 
 class OperationForm(forms.Form):
-    """What becomes of the chosen limits or defaults."""
+    """The operation on the selected limits or defaults."""
 
     kind: forms.ChoiceField
     value: forms.CharField
@@ -88,7 +88,7 @@ def _percent(text: str) -> int:
 
 
 def parse_uplink(text: str) -> int | None:
-    """Raises `RuleError` (`uplink_range`, those of `parse_bandwidth_text`)."""
+    """Parse a bandwidth [kbit/s]. Raises `RuleError` (`uplink_range`, those of `parse_bandwidth_text`)."""
     if text.strip() == "":
         return None
     kbit = parse_bandwidth_text(text)
@@ -99,7 +99,7 @@ def parse_uplink(text: str) -> int | None:
 
 
 def parse_cost(text: str) -> Decimal | None:
-    """Money per GB, with at most four decimals. Raises `RuleError` (`cost_invalid`)."""
+    """Parse a cost per GB with at most four decimals. Raises `RuleError` (`cost_invalid`)."""
     if text.strip() == "":
         return None
     hint = "Enter for example 0.085, with a decimal point and at most four decimals."
@@ -113,7 +113,7 @@ def parse_cost(text: str) -> Decimal | None:
 
 
 class UplinkForm(forms.Form):
-    """What an attachment point's line carries and costs; both may be unknown."""
+    """Capacity and cost of an attachment point's uplink; both optional."""
 
     uplink_kbit = RuleField(
         parse_uplink,
@@ -130,7 +130,7 @@ class UplinkForm(forms.Form):
 
 
 class CostForm(forms.Form):
-    """What the site pays where an attachment point has no cost of its own."""
+    """Default cost of the site."""
 
     cost_per_gb = RuleField(parse_cost, label="Cost per GB", help_text="Empty: no cost is shown.")
     currency = forms.RegexField(

@@ -1,4 +1,4 @@
-"""A group with a higher maximum, of a course for example: made and changed in the cockpit, ended among exceptions."""
+"""Groups with a higher maximum: created and edited here, ended on the page of exceptions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ _NAMED = 5
 
 
 def parse_members(text: str) -> list[User]:
-    """Accounts by their addresses, which spaces, lines, commas or semicolons divide.
-
-    Raises `RuleError` (`group_members`), which names those without an account.
-    """
+    """Return the accounts of a list of addresses, separated by white space, commas or semicolons. Raises `RuleError`
+    (`group_members`), which names addresses without an account."""
     addresses = list(dict.fromkeys(text.lower().replace(",", " ").replace(";", " ").split()))
     if not 0 < len(addresses) <= MOST_MEMBERS:
         raise RuleError("group_members", f"Enter 1 to {MOST_MEMBERS} email addresses; there are {len(addresses)}.")
@@ -77,7 +75,7 @@ class GroupForm(ExceptionForm):
         self.order_fields(("name", "members", "attachment_points"))
 
     def values(self) -> dict[str, Any]:
-        """The arguments of the services; call it when valid."""
+        """Arguments for the service. The form must be valid."""
         data = dict(self.cleaned_data)
         name, members, places = (data.pop(one) for one in ("name", "members", "attachment_points"))
         return {"of": Group(" ".join(name.split()), members, list(places)), **data}
@@ -87,7 +85,7 @@ class GroupForm(ExceptionForm):
 @staff_page
 @gone_is_404
 def group(request: PageRequest, pk: int | None = None) -> HttpResponse:
-    """The form that makes a group, or changes the one with this key while it lasts."""
+    """Create a group, or edit the one with this key until it ends."""
     rows = MaximumException.objects.exclude(group="").filter(ends_at__gt=timezone.now())
     of = None if pk is None else rows.prefetch_related("members", "attachment_points").get(pk=pk)
     is_sent = request.method == "POST"

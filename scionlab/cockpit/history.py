@@ -1,4 +1,4 @@
-"""The history of changes: who changed which limit, default or host, and why. Nothing of it is ever altered."""
+"""The history of changes: who changed which limit, default or host, and why. Read-only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGES_PER_PAGE = 50
 
 
 class HistoryForm(forms.Form):
-    """Everything is optional, and nothing means all changes. `ap` and `link` come with links of other pages."""
+    """All fields are optional; an empty form selects all. `ap` and `link` are set by links on other pages."""
 
     q = forms.CharField(
         required=False, max_length=100, label="Search", help_text="In what changed, the reason, who, and their address"
@@ -38,7 +38,7 @@ class HistoryForm(forms.Form):
         super().__init__(data, auto_id="history_%s", label_suffix="")
 
     def changes(self) -> QuerySet[BandwidthChange]:
-        """What the filter finds, the newest first; nothing while a field is wrong."""
+        """Changes that match, newest first; none while a field is invalid."""
         if not self.is_valid():
             return BandwidthChange.objects.none()
         asked = self.cleaned_data

@@ -1,7 +1,7 @@
-"""The map of the testbed: each ISD as a line, each attachment point as a circle that hangs on it.
+"""The map of the testbed: each ISD is a line with its attachment points as circles.
 
-The circle's area is the number of active Links there, the edge shows the state of these Links that somebody has to
-look at first. The browser breaks the lines, so two hundred attachment points are legible at any width.
+The area of a circle is its number of active Links, its edge their most urgent state. The browser wraps the lines, so
+two hundred attachment points are legible at any width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SMALLEST, _LARGEST = 4, 15  # radius, in units of the drawing
 
 
 class Node(NamedTuple):
-    """An attachment point. `edge` names the state in the style sheet: the tone, `none` without Links."""
+    """An attachment point. `edge` names the CSS class of the state: the tone, or `none` without Links."""
 
     key: int
     name: str
@@ -33,7 +33,7 @@ class Isd(NamedTuple):
 
 
 def draw(states: Iterable[ApState]) -> list[Isd]:
-    """Of all attachment points, in the order of their ISD-ASes; no statement."""
+    """Return the map of all attachment points, ordered by ISD-AS; no SQL statement."""
     states = list(states)
     most = max((state.active_links for state in states), default=0)
     by_isd = groupby(states, key=lambda state: state.ap.AS.isd)

@@ -1,4 +1,4 @@
-"""What administrators must know now and no attachment point's row says: keys, hosts, addresses. The overview has it."""
+"""Notices on the overview that concern the whole site: keys, hosts, addresses."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ class Notice(NamedTuple):
 
 
 def notices() -> list[Notice]:
-    """What to do at once, then what to know.
-
-    Two SQL statements where there is nothing to tell; then two of hosts, four of what ends, three of addresses.
-    """
+    """Return urgent notices first. Two SQL statements if there are none; otherwise up to two about hosts, four about
+    expiry, three about addresses."""
     asked: dict[str, Any] = {
         "is_ahead": Exists(selectors.hosts_ahead()),
         "is_of_others": Exists(selectors.hosts_of_others()),
@@ -43,7 +41,7 @@ def notices() -> list[Notice]:
     rows: Any = BandwidthPolicy.objects.filter(pk=1).values(**asked)
     there_is = rows.first()
     if there_is is None:
-        selectors.policy()  # makes the row
+        selectors.policy()  # creates the row
         there_is = rows.get()
     urgent = [
         *(_hosts_ahead() if there_is["is_ahead"] else ()),
@@ -131,7 +129,7 @@ def _users_of(shared: SharedAddress) -> SafeString:
 
 
 def _hosts(found: QuerySet[Host], page: str) -> tuple[int, SafeString]:
-    """How many they are, and the first of them, each with a link to a page of Django admin."""
+    """The number of hosts and the first of them, each linked to Django admin."""
     hosts = list(found.select_related("AS__isd")[: _MOST_NAMED + 1])
     count = len(hosts) if len(hosts) <= _MOST_NAMED else found.count()
     return count, _named(hosts, lambda host: _link(f"scionlab_host_{page}", host.pk, host))

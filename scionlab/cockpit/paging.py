@@ -1,4 +1,4 @@
-"""Long tables in pages, in an order that a link chooses (`?sort=name`, `?sort=-name`)."""
+"""Paging and sorting of long tables by query string (`?sort=name`, `?sort=-name`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ Row = TypeVar("Row")
 
 
 class Order(Generic[Row]):
-    """The orders that a table offers, by name; the first one counts where none is asked for, or one that there is not.
-
-    A key is a function of a row (`sorted`), or the columns by which the database sorts (`ordered`). Columns in
-    `highest_first` begin with the highest value; asked for with a `-`, an order is the other way round.
-    """
+    """Sort orders of a table by name; the first one is the default, also for an unknown name. A key is a function of a
+    row (`sorted`), or columns for the database (`ordered`). Columns in `highest_first` start with the highest value; a
+    `-` reverses any order."""
 
     def __init__(
         self,
@@ -39,7 +37,7 @@ class Order(Generic[Row]):
         return sorted(rows, key=self._key, reverse=self.is_descending)
 
     def ordered(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
-        """What is equal, by key; what has no value comes last."""
+        """Ties are sorted by key; rows without a value come last."""
         assert not callable(self._key)  # noqa: S101  for the type checker
         keys = [
             F(name).desc(nulls_last=True) if self.is_descending else F(name).asc(nulls_last=True) for name in self._key
@@ -50,8 +48,7 @@ class Order(Generic[Row]):
 def page_of(
     request: HttpRequest, rows: Sequence[Row] | QuerySet[Any, Row], size: int, *, count: int | None = None
 ) -> Page[Row]:
-    """The page that the address asks for (`?page=`); the nearest one for a number that there is not. `count`: of the
-    rows, where it is known."""
+    """The page of `?page=`, or the nearest existing one. `count`: number of rows, if known."""
     paginator = Paginator(rows, size)
     if count is not None:
         paginator.count = count

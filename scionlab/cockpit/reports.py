@@ -1,7 +1,7 @@
-"""The last 24 hours of each agent's reports, in quarters of an hour: whether it fell silent, and how often.
+"""The last 24 hours of each agent's reports, in quarters of an hour: when reports were missing.
 
-A gap that is over is a `ReportGap`; the one that lasts begins with the newest receipt. What was before gaps were
-recorded, or before the first receipt, is not known.
+A past gap is a `ReportGap`; a current one begins with the newest receipt. Nothing is known about the time before gaps
+were recorded or before the first receipt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Gap = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class Reports:
-    """`gaps` within the last 24 hours, the oldest first; the last one may still last. `known_from` is None where no
+    """`gaps` are those of the last 24 hours, oldest first; the last one may be current. `known_from` is None if no
     agent ever reported."""
 
     now: datetime
@@ -34,7 +34,6 @@ class Reports:
 
     @property
     def silent(self) -> timedelta:
-        """All gaps together."""
         return sum((ends - begins for begins, ends in self.gaps), timedelta())
 
     @property
@@ -49,12 +48,12 @@ class Reports:
 
     @property
     def gap_path(self) -> str:
-        """The quarters in which a report was missing, as bars of height 6; 96 units are 24 hours."""
+        """SVG path of the quarters with a missing report: bars of height 6; 96 units are 24 hours."""
         return _bars([any(ends > begin and begins < end for begins, ends in self.gaps) for begin, end in self._slots()])
 
     @property
     def known_path(self) -> str:
-        """The quarters of which something is known."""
+        """SVG path of the quarters about which something is known."""
         known = self.known_from
         return _bars([known is not None and end > known for _, end in self._slots()])
 
@@ -69,7 +68,6 @@ def _amount(time: timedelta) -> str:
 
 
 def _bars(slots: list[bool]) -> str:
-    """Equal slots in a row are one bar."""
     path, at = "", 0
     for is_drawn, run in groupby(slots):
         length = len(list(run))
@@ -79,7 +77,7 @@ def _bars(slots: list[bool]) -> str:
 
 
 def load_reports(states: Iterable[ApState], *, now: datetime) -> dict[int, Reports]:
-    """By attachment point; one SQL statement."""
+    """Load the reports by attachment point; one SQL statement."""
     states = list(states)
     since = now - SHOWN
     gaps: dict[int, list[Gap]] = {}
@@ -95,5 +93,5 @@ def _reports(state: ApState, gaps: list[Gap], now: datetime) -> Reports:
         return Reports(now, None, [])
     last = receipt.received_at
     lasting = [(max(last, now - SHOWN), now)] if now - last > SILENT_AFTER else []
-    # The gap that lasts is known, however long it has been.
+    # A current gap is known, whatever its length.
     return Reports(now, min(receipt.gaps_since, last), gaps + lasting)

@@ -1,4 +1,4 @@
-"""Filters of the cockpit's lists under names that each administrator chooses, above the list that they are of."""
+"""Saved filters of the cockpit's lists, per administrator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scionlab.models import SavedFilter
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.own_pages import PageRequest, form_on
 
-# By the name of a list's address what its filter consists of. The overview has none: it takes 10 statements already.
+# Fields of the filter by URL name of the list. The overview has none: it already takes 10 statements.
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "cockpit_not_enforced": ("why", "ap", "sort"),
     "cockpit_history": ("q", "kind", "until", "ap", "link"),
@@ -27,13 +27,13 @@ KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "cockpit_limits": ("ap", "q", "owner", "above"),
     "cockpit_defaults": ("q",),
 }
-MOST: Final = 20  # of one list
+MOST: Final = 20  # per list
 _LONGEST = 150
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What stands above a list: the filters of its reader, and that of the page ("": none, or an odd one)."""
+    """Saved filters of a user for one list, and the filter of the page ("" if none or invalid)."""
 
     view: str
     query: str
@@ -49,7 +49,7 @@ class Saved:
 
 
 def saved_for(request: PageRequest, view: str) -> Saved:
-    """One statement."""
+    """One SQL statement."""
     asked = {name: str(value) for name, value in request.GET.items() if name in KNOWN[view]}
     try:
         query = query_of(view, asked)
@@ -59,7 +59,7 @@ def saved_for(request: PageRequest, view: str) -> Saved:
 
 
 def query_of(view: str, asked: Mapping[str, str]) -> str:
-    """The filter in its one spelling, without the page. Raises `RuleError` (`filter_unknown`, `filter_empty`)."""
+    """Normalized query string without the page. Raises `RuleError` (`filter_unknown`, `filter_empty`)."""
     known = KNOWN.get(view, ())
     if not known or set(asked) - {*known, "page"} or any(len(value) > _LONGEST for value in asked.values()):
         raise RuleError("filter_unknown", "This is not a filter of the list. Choose it on the page and save it there.")
@@ -73,7 +73,7 @@ def query_of(view: str, asked: Mapping[str, str]) -> str:
 @staff_page
 @form_on("cockpit")
 def save(request: PageRequest) -> HttpResponse:
-    """Under a name that is used already the new filter takes the place of the former."""
+    """Save a filter; one with the same name is replaced."""
     view, name = request.POST.get("view", ""), " ".join(request.POST.get("name", "").split())
     try:
         query = query_of(view, QueryDict(request.POST.get("query", "")).dict())

@@ -1,7 +1,7 @@
 """The setup page: from an empty site to the first user AS, in five steps.
 
-What a step lacks is derived from the database at every look, so the page can be left at any time, and whoever works in
-Django admin instead finds the same steps done.
+The state of a step is derived from the database, so the page can be left at any time and steps done in Django admin
+count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TITLES: Final = {
 
 @dataclass(frozen=True)
 class Step:
-    """`words` says what is there where the step is done, else what is missing."""
+    """`words` describes what exists if the step is done, otherwise what is missing."""
 
     name: str
     is_done: bool
@@ -50,7 +50,7 @@ class Step:
 
 
 class Site:
-    """What the steps look at; eight statements at most."""
+    """Data for the steps; at most eight SQL statements."""
 
     def __init__(self) -> None:
         self.default_kbit = selectors.policy().default_bandwidth_kbit
@@ -65,8 +65,8 @@ class Site:
         return [self._default(), self._core(), self._point(), self._agent(), self._user_as()]
 
     def _default(self) -> Step:
-        """Who went on has accepted the default that the site came with. Where links feel it, it is changed with a
-        preview, not here."""
+        """Later steps imply that the default was accepted. Once Links depend on it, it is changed through a preview
+        instead."""
         changes = BandwidthChange.objects.filter(kind=BandwidthChange.Kind.SITE_DEFAULT)
         is_done = self.core is not None or self.user_as is not None or changes.exists()
         applies = format_kbit(self.default_kbit)
@@ -74,7 +74,7 @@ class Site:
 
     def _core(self) -> Step:
         if self.core is None:
-            return Step(CORE, False, "There is no core AS yet, so nobody can sign certificates for other ASes.")
+            return Step(CORE, False, "There is no core AS yet, so certificates for other ASes cannot be signed.")
         return Step(CORE, True, str(self.core))
 
     def _point(self) -> Step:
@@ -87,7 +87,7 @@ class Site:
             words = f"The agent of {self.report.host.AS} reported at {say_time(self.report.received_at)}."
             return Step(AGENT, True, words)
         if self.point is None:
-            return Step(AGENT, False, "It enforces the limits. It is enrolled once the attachment point exists.")
+            return Step(AGENT, False, "The agent enforces the limits. Enrol it once the attachment point exists.")
         return Step(AGENT, False, _enrolment_words(self.point))
 
     def _user_as(self) -> Step:
@@ -112,7 +112,7 @@ def _enrolment_words(point: AttachmentPoint) -> str:
 @staff_page
 @sensitive_variables("issued")
 def setup(request: PageRequest) -> HttpResponse:
-    """Shows the first step that is not done, or the one in `?step=`; POST carries out the step that the form names."""
+    """Show the first open step, or the one in `?step=`; POST carries out the step that the form names."""
     site = Site()
     if request.method != "POST":
         form = _form(_current(site, request.GET.get("step", "")), site, taken_back(request))
@@ -123,7 +123,7 @@ def setup(request: PageRequest) -> HttpResponse:
         return _page(request, Site(), None, issued=issued)
     form = _form(name, site, request.POST)
     if form is None or _is_done(site, name):
-        messages.warning(request, "Nothing was changed: this step is done already, or another one comes first.")
+        messages.warning(request, "Nothing was changed: this step is already done, or another one comes first.")
         return redirect("cockpit_setup")
     if form.is_valid():
         try:
@@ -140,7 +140,7 @@ def _is_done(site: Site, name: str) -> bool:
 
 
 def _current(site: Site, asked: str) -> str:
-    """The name of the step that the page opens; "" where all are done."""
+    """The name of the open step; "" if all are done."""
     missing = [step.name for step in site.steps if not step.is_done]
     can = {POINT: site.core is not None, AGENT: site.point is not None, USER_AS: site.point is not None}
     if asked in missing and can.get(asked, True):

@@ -1,4 +1,4 @@
-"""What administrators type while they set up an empty site. The services judge it."""
+"""Forms of the setup page. The services validate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LABEL = "Optional. Shown beside the ISD-AS."
 
 
 def _as_text(text: str) -> str:
-    """Raises `RuleError` (`as_id_invalid`, `as_id_zero`, `as_id_for_users`)."""
+    """Parse an AS id. Raises `RuleError` (`as_id_invalid`, `as_id_zero`, `as_id_for_users`)."""
     as_id = parse_as_id(text)
     check_infrastructure_as_id(as_id)
     return format_as_id(as_id)
 
 
 def _isd_id(text: str) -> int:
-    """Raises `RuleError` (`isd_range`)."""
+    """Parse an ISD number. Raises `RuleError` (`isd_range`)."""
     if not re.fullmatch(r"-?[0-9]{1,9}", text, flags=re.ASCII):
         raise RuleError("isd_range", f'"{text[:20]}" is not the number of an ISD. Enter one from 1 to {MAX_ISD}.')
     check_isd_id(int(text))
@@ -46,13 +46,13 @@ def _address(family: str, example: str) -> forms.CharField:
 
 
 class SetupForm(RulesForm):
-    """`carry_out` calls the service of the step. Raises `RuleError`."""
+    """A form whose `carry_out` calls the service of the step. Raises `RuleError`."""
 
     def __init__(self, data: Any = None, **kwargs: Any) -> None:
         super().__init__(data, auto_id="setup_%s", label_suffix="", **kwargs)
 
     def carry_out(self, actor: User) -> str:
-        """Returns what was done, a sentence."""
+        """Call the service; return a message for the user."""
         raise NotImplementedError
 
 

@@ -1,6 +1,6 @@
-"""The whole testbed in a handful of SQL statements, whatever its size: each attachment point with its Links counted.
+"""The whole testbed in a constant number of SQL statements: each attachment point with counts of its Links.
 
-`enforcement.census` judges Links, as everywhere; here they are summed up.
+`enforcement.census` judges the Links; this module aggregates them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from scionlab.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.notation.local_time import say_time
 from scionlab.usage.report import NOW, traffic_now
 
-TESTED_OVER = timedelta(days=7)  # so long a test is shown that found more than the limit
-SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; what waits longer is worth a look
+TESTED_OVER = timedelta(days=7)  # how long such a test result is shown
+SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; a longer wait is a problem
 
 
 class Rate(NamedTuple):
-    """What passes now [kbit/s], by the newest samples of the Links."""
+    """Current traffic [kbit/s], from the newest samples of the Links."""
 
     to_user_kbit: int
     from_user_kbit: int
@@ -42,7 +42,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem of an attachment point. The list is sorted by `weight`, the highest first."""
+    """A problem of an attachment point. The list is sorted by `weight`, highest first."""
 
     weight: int
     tone: Tone
@@ -50,7 +50,7 @@ class Trouble:
 
 
 class ApState:
-    """An attachment point as the cockpit shows it. `standing` sums what active Links may carry when all are used."""
+    """An attachment point as shown in the cockpit. `standing` is the sum of the limits of its active Links."""
 
     def __init__(self, ap: AttachmentPoint, agent: Agent, *, generation: int, now: datetime) -> None:
         self.ap, self.agent, self.now = ap, agent, now
@@ -58,14 +58,12 @@ class ApState:
         self.host: Host = ap.host
         self.receipt: HostReceipt | None = agent.receipt
         self.problems = agent.problems
-        self.is_behind = self.heard_at is not None and agent.is_behind(
-            generation
-        )  # it was heard, and has not what it should have by now
+        self.is_behind = self.contact_at is not None and agent.is_behind(generation)  # the agent reports, but is behind
         self.states: Counter[State] = Counter()
         self.clamped = 0
         self.standing = Limits(0, 0)
         self.waiting_since: datetime | None = None
-        self.used: Rate | None = None  # through all Links together; None while there are no fresh samples
+        self.used: Rate | None = None  # of all Links together; None without recent samples
 
     def add(self, group: Group) -> None:
         state = group.verdict.state
@@ -88,7 +86,7 @@ class ApState:
 
     @property
     def coming_maximum_kbit(self) -> int | None:
-        """The default that the worker has not made the maximum yet; None where there is none."""
+        """The default that the worker has not applied as the maximum yet; None otherwise."""
         site_kbit = getattr(self.ap, "site_default_kbit", None)
         if site_kbit is None:
             site_kbit = BandwidthPolicy().default_bandwidth_kbit
@@ -111,12 +109,12 @@ class ApState:
 
     @property
     def oversubscription(self) -> float | None:
-        """What is committed in the busier direction, as a multiple of the uplink; None without one."""
+        """Committed bandwidth of the busier direction, as a multiple of the uplink; None without one."""
         return max(self.committed) / self.ap.uplink_kbit if self.ap.uplink_kbit else None
 
     @property
     def committed(self) -> Limits:
-        """What all Links may carry together: the sum of their limits, no more than a total that is in force."""
+        """The sum of the limits of all Links, capped by a total in force."""
         total = self.ap.total_kbit
         return self.standing if total is None or not self.is_total_in_force else self.standing.clamped(total)
 
@@ -126,7 +124,7 @@ class ApState:
 
     @property
     def used_share(self) -> float | None:
-        """What passes now in the busier direction, as a part of the uplink."""
+        """Current traffic of the busier direction, as a fraction of the uplink."""
         if not self.ap.uplink_kbit or self.used is None:
             return None
         return self.used.highest_kbit / self.ap.uplink_kbit
@@ -134,21 +132,21 @@ class ApState:
     # --- the agent ----------------------------------------------------------------------------------------
 
     @property
-    def heard_at(self) -> datetime | None:
+    def contact_at(self) -> datetime | None:
         return self.agent.reported_at or self.host.last_seen_at
 
     @property
     def is_silent(self) -> bool:
         if self.receipt is not None:
             return self.agent.is_silent
-        return self.heard_at is not None and self.now - self.heard_at > SILENT_AFTER
+        return self.contact_at is not None and self.now - self.contact_at > SILENT_AFTER
 
     @property
     def contact(self) -> str:
         """One of "reports", "no report", "limits removed", "no agent", "never connected"."""
         if self.agent.removed_at is not None:
             return "limits removed"
-        if self.heard_at is None:
+        if self.contact_at is None:
             return "never connected"
         if self.is_silent:
             return "no report"
@@ -156,12 +154,12 @@ class ApState:
 
     @property
     def clock(self) -> str:
-        """By how much the agent's clock is off, empty within bounds."""
+        """Offset of the agent's clock, in words; empty within bounds."""
         return "" if self.agent.clock_off is None else clock_words(self.agent)
 
     @property
     def has(self) -> str:
-        """The versions that the agent enforces by its receipt; without one, those that were fetched."""
+        """The versions that the agent enforces according to its receipt; without a receipt, the fetched ones."""
         if self.receipt is None:
             return (
                 f"fetched configuration {self.host.delivered_config_version}, "
@@ -177,14 +175,14 @@ class ApState:
 
     @property
     def scion_files_words(self) -> str:
-        """Empty where this service coordinates them."""
+        """Empty if this service manages them."""
         return FILES_WORDS[self.scion_files]
 
     # --- trouble ------------------------------------------------------------------------------------------
 
     @property
     def troubles(self) -> list[Trouble]:
-        """The heaviest first."""
+        """Problems, highest weight first."""
         found = [*self._of_the_agent(), *self._of_links(), *self._of_the_uplink()]
         return sorted(found, key=lambda one: -one.weight)
 
@@ -244,7 +242,7 @@ class ApState:
 
 
 def counts_of(states: Counter[State]) -> list[tuple[State, int]]:
-    """What there is of each state, what needs somebody first."""
+    """Number of Links by state, most urgent first."""
     return [(state, states[state]) for state in WORDS if states[state]]
 
 
@@ -253,20 +251,20 @@ def counts_of(states: Counter[State]) -> list[tuple[State, int]]:
 
 @dataclass(frozen=True)
 class Testbed:
-    """All attachment points, or one, in the order of their ISD-ASes."""
+    """All attachment points, or one, ordered by ISD-AS."""
 
     states: list[ApState]
     census: Census
 
     @property
     def site_default_kbit(self) -> int:
-        """No statement where there is an attachment point."""
+        """No SQL statement if there is an attachment point."""
         found: int | None = getattr(self.states[0].ap, "site_default_kbit", None) if self.states else None
         return selectors.policy().default_bandwidth_kbit if found is None else found
 
 
 def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:
-    """Two SQL statements; two more where Links have timed limits."""
+    """Load the testbed; two SQL statements, and two more if Links have timed limits."""
     policy = BandwidthPolicy.objects.filter(pk=1)
     over = LinkTest.objects.filter(ap=OuterRef("pk"), is_over_limit=True, ends_at__gt=now - TESTED_OVER).order_by()
     aps = attachment_points().order_by("AS__isd__isd_id", "AS__as_id")
@@ -289,11 +287,11 @@ def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Te
 
 
 def load_use(states: Iterable[ApState], *, now: datetime) -> None:
-    """What passes now, summed up; one SQL statement. Like `traffic_now`, which has each Link."""
+    """Load the current traffic of each attachment point; one SQL statement. `traffic_now` has it per Link."""
     by_ap = {state.ap.pk: state for state in states}
     newer = UsageCounter.objects.filter(
         series=OuterRef("series"), direction=OuterRef("direction"), at__gt=OuterRef("at")
-    )  # a class that was made anew has two counters for a while
+    )  # a recreated class has two counters for a while
     counters = UsageCounter.objects.filter(at__gte=now - NOW, series__link__isnull=False).filter(~Exists(newer))
     sums: dict[int, dict[str, int]] = {}
     for row in counters.values("series__attachment_point", "direction").annotate(total=Sum("kbit")).order_by():
@@ -304,7 +302,7 @@ def load_use(states: Iterable[ApState], *, now: datetime) -> None:
 
 
 def load_talkers(state: ApState, *, now: datetime) -> dict[int, Rate]:
-    """What passes now through each Link of one attachment point, the one with the most first; one SQL statement."""
+    """Load the Links of one attachment point with the most traffic; one SQL statement."""
     rates = {
         talker.link_id: Rate(talker.to_user_kbit or 0, talker.from_user_kbit or 0)
         for talker in traffic_now([state.ap.pk], now=now)

@@ -1,7 +1,7 @@
-"""What a month's traffic costs: bytes of the usage report times what an operator pays for a GB that leaves.
+"""The cost of a month's traffic: bytes of the usage report times the cost of a GB of egress.
 
-1 GB is 10^9 bytes. Costs are exact decimals; each is rounded to 0.01 (a half up) only when it is written, so a total is
-the rounded sum of exact costs and may differ from the sum of what stands above it by some hundredths.
+1 GB is 10^9 bytes. Costs are exact decimals, rounded half up to 0.01 only for output, so a total may differ from the
+sum of its rounded rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scionlab.usage.report import TrafficRow, monthly_traffic
 
 BYTES_PER_GB: Final = 10**9
 _CENT: Final = Decimal("0.01")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters that start a formula in a spreadsheet
 
 
 @dataclass(frozen=True)
 class Billed:
-    """A row of the report with its cost; None where nobody said what a GB costs."""
+    """A row of the report with its cost; None without a cost per GB."""
 
     row: TrafficRow
     cost_per_gb: Decimal | None
@@ -46,7 +46,7 @@ class Billed:
 
 @dataclass(frozen=True)
 class Bill:
-    """A month. `cost` is None where no row has one; `is_complete` is false where some row has none."""
+    """A month. `cost` is None if no row has one; `is_complete` is false if some row has none."""
 
     year: int
     month: int
@@ -81,7 +81,7 @@ def rounded(cost: Decimal) -> Decimal:
 
 
 def bill_of(year: int, month: int) -> Bill:
-    """Four SQL statements. An attachment point that is gone costs what the site's cost says."""
+    """Build the bill; four SQL statements. Deleted attachment points use the site's cost."""
     policy = selectors.policy()
     own = {ap.pk: ap.cost_per_gb for ap in AttachmentPoint.objects.exclude(cost_per_gb=None).only("cost_per_gb")}
     traffic = monthly_traffic(year, month)
@@ -114,14 +114,13 @@ COLUMNS: Final = (
 
 
 class _Echo:
-    """Hands on each line that the writer made."""
-
     def write(self, text: str) -> str:
         return text
 
 
 def csv_lines(bill: Bill) -> Iterator[str]:
-    """All rows: each attachment point with an empty `user_as`, then each AS there. Unknown is an empty cell."""
+    """Generate all rows: each attachment point with an empty `user_as`, then each AS there. Unknown values are
+    empty."""
     writer = csv.writer(_Echo())
     yield writer.writerow(COLUMNS)
     for billed in [*bill.attachment_points, *bill.ases]:
@@ -150,5 +149,5 @@ def _values(bill: Bill, billed: Billed) -> tuple[object, ...]:
 
 
 def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula is marked as a text; people choose their email addresses."""
+    """Escape text that a spreadsheet would run as a formula: users choose their email addresses."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

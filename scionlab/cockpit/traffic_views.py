@@ -1,4 +1,4 @@
-"""What passed in a month, for whom, and what it costs: a page, and all rows as CSV."""
+"""Traffic and cost of a month: a page, and all rows as CSV."""
 
 from __future__ import annotations
 
@@ -87,12 +87,11 @@ def cost(request: PageRequest) -> HttpResponse:
 
 
 def _month(request: PageRequest) -> date:
-    """The month that the address asks for (`2026-11`, UTC); this one for anything else."""
+    """The month in the query string (`2026-11`, UTC); the current one if invalid."""
     match = re.fullmatch(r"(20[0-9]{2})-(0[1-9]|1[0-2])", request.GET.get("month", ""), flags=re.ASCII)
     return date(int(match[1]), int(match[2]), 1) if match else timezone.now().astimezone(UTC).date().replace(day=1)
 
 
 def _months_offered(now: datetime) -> list[str]:
-    """The newest ones, this month first."""
     newest = now.year * 12 + now.month - 1
     return [f"{one // 12:04}-{one % 12 + 1:02}" for one in range(newest, newest - MONTHS_OFFERED, -1)]

@@ -1,4 +1,4 @@
-"""What passed through an attachment point lately, drawn against its uplink."""
+"""Plot of an attachment point's recent traffic against its uplink."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIRECTIONS: Final = {"to_user": "To the user ASes", "from_user": "From the user
 
 @dataclass(frozen=True)
 class DirectionPlot:
-    """`highest_kbit` of the 5-minute means; None where nothing is known."""
+    """`highest_kbit` is the highest 5-minute mean; None without data."""
 
     key: str
     name: str
@@ -36,12 +36,11 @@ class UplinkPlot:
 
 
 def slot_of(at: datetime) -> datetime:
-    """When its five minutes begin."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % SLOT
 
 
 def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
-    """Of the 5-minute sums of its links, in both directions on one scale; one SQL statement."""
+    """Build the plot of both directions on one scale from 5-minute sums; one SQL statement."""
     ends_at = slot_of(now)
     begins_at = ends_at - SPAN
     stored = UsageUplink.objects.filter(ap_isd_as=ap.AS.isd_as, begins_at__gte=begins_at, begins_at__lt=ends_at)

@@ -1,4 +1,4 @@
-"""The addresses of the cockpit."""
+"""URLs of the cockpit."""
 
 from functools import partial, wraps
 
@@ -10,7 +10,6 @@ from scionlab.pages.own_pages import View, form_on
 
 
 def _bulk(pages: Pages) -> list[URLPattern]:
-    """Of changes of one kind."""
     name = f"cockpit_{pages.tab}"
 
     def of_these(view: View) -> View:

@@ -1,4 +1,4 @@
-"""The testbed as administrators see it: the overview, one attachment point, and what is not enforced."""
+"""The overview, one attachment point, and the list of Links that are not enforced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 POINTS_PER_PAGE = 15
 LINKS_PER_PAGE = 40
-PROBLEMS_SHOWN, MOST_PROBLEMS = 12, 100  # at first, and when asked for: a receipt may hold a thousand long ones
+PROBLEMS_SHOWN, MOST_PROBLEMS = 12, 100  # a receipt may contain a thousand long ones
 OWNERS_SHOWN = 12
 TALKERS_SHOWN = 10
 _EARLIEST = datetime.min.replace(tzinfo=timezone.get_fixed_timezone(0))
@@ -74,7 +74,7 @@ def overview(request: PageRequest) -> HttpResponse:
         {
             "trouble": lambda state: (state.weight, state.active_links),
             "name": lambda state: state.name,
-            "heard": lambda state: state.heard_at or _EARLIEST,
+            "heard": lambda state: state.contact_at or _EARLIEST,
             "gaps": lambda state: (len(reports[state.ap.pk].gaps), reports[state.ap.pk].silent),
             "links": lambda state: state.active_links,
             "sum": lambda state: max(state.standing),
@@ -141,7 +141,7 @@ class LinkRow:
 
 
 def _rows(keys: Iterable[int], agents: Mapping[int, Agent], now: datetime) -> list[LinkRow]:
-    """The Links of these keys, in their order, judged; two statements."""
+    """The Links with these keys, in this order, judged; two SQL statements."""
     links = selectors.with_relations(Link.objects.filter(pk__in=keys))
     found = {link.pk: link for link in links.select_related("interface_b__AS__useras__owner")}
     in_order = [found[key] for key in keys if key in found]
@@ -217,7 +217,6 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
 
 
 def _owners(ap_id: int) -> list[Any]:
-    """Those with the highest limits, one more than are shown."""
     links = Link.objects.filter(USER_LINKS, interface_a__AS__attachment_point=ap_id, active=True)
     by_owner = links.values(email=F("interface_b__AS__useras__owner__email")).annotate(
         links=Count("pk"), kbit=Sum("bandwidth_kbit")
@@ -244,9 +243,9 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 @require_safe
 @staff_page
 def not_enforced(request: PageRequest) -> HttpResponse:
-    """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both.
-    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for.
-    An attachment point that has stopped reporting is one row, with the number of its Links."""
+    """List Links whose requested limits are not enforced, because of their state or their maximum. `why`: Links in this
+    state, or "above" for those with a maximum below the request. An attachment point without reports is one row with
+    the number of its Links."""
     now = timezone.now()
     testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
@@ -288,7 +287,7 @@ def not_enforced(request: PageRequest) -> HttpResponse:
 
 
 def _chosen(links: QuerySet[Link], why: str) -> QuerySet[Link]:
-    """`links` with the column `state`; of one state or above the maximum, or all that are not enforced as requested."""
+    """`links` with the column `state`: in one state, above the maximum, or all that are not enforced as requested."""
     above = Q(active=True, fact_is_clamped=True)
     if why:
         return links.filter(above if why == "above" else Q(state=why))
@@ -296,7 +295,7 @@ def _chosen(links: QuerySet[Link], why: str) -> QuerySet[Link]:
 
 
 def _with_since(links: QuerySet[Link]) -> QuerySet[Link]:
-    """Since when it is so, as a column."""
+    """Add the column `since`."""
     reported = F("interface_a__host__receipt__received_at")
     since = Case(
         When(state__in=["waiting", "delivered", "inactive"], then=F("changed_at")),

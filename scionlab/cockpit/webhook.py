@@ -1,4 +1,4 @@
-"""The webhook: where notices are sent, a test of it, and what became of the newest."""
+"""The webhook: its URL, a test, and the latest deliveries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WebhookForm(forms.Form):
         widget=text_input(inputmode="url"),
     )
     is_renewed = forms.BooleanField(
-        label="Make a new secret", required=False, help_text="The former one signs nothing from then on."
+        label="Create a new secret", required=False, help_text="The previous secret is no longer used."
     )
 
     def __init__(self, data: Any = None, *, hook: Webhook | None) -> None:
@@ -43,7 +43,7 @@ class WebhookForm(forms.Form):
 @staff_page
 @sensitive_variables("secret")
 def webhook(request: PageRequest) -> HttpResponse:
-    """A new secret is shown in this very answer: no redirect, session or history ever has it."""
+    """A new secret is shown in this response only: it is never in a redirect, session or history."""
     is_sent, secret = request.method == "POST", ""
     form = WebhookForm(request.POST if is_sent else taken_back(request), hook=Webhook.objects.filter(pk=1).first())
     if is_sent and form.is_valid():
@@ -52,7 +52,7 @@ def webhook(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             form.add_error("url", forms.ValidationError(exc.message, code=exc.code))
         else:
-            messages.success(request, "Saved." if form.cleaned_data["url"].strip() else "There is no webhook any more.")
+            messages.success(request, "Saved." if form.cleaned_data["url"].strip() else "The webhook was removed.")
             if not secret:
                 return redirect("cockpit_webhook")
             form = WebhookForm(hook=Webhook.objects.get(pk=1))
@@ -78,7 +78,7 @@ def test(request: PageRequest) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        messages.success(request, f"The receiver has the test: it answered {status}.")
+        messages.success(request, f"The receiver accepted the test: it answered {status}.")
     return redirect("cockpit_webhook")
 
 
@@ -87,5 +87,5 @@ def test(request: PageRequest) -> HttpResponse:
 @form_on("cockpit_webhook")
 def retry(request: PageRequest) -> HttpResponse:
     count = webhook_retry()
-    messages.success(request, f"{count} notice{'' if count == 1 else 's'} will be tried once more.")
+    messages.success(request, f"{count} notice{'' if count == 1 else 's'} will be retried.")
     return redirect("cockpit_webhook")

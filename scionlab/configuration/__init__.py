@@ -1,1 +1,1 @@
-"""What a host fetches and its owner downloads: rendering, complete or limits alone, evidence of what it has."""
+"""Configurations of hosts: rendering, downloads, complete or limits only, evidence of unknown versions."""

@@ -1,7 +1,7 @@
-"""Complete configurations for hosts that have topology.json alone.
+"""Complete configurations for hosts that only have topology.json.
 
-They come with a host's next change (`versions.counters.hosts_bump`). Who does not want to wait for it raises H of one
-host, or of all of them, spread over weeks: SCION restarts on each host that fetches.
+A host gets one with its next change (`versions.counters.hosts_bump`). This module raises H of one host immediately, or
+of all of them over weeks: SCION restarts on each host that fetches.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ ALL_WITHIN = timedelta(weeks=4)
 
 
 def hosts_to_complete() -> QuerySet[Host]:
-    """Those that get topology.json alone, in the order in which they are completed."""
+    """Hosts with only topology.json, in the order in which they are completed."""
     return Host.objects.filter(configuration_format__lt=COMPLETE, AS__isnull=False, limits_only=False).order_by("pk")
 
 
 @transaction.atomic
 def host_complete(*, host_id: int, actor: User | None, reason: str = "") -> list[int]:
-    """Give the host its complete configuration now: H rises on all hosts of its AS. Nothing happens where it has it.
-
-    Returns the host, if something happened. Raises `RuleError` (`limits_only`), `Host.DoesNotExist`.
-    """
+    """Complete the configuration of a host now: H rises on all hosts of its AS. Does nothing if it is complete. Returns
+    the host, or None. Raises `RuleError` (`limits_only`), `Host.DoesNotExist`."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.configuration_format >= COMPLETE:
@@ -52,8 +50,8 @@ def host_complete(*, host_id: int, actor: User | None, reason: str = "") -> list
 
 @transaction.atomic
 def completing_set(*, wanted: bool, actor: User | None) -> None:
-    """Have all hosts completed within `ALL_WITHIN` from now, or stop that. Nothing happens where it is so already."""
-    selectors.generation()  # makes the row where there is none yet
+    """Start completing all hosts within `ALL_WITHIN`, or stop it. Idempotent."""
+    selectors.generation()  # creates a missing row
     state = ServiceState.objects.select_for_update(no_key=True).get(pk=1)
     if (state.completing_since is not None) == wanted:
         return
@@ -65,15 +63,13 @@ def completing_set(*, wanted: bool, actor: User | None) -> None:
 
 
 def completing_since() -> datetime | None:
-    """When an administrator asked for all; None where nobody did, or all are done."""
+    """When an administrator started it; None if not started, or finished."""
     return ServiceState.objects.filter(pk=1).values_list("completing_since", flat=True).first()
 
 
 def hosts_complete_share(*, now: datetime) -> list[int]:
-    """Complete as many hosts as a day's share is, if administrators asked for all; returns them.
-
-    The share is what is left by the days that are left, so days on which nothing ran are made up for.
-    """
+    """Complete today's share of hosts, if an administrator started it; return them. The share is the number left by the
+    days left, which makes up for missed days."""
     since = completing_since()
     if since is None:
         return []

@@ -1,7 +1,7 @@
-"""Host -> what its owner downloads: a folder with the host's files and a README.md for this very host, as bytes; for a
-virtual machine a Vagrantfile too.
+"""The download for the owner of a host: a folder with its files and a README.md, and a Vagrantfile for a virtual
+machine.
 
-`config_tar` makes the files; nothing here touches the database.
+`config_tar` makes the files; nothing here uses the database.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ _VPN_FOLDER = "etc/openvpn/"
 
 
 def build_user_download(host: ConfigHost, members: Mapping[str, bytes], *, in_virtual_machine: bool = False) -> bytes:
-    """What a person downloads for a user AS: one folder with a README.md and the `members` of the host's tarball.
-
-    Not for `scionlab-config --tar`, which wants the host's own tarball.
-    """
+    """Return the tarball for a user: one folder with a README.md and the `members` of the host's tarball. Not for
+    `scionlab-config --tar`, which needs the host's own tarball."""
     own, manifest = snapshot(host), json.loads(members[MANIFEST_NAME])
     files = {**members, "README.md": build_readme(own, manifest, in_virtual_machine=in_virtual_machine)}
     if in_virtual_machine and not own.limits_only:
@@ -32,19 +30,19 @@ def build_user_download(host: ConfigHost, members: Mapping[str, bytes], *, in_vi
 
 
 _DEDICATED_MACHINE = """\
-Use a machine with a current Debian or Ubuntu on which nothing else listens on the ports below. Install on it
+Use a machine with a current Debian or Ubuntu on which nothing else uses the ports below. Install
 {packages}."""
 _VIRTUAL_MACHINE = """\
-`Vagrantfile` beside this file makes a virtual machine (VirtualBox, Debian 12). It forwards the UDP ports below, and
-does in the machine what section 3 says. Make a folder `packages` beside it with the `.deb` files of
+The `Vagrantfile` in this folder creates a virtual machine (VirtualBox, Debian 12), forwards the UDP ports below, and
+runs the commands of section 3 in it. Create a folder `packages` beside it with the `.deb` files of
 {packages},
-and run `vagrant up` in this folder. Keep the folder, the machine reads it. *Not tried by us: the box, and the packages
-in it.* Or make a machine of your own, install these packages, and go on as with any other."""
+and run `vagrant up` in this folder. Keep the folder: the machine uses it. *We have not tested the box or the packages
+in it.* Or create a machine yourself, install these packages, and continue with section 2."""
 _OPENVPN = "\n\nA link goes over the VPN of its attachment point: install `openvpn` too."
 _PACKAGES = {
     "scionlab": "the SCION packages of SCIONLab (border router, control service, daemon, dispatcher, tools) and its "
     "client\n`scionlab-config`",
-    "upstream": "the packages of SCION v0.15 as upstream (scionproto) has them: `scion-router`, `scion-control`,\n"
+    "upstream": "the packages of SCION v0.15 from upstream (scionproto): `scion-router`, `scion-control`,\n"
     "`scion-daemon`, `scion-dispatcher`, `scion-tools`",
 }
 _README = """\
@@ -56,7 +54,7 @@ This folder configures the host of your AS. Anyone who has it can impersonate yo
 - configuration version: `{version}`
 - Coordination Service: {site_url}
 
-| what is in it | what it is | who may read it |
+| file | content | readable by |
 |---|---|---|
 {contents}
 
@@ -76,8 +74,8 @@ This folder configures the host of your AS. Anyone who has it can impersonate yo
 {by_hand_commands}
 ```
 
-If SCION ran on this machine for another testbed, remove what it remembers of that before you start it:
-`sudo rm -f /var/lib/scion/*.db`. A control service ends when it finds another TRC of the same number there.
+If SCION ran on this machine for another testbed, remove its databases before you start it:
+`sudo rm -f /var/lib/scion/*.db`. A control service exits if they contain a different TRC with the same number.
 
 Then start SCION{when}:
 
@@ -87,70 +85,70 @@ Then start SCION{when}:
 
 {vpn}## 4. Check
 
-This asks the service whether this configuration is still the newest one: 304 is yes, 200 means that there is a newer.
+Check whether this configuration is still the newest one: 304 means yes, 200 means that there is a newer one.
 
 ```sh
 curl -s -o /dev/null -w '%{{http_code}}\\n' -u {uid}:{secret} \\
     '{site_url}/api/v4/host/{uid}/config?version={version}'
 ```
 
-This shows whether your border router and your attachment points hear each other:
+Check whether your border router and your attachment points reach each other:
 
 ```sh
 journalctl -u '{router}@*' | grep -i 'state'
 ```
 
 {paths}The bandwidth limit of each link is enforced by the attachment point, not here: this host needs nothing for it.
-What is asked for and what is enforced stands on the page of your AS at {site_url}
+The page of your AS at {site_url} shows the requested and the enforced limits.
 """
 _FETCH = """\
-Let the client fetch it, and every later one. Run all of this; the first part tells the service what SCION files this
-machine has, without their content and secrets:
+Let the client fetch this configuration and all later ones. Run all of these commands; the first one reports which SCION
+files this machine has, without their content and secrets:
 
 ```sh
 {commands}
 ```
 
-The client gives all files below `/etc/scion` to the user `scion`, as whom SCION runs, and starts SCION. Where a file
-is there that it did not install, it asks: answer `b`, and it keeps a copy.
+The client makes the user `scion`, which runs SCION, the owner of all files in `/etc/scion`, and starts SCION. If a file
+exists that it did not install, it prompts: answer `b` to keep a copy.
 
-If the machine is configured by another service, SCIONLab's own for example, the first part ends with an error and
+If the machine is configured by another service, for example SCIONLab's own, the first command exits with an error and
 nothing is changed: `scionlab-config` would delete that service's keys and certificates, without a backup. An
-administrator can then take the host over, and its page names what would be deleted first; or use another machine.
+administrator can then take over the host, whose page lists what would be deleted; or use another machine.
 
 """
 _BY_HAND = """\
-Or install by hand what is in this folder, from within it, on a machine that no other service configures. It keeps a
-copy of what it replaces:"""
+Or install the files by hand, from within this folder, on a machine that no other service configures. Replaced files are
+kept as copies:"""
 _BY_HAND_ONLY = """\
-Install what is in this folder, from within it, on a machine that no other service configures. It keeps a copy of what
-it replaces. Do it again with a new download when section 4 says that there is a newer one: `scionlab-config`, which
-fetches by itself, works with SCIONLab's packages only.
+Install the files from within this folder, on a machine that no other service configures. Replaced files are kept as
+copies. Repeat this with a new download when section 4 shows that there is a newer one: `scionlab-config`, which fetches
+automatically, works only with SCIONLab's packages.
 """
 _VPN_NOTE = (
     "The OpenVPN unit needs the keys that the operator of the attachment point gives you; they are not in this "
     "folder.\n\n"
 )
 _TOPOLOGY_ONLY = """\
-**What is not in this folder:** `topology.json` is all of SCION's files that this host gets so far: it was made before
-the service had more. The settings of the programs, keys and certificates come with the next change of the AS, or when
-an administrator completes its configuration. Until then they come from whoever operates the ISD: without them the units
-below end as soon as they are started.
+**Missing from this folder:** the host was created before this service managed keys and settings, so `topology.json` is
+its only SCION file. The settings of the programs, keys and certificates are added with the next change of the AS, or
+when an administrator completes its configuration. Until then, get them from the operator of the ISD: without them the
+units below exit immediately.
 
 """
 _NO_CHAIN = """\
-**What is not in this folder:** {folders}. Certificates are not made here while the ISD has no core AS in this service.
-They come from whoever operates the ISD: put them below `/etc/scion`. Without them SCION ends as soon as it is started.
+**Missing from this folder:** {folders}. This service issues no certificates while the ISD has no core AS here. Get them
+from the operator of the ISD and put them in `/etc/scion`. Without them SCION exits immediately.
 
 """
 _LIMITS_ONLY = """\
 # SCIONLab AS {isd_as}: limits only
 
-Another service configures SCION on the host of this AS (host id `{uid}`). There is nothing to install from here: go on
-with that service, and do not point `scionlab-config` at {site_url}, which refuses it.
+Another service configures SCION on the host of this AS (host id `{uid}`). There is nothing to install from
+here: continue with that service, and do not point `scionlab-config` at {site_url}, which rejects it.
 
-If the AS is an attachment point, its bandwidth limits reach the host by `scionlab-bw-agent`, which an administrator
-enrols. What is asked for and what is enforced stands on the page of your AS.
+If the AS is an attachment point, `scionlab-bw-agent`, which an administrator enrols, delivers its bandwidth limits to
+the host. The page of your AS shows the requested and the enforced limits.
 """
 _COMMANDS = """\
 sudo python3 -c '
@@ -169,7 +167,7 @@ for file in $(find etc/scion -type f); do
     sudo install -D -C -o scion -g scion -m "$mode" --backup=numbered "$file" "/$file"
 done
 """
-_OWN_CERTS = "sudo chown scion:scion /etc/scion/certs  # SCION keeps TRCs there that it fetches\n"
+_OWN_CERTS = "sudo chown scion:scion /etc/scion/certs  # SCION stores fetched TRCs there\n"
 _INSTALL_VPN = """\
 for file in $(find etc/openvpn -type f); do
     case "$file" in *.conf) mode=600 ;; *) mode=644 ;; esac
@@ -179,12 +177,12 @@ done
 
 
 def install_commands(*, uid: str, secret: str, site_url: str) -> str:
-    """For a shell: says what is installed, and has the stock client fetch only if nothing is lost by that."""
+    """Return shell commands that report the installed files and let the stock client fetch if the service allows it."""
     return _COMMANDS.format(uid=uid, secret=secret, site_url=site_url)
 
 
 def build_readme(host: HostSnapshot, manifest: Mapping[str, Any], *, in_virtual_machine: bool) -> bytes:
-    """The commands for this very host, ready to be copied."""
+    """Return the README of this host, with its commands ready to be copied."""
     if host.limits_only:
         return _LIMITS_ONLY.format(isd_as=host.AS.isd_as, uid=host.uid, site_url=manifest["url"]).encode()
     machine = _VIRTUAL_MACHINE if in_virtual_machine else _DEDICATED_MACHINE
@@ -217,25 +215,25 @@ def _has(files: Collection[str], folder: str) -> bool:
 
 
 def _has_client(host: HostSnapshot) -> bool:
-    """Upstream's packages have neither `scionlab-config` nor the target that it starts."""
+    """Upstream's packages lack `scionlab-config` and the target that it starts."""
     return host.scion_packages == "scionlab"
 
 
-_KINDS = (  # of the first that fits: what a path begins and ends with, what the file is, who may read it
-    ("etc/scion/topology.json", "the links and addresses of the AS", "everybody"),
-    ("etc/scion/*.toml", "settings of SCION's programs", "everybody"),
-    ("etc/scion/certs/*", "TRCs: whom SCION trusts", "everybody"),
-    ("etc/scion/*.key", "private keys of the AS", "`scion`, as whom SCION runs"),
-    ("etc/scion/crypto/*", "certificates of the AS", "everybody"),
-    ("etc/scion/link_info.json", "the bandwidth limits, for `scionlab-bw-agent`", "everybody"),
+_KINDS = (  # first match counts: pattern of the path, content, readable by
+    ("etc/scion/topology.json", "the links and addresses of the AS", "everyone"),
+    ("etc/scion/*.toml", "settings of SCION's programs", "everyone"),
+    ("etc/scion/certs/*", "TRCs: the trust anchors of SCION", "everyone"),
+    ("etc/scion/*.key", "private keys of the AS", "`scion`, the user of SCION"),
+    ("etc/scion/crypto/*", "certificates of the AS", "everyone"),
+    ("etc/scion/link_info.json", "the bandwidth limits, for `scionlab-bw-agent`", "everyone"),
     ("etc/openvpn/*.conf", "settings and keys of OpenVPN", "root"),
-    ("etc/openvpn/*", "addresses of the VPN's clients", "everybody"),
-    ("etc/*", "more settings", "everybody"),
+    ("etc/openvpn/*", "addresses of the VPN's clients", "everyone"),
+    ("etc/*", "more settings", "everyone"),
 )
 
 
 def _contents(files: Collection[str]) -> str:
-    """The rows of the table: each kind of file once, with how many there are."""
+    """Rows of the table: one per kind of file, with the number of files."""
     counts = {pattern: 0 for pattern, _, _ in _KINDS}
     for path in files:
         counts[next(pattern for pattern in counts if _fits(path, pattern))] += 1
@@ -261,8 +259,8 @@ def _missing(host: HostSnapshot, files: Collection[str]) -> str:
 
 def _when(host: HostSnapshot, *, is_missing: bool) -> str:
     if is_missing:
-        return ", when all of that is there"
-    return "; the client does that by itself" if _has_client(host) else ""
+        return ", when these files are there"
+    return "; the client does this automatically" if _has_client(host) else ""
 
 
 def _links(host: HostSnapshot) -> str:
@@ -284,13 +282,13 @@ def _fetch(host: HostSnapshot, manifest: Mapping[str, Any]) -> str:
 
 
 def _install_by_hand(files: Collection[str]) -> str:
-    """For a shell in the folder; nothing that is there is lost."""
+    """Shell commands to run in the folder; they keep a copy of what they replace."""
     own_certs = _OWN_CERTS if _has(files, f"{FOLDER}/certs/") else ""
     return _INSTALL_SCION + own_certs + (_INSTALL_VPN if _has(files, _VPN_FOLDER) else "")
 
 
 def _start(units: Collection[str]) -> str:
-    """OpenVPN first: a router ends where an address of its is not there."""
+    """OpenVPN first: a router exits if one of its addresses is missing."""
     vpn = [unit for unit in units if unit.startswith("openvpn@")]
     scion = [unit for unit in units if unit not in vpn]
     return "".join(f"sudo systemctl enable --now {' '.join(some)}\n" for some in (vpn, scion) if some)
@@ -300,7 +298,7 @@ def _check_paths(host: HostSnapshot) -> str:
     if not host.link_ends:
         return ""
     command = f"scion showpaths {host.link_ends[0].remote_isd_as}"
-    return f"And this asks SCION for paths; the first one is there after some seconds:\n\n```sh\n{command}\n```\n\n"
+    return f"Show the paths of SCION; the first one appears after a few seconds:\n\n```sh\n{command}\n```\n\n"
 
 
 # --- a virtual machine ----------------------------------------------------------------------------------------------
@@ -326,7 +324,7 @@ end
 
 
 def build_vagrantfile(host: HostSnapshot, manifest: Mapping[str, Any]) -> bytes:
-    """For Vagrant: a machine that fetches its configuration, or takes it from the folder where it has no client."""
+    """Return a Vagrantfile: the machine fetches its configuration, or installs the folder if it has no client."""
     ports = sorted({(end.public_port, end.local_port) for end in host.link_ends if not end.is_vpn})
     if _has_client(host):
         install = install_commands(uid=host.uid, secret=host.secret, site_url=manifest["url"])

@@ -1,8 +1,7 @@
-"""Evidence that a host has a configuration which this service signed and its database does not know: a backup was
+"""Evidence that a host has a configuration that this service signed but its database does not contain: a backup was
 restored, and the generation must be raised (docs/adr/0023).
 
-Only a signed text is evidence. Whatever else a host says of its versions is the word of somebody who has its
-credentials, and every user has those of their own AS.
+Only a signed text is evidence. Other claims of a host prove nothing: every user has the credentials of a host.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ class Evidence:
 
 @transaction.atomic
 def evidence_note(*, host_id: int, evidence: Evidence, now: datetime) -> bool:
-    """Note the version that the evidence proves, if it shows that a backup was restored. Returns whether it does.
-
-    It does so where the host's version is newer than ours, or is ours with another document than we issued for it.
-    """
+    """Store the version that the evidence proves, if it shows that a backup was restored. Return whether it does. It
+    does if the host's version is newer than ours, or equal with a document that we did not issue for it."""
     locks.lock_hosts([host_id])
     host = Host.objects.get(pk=host_id)
     held = _proven(host, evidence)
@@ -56,13 +53,13 @@ def evidence_note(*, host_id: int, evidence: Evidence, now: datetime) -> bool:
 
 
 def noted_version(host: Host) -> Version | None:
-    """(G, H, L) that the host proved to have though this database does not know it, None without evidence."""
+    """(G, H, L) that the host has proven and this database does not know; None without evidence."""
     noted = (host.ahead_generation, host.ahead_config_version, host.ahead_limits_version)
     return None if None in noted else noted  # type: ignore[return-value]  # none of them is None
 
 
 def _proven(host: Host, evidence: Evidence) -> tuple[Version, str] | None:
-    """(G, H, L) and the digest of the limits that we signed for this host; None if we did not."""
+    """(G, H, L) and the digest of the limits, if we signed them for this host; otherwise None."""
     if not is_signed_here(evidence.signed, evidence.signatures):
         return None
     text = json.loads(evidence.signed)
@@ -79,6 +76,6 @@ def _is_lost(host: Host, version: Version, digest: str) -> bool:
         return generation > ours[0]
     if config_version > host.config_version or limits_version > host.limits_version:
         return True
-    # Nothing issued for this version yet: there is no other document that this one could be told from.
+    # Nothing issued for this version yet, so there is no document to compare with.
     is_other = bool(digest) and is_issued(host_id=host.pk, version=version)
     return version == ours and is_other and not is_issued(host_id=host.pk, version=version, digest=digest)

@@ -1,4 +1,4 @@
-"""What is made elsewhere for a host's tarball, by paths from the root: keys, certificates and TRCs; OpenVPN's files."""
+"""Files of a host's tarball that other modules make: keys, certificates and TRCs; files of OpenVPN. Keyed by path."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from scionlab.trust import credentials, vpn
 
 
 def trust_files(host: Host) -> dict[str, bytes]:
-    """No certificates where the ISD has no core AS, nothing where the configuration has topology.json alone."""
+    """No certificates if the ISD has no core AS; empty if the configuration only has topology.json."""
     return credentials.files_for(host) if host.configuration_format >= COMPLETE else {}
 
 
 def vpn_files(host: Host) -> dict[str, bytes]:
-    """Empty for a host that is in no VPN, and for one whose configuration has topology.json alone."""
+    """Empty for a host in no VPN, and if its configuration only has topology.json."""
     return vpn.files_for(host) if host.configuration_format >= COMPLETE else {}

@@ -1,8 +1,8 @@
-"""Beside another coordination service: who may have a full configuration, "limits only", and "take over".
+"""Coexistence with another coordination service: full configuration, limits only, takeover.
 
-The stock client deletes, without a backup, each file that its old manifest lists and the new one does not. So a host
-that shows files of another service, by a version that we never gave or by its manifest, gets a full configuration only
-after an administrator took it over (docs/adr/0032). Our agent installs nothing of SCION's, and always gets one.
+The stock client deletes, without a backup, each file that its old manifest lists and the new one does not. A host that
+shows files of another service, by a version that we never issued or by its manifest, gets a full configuration only
+after a takeover (docs/adr/0032). Our agent installs no SCION files, so it is always served.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Owner = InstalledFiles.Owner
 
-# What SCIONLab's own service installs on a host, where the host's manifest was not shown.
+# Files of SCIONLab's own service, assumed if the host has not sent its manifest.
 USUAL_FILES = (
     "etc/scion/topology.json",
     "etc/scion/br-N.toml",
@@ -40,12 +40,12 @@ USUAL_FILES = (
     "etc/scion/keys/*",
     "etc/openvpn/*",
 )
-_DIGITS = 18  # int() of somebody's thousands of digits is slow, then refused
+_DIGITS = 18  # int() of thousands of digits is slow and then fails
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a host's scionlab-config.json says, without its secret. All empty: there is none."""
+    """A host's scionlab-config.json without its secret. All empty: the host has none."""
 
     host_id: str = ""
     url: str = ""
@@ -60,8 +60,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Effect:
-    """What the stock client would do to what is installed: paths from the root, and units that it would not start
-    again."""
+    """Effect of the stock client on installed files: paths from the root, and units that it would not restart."""
 
     deleted: list[str]
     replaced: list[str]
@@ -72,10 +71,8 @@ class Effect:
 
 
 def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
-    """Why a client other than our agent gets no tarball now; None if it gets one.
-
-    `version` is that of its poll, G.H or empty. Notes what was seen, and writes nothing when it is known.
-    """
+    """Return why a client other than our agent gets no tarball now; None if it gets one. `version` is that of its poll,
+    G.H or empty. Stores what was seen, unless it is already known."""
     if host.limits_only:
         return _limits_only(host)
     known = InstalledFiles.objects.filter(host=host).first()
@@ -88,11 +85,9 @@ def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
 
 
 def _may_be_ours(host: Host, generation: int, version: str) -> bool:
-    """False for a version that we never gave to this host.
-
-    One that confirmed a version of ours may show any: this database may be a backup that was restored. What it was
-    given in former generations is forgotten (`versions.generation`).
-    """
+    """False for a version that we never issued to this host. A host that confirmed one of our versions may send any:
+    this database may be a restored backup. Versions of previous generations are not known any more
+    (`versions.generation`)."""
     g, h = (int(one) if len(one) <= _DIGITS else 0 for one in version.split("."))
     is_given = g == generation and 1 <= h <= host.delivered_config_version
     return is_given or 1 <= g < generation or host.config_version_deployed > 0
@@ -116,7 +111,7 @@ def _other(host: Host) -> RuleError:
 
 @transaction.atomic
 def full_fetched(*, host_id: int) -> None:
-    """Note that a client which is not our agent got the full configuration: from now on its files are ours."""
+    """Record that the stock client got the full configuration: from now on its files are ours."""
     locks.lock_hosts([host_id])
     known = InstalledFiles.objects.filter(host=host_id).first()
     now = timezone.now()
@@ -132,7 +127,7 @@ def full_fetched(*, host_id: int) -> None:
 
 @transaction.atomic
 def manifest_note(*, host_id: int, manifest: Manifest) -> RuleError | None:
-    """Note what the host says it has installed; why it gets no full configuration, None if it does."""
+    """Store what the host reports as installed. Return why it gets no full configuration, or None."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     is_ours = manifest.host_id == host.uid and manifest.url.rstrip("/") == settings.SITE_URL.rstrip("/")
@@ -161,8 +156,8 @@ def other_note(
     files: Collection[str] | None = None,
     units: Collection[str] | None = None,
 ) -> None:
-    """Note that the host has files of another service. What is known of them stays where nothing else is shown, and so
-    does a take over of the same files."""
+    """Record that the host has files of another service. Known details and a takeover are kept unless the host shows
+    other files."""
     locks.lock_hosts([host_id])
     shown = {"version": version[:40], "url": url[:200], "files": files, "units": units}
     known = InstalledFiles.objects.filter(host=host_id).first()
@@ -180,7 +175,7 @@ def other_note(
 
 
 def full_configuration(host: Host) -> tuple[set[str], list[str]]:
-    """The files and units that a host with an AS gets from here once it is taken over, complete."""
+    """Return the files and units that the host (with an AS) gets after a takeover, complete."""
     complete = copy.copy(host)
     complete.configuration_format = COMPLETE
     own = config_tar.snapshot(complete)
@@ -194,7 +189,7 @@ def full_configuration(host: Host) -> tuple[set[str], list[str]]:
 
 
 def effect_of(host: Host, known: InstalledFiles) -> Effect | None:
-    """What a take over would do to the host; None where it did not show its manifest."""
+    """Return what a takeover would do to the host; None if it has not sent its manifest."""
     if known.files is None or host.AS is None:
         return None
     new, units = full_configuration(host)
@@ -210,12 +205,9 @@ def effect_of(host: Host, known: InstalledFiles) -> Effect | None:
 
 @transaction.atomic
 def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None, reason: str = "") -> None:
-    """Another service coordinates the SCION files of the host, or no longer does.
-
-    L of the host rises: our agent fetches. H does not, for no SCION is to restart because of it. A host that had limits
-    only counts as another service's until somebody takes it over. Nothing happens where it is so already.
-    Raises `Host.DoesNotExist`.
-    """
+    """Set whether another service manages the SCION files of the host. L of the host rises: our agent fetches. H does
+    not, as SCION need not restart. A host that had limits only counts as managed by another service until a takeover.
+    Idempotent. Raises `Host.DoesNotExist`."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.limits_only == limits_only:
@@ -233,11 +225,9 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
 
 @transaction.atomic
 def host_take_over(*, host_id: int, actor: User | None) -> None:
-    """From now on the stock client of the host gets its full configuration from here, whatever it loses by that.
-
-    H of a host whose configuration has topology.json alone rises: it gets the complete one.
-    Raises `RuleError` (`limits_only`, `nothing_to_take_over`), `Host.DoesNotExist`.
-    """
+    """Give the stock client of the host its full configuration from now on, whatever files it deletes. H rises if the
+    host only has topology.json: it gets the complete configuration. Raises `RuleError` (`limits_only`,
+    `nothing_to_take_over`), `Host.DoesNotExist`."""
     host, known = _locked(host_id)
     if host.limits_only:
         raise RuleError("limits_only", f"{host} has limits only. Switch it off first, then take over the host.")
@@ -257,7 +247,8 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
 
 @transaction.atomic
 def host_take_over_undo(*, host_id: int, actor: User | None) -> None:
-    """Raises `RuleError` (`take_over_fetched`: too late, or there was none), `Host.DoesNotExist`."""
+    """Undo a takeover. Raises `RuleError` (`take_over_fetched`: already fetched, or there was none),
+    `Host.DoesNotExist`."""
     host, known = _locked(host_id)
     if known is None or known.owner != Owner.OTHER or known.taken_over_at is None:
         text = f"{host} has already fetched its configuration, or was not taken over. Reload its page."

@@ -1,8 +1,8 @@
-"""Hosts' configurations as bytes, rendered ahead of the poll and kept in the cache.
+"""Hosts' configurations as bytes, rendered ahead of the poll and cached.
 
-A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service): whatever else it has
-changes with H or L alone. The cache holds the newest one of each host, with a hash of these beside it: one that does
-not fit any more is not found, and is replaced. It is encrypted there, for it has private keys.
+A configuration is a function of (uid, G, H, L, secret, signing keys, site URL): everything else in it changes only with
+H or L. The cache holds the newest one of each host and a hash of these inputs; an entry with another hash is ignored
+and replaced. Entries are encrypted because they contain private keys.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ from scionlab.versions.issued import digest_in, is_issued, issued_note
 
 logger = logging.getLogger(__name__)
 
-CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
-_FORMAT = "10"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+CACHE_TIMEOUT_S = 3600  # only matters for deleted or silent hosts: a current entry that was evicted is rendered again
+_FORMAT = "10"  # raise it with any change of config_tar's output: cached entries must not survive an upgrade
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The tarball of one host at one version. `etag` is the quoted hash of the bytes.
-
-    `identity` is a hash of everything that the bytes depend on. `limits_digest` is empty without link_info.json.
-    """
+    """The tarball of one host at one version. `etag` is the quoted hash of the bytes. `identity` is a hash of all
+    inputs. `limits_digest` is empty without link_info.json."""
 
     content: bytes
     etag: str
@@ -51,13 +49,11 @@ class Rendered:
 
 
 def config_for(host: Host) -> Rendered:
-    """The host's configuration at its newest version, which may be newer than the versions of `host` as it was read.
-
-    Raises `RuleError` (`host_without_as`, `border_router_twice`, `signing_key_unreadable`).
-    """
+    """Return the host's newest configuration, which may be newer than `host`. Raises `RuleError` (`host_without_as`,
+    `border_router_twice`, `signing_key_unreadable`)."""
     try:
         found = _cached(host, selectors.generation(), key_ring())
-    except RedisError as exc:  # a cache that is down makes polls slower, not wrong
+    except RedisError as exc:  # without the cache polls are slower, not wrong
         logger.warning("render.cache_unreachable error=%r", exc)
         found = None
     if found is not None:
@@ -67,21 +63,21 @@ def config_for(host: Host) -> Rendered:
 
 
 def render_ahead(host: Host) -> bool:
-    """Have the configuration in the cache. False when it was there already, or the host has none."""
+    """Render into the cache. Return False if it was already there, or the host has no configuration."""
     if host.AS_id is None:
         return False
     try:
         if _cached(host, selectors.generation(), key_ring()) is not None:
             return False
     except RedisError:
-        return False  # nowhere to put it
+        return False  # no cache to store it in
     _render(host.pk)
     return True
 
 
 def user_download(user_as: UserAS) -> tuple[str, bytes]:
-    """File name and bytes of what the owner of a user AS downloads. Raises `IndexError` for one without a host."""
-    key_ring()  # makes the first key, if there is none, before the host is locked
+    """Return file name and bytes of the download of a user AS. Raises `IndexError` if it has no host."""
+    key_ring()  # creates the first key, if missing, before the host is locked
     with transaction.atomic():
         host = _locked_host(Host.objects.filter(AS_id=user_as.pk).order_by("pk").values_list("pk", flat=True)[0])
         members = _issue(host, selectors.generation(), key_ring())
@@ -91,13 +87,10 @@ def user_download(user_as: UserAS) -> tuple[str, bytes]:
 
 
 def _render(host_id: int) -> Rendered:
-    """Read, build and cache.
-
-    The host's row is locked meanwhile: whoever changes something that it depends on raises its counters in the same
-    transaction, so the Links and keys that are read are those of the version that is read. Of several that want the
-    same at the same time the first one renders, and the others find it in the cache when they get the lock. It is
-    stored under the lock too: else an older one could replace a newer one there.
-    """
+    """Read, build and cache. The host's row is locked: every change raises the host's counters in its own transaction,
+    so the Links and keys that are read belong to the version that is read. Of concurrent requests the first one
+    renders, and the others find the result in the cache. It is stored under the lock, too, so that an older one cannot
+    replace a newer one."""
     with transaction.atomic():
         host = _locked_host(host_id)
         generation = selectors.generation()
@@ -126,7 +119,7 @@ def _render(host_id: int) -> Rendered:
 
 
 def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
-    """The files of the host, which is locked, with a note of the limits that it is given by them."""
+    """The files of the locked host; records the issued limits."""
     members = config_tar.host_members(
         host,
         generation=generation,
@@ -143,7 +136,7 @@ def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
 
 
 def _locked_host(host_id: int) -> Host:
-    """Without its attachment point: a join that waited for the lock may show what that was before."""
+    """Without its attachment point: a join that waited for the lock may return outdated columns."""
     return Host.objects.select_for_update(of=("self",), no_key=True).select_related("AS__isd").get(pk=host_id)
 
 
@@ -158,12 +151,12 @@ def _identity(host: Host, generation: int, keys: KeyRing) -> str:
 
 
 def _name(host: Host) -> str:
-    """In the cache; two versions of this service side by side do not replace each other's."""
+    """Cache key; contains the format, so that two versions of the service do not overwrite each other's entries."""
     return f"config:{_FORMAT}:{host.uid}"
 
 
 def _cached(host: Host, generation: int, keys: KeyRing) -> Rendered | None:
-    """Raises `RedisError`. A document that this database did not issue is from before a backup was restored."""
+    """Raises `RedisError`. A document that this database did not issue predates the restore of a backup."""
     found = cache.get(_name(host))
     if not isinstance(found, Rendered) or found.identity != _identity(host, generation, keys):
         return None
@@ -172,7 +165,7 @@ def _cached(host: Host, generation: int, keys: KeyRing) -> Rendered | None:
         return None
     try:
         return replace(found, content=opened(found.content.decode("ascii"), "A cached configuration"))
-    except RuleError:  # SIGNING_SECRET was changed since: rendered again
+    except RuleError:  # SIGNING_SECRET was changed since: render again
         return None
 
 

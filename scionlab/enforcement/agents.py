@@ -1,4 +1,4 @@
-"""What is known of the agent of an attachment point: judged once for all of its Links."""
+"""State of an attachment point's agent: judged once for all of its Links."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from scionlab.notation.local_time import say_time
 SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
 SILENT_AFTER: Final = timedelta(seconds=SILENT_AFTER_S)
 
-# An agent's clock that differs by more is named on the pages. A receipt without a measured skew shows it by
-# `observed_at`, and may itself have been under way for some seconds.
+# A larger offset of the agent's clock is shown on pages. Without a measured skew it is estimated from `observed_at`,
+# although the receipt may have been in transit for some seconds.
 CLOCK_OFF: Final = timedelta(seconds=5)
 CLOCK_OFF_UNMEASURED: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class Agent:
-    """The agent of one host, by its newest receipt. `name` is the ISD-AS of the attachment point.
-
-    `is_silent`: there is no report of what its kernel has, from the agent or, to the agent, from the limiter.
-    `voided_by` is the problem that makes nothing of the receipt count as in force. `clock_off` is by how much its clock
-    is ahead of ours (negative: behind), None while that is within bounds.
-    """
+    """The agent of one host, from its newest receipt. `name` is the ISD-AS of the attachment point. `is_silent`: no
+    report of the kernel, because agent or limiter is silent. `voided_by` is the problem that makes the whole receipt
+    not count as enforced. `clock_off` is the lead of its clock over ours (negative: lag), None within bounds."""
 
     name: str
     host: Host
@@ -41,34 +38,34 @@ class Agent:
 
     @property
     def reported_at(self) -> datetime | None:
-        """The last contact with the agent."""
+        """Time of the last contact with the agent."""
         return None if self.receipt is None else self.receipt.received_at
 
     @property
     def read_at(self) -> datetime | None:
-        """The last report of what its kernel has: older than the contact where the limiter there does not answer."""
+        """Time of the last report of its kernel: earlier than the contact if the limiter does not answer."""
         if self.receipt is None or not self.is_limiter_silent:
             return self.reported_at
         return min(self.receipt.observed_at, self.receipt.received_at)
 
     @property
     def devices(self) -> frozenset[str]:
-        """Whose packets it looks at; empty where it does not say."""
+        """Names of its devices; empty if not reported."""
         named = () if self.receipt is None else self.receipt.devices or ()
         return frozenset(one for one in named if isinstance(one, str))
 
     @property
     def is_foreign(self) -> bool:
-        """Its newest receipt is about a document that this service did not issue, so the receipt counts for nothing."""
+        """The newest receipt is about a document that this service did not issue, so it does not count."""
         return self.receipt is not None and self.receipt.content == HostReceipt.Content.FOREIGN
 
     @property
     def is_stock_client(self) -> bool:
-        """A client there confirmed a SCION configuration, and none ever sent a receipt: nobody fetches limits."""
+        """A client confirmed a SCION configuration and no receipt was ever sent: nothing fetches limits there."""
         return self.receipt is None and self.host.config_version_deployed > 0
 
     def is_behind(self, generation: int) -> bool:
-        """It reports, or fetched, something older than the newest configuration and limits of `generation`."""
+        """Whether it reports, or fetched, something older than the newest configuration and limits of `generation`."""
         host, receipt = self.host, self.receipt
         if receipt is None:
             has = (host.delivered_config_version, host.delivered_limits_version)
@@ -80,7 +77,7 @@ class Agent:
 
 
 def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
-    """Reads the host and its receipt; no statement where the receipt was read along."""
+    """Build it from the host and its receipt; no SQL statement if the receipt was prefetched."""
     receipt: HostReceipt | None = getattr(host, "receipt", None)
     if receipt is None:
         return Agent(name, host, None, is_silent=False, removed_at=None, clock_off=None, problems=())
@@ -103,10 +100,8 @@ def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
 
 
 def clock_off(receipt: HostReceipt, *, is_read_late: bool) -> timedelta | None:
-    """By how much the agent's clock is ahead of ours, None while that is within bounds or not known.
-
-    `is_read_late`: what the receipt tells was read a while before it was sent.
-    """
+    """Return the lead of the agent's clock over ours; None if unknown or within bounds. `is_read_late`: the kernel was
+    read well before the receipt was sent."""
     if receipt.clock_skew_ms is not None:
         found, bound = timedelta(milliseconds=receipt.clock_skew_ms), CLOCK_OFF
     elif is_read_late:
@@ -117,7 +112,7 @@ def clock_off(receipt: HostReceipt, *, is_read_late: bool) -> timedelta | None:
 
 
 def no_report_since(agent: Agent) -> str:
-    """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
+    """Return `No report since 2026-11-22 07:29:00 CET`. The agent must have reported once."""
     assert agent.read_at is not None  # noqa: S101  for the type checker
     since = f"{WORDS['no_report'].word} since {say_time(agent.read_at)}"
     return f"{since}: the limiter does not answer its agent" if agent.is_limiter_silent else since

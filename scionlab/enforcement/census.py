@@ -1,7 +1,7 @@
-"""All Links of user ASes judged in a constant number of statements, whatever their number.
+"""Judges all Links of user ASes in a constant number of SQL statements.
 
-The database finds the facts of each Link and counts Links of which the same is known; each such group is judged once,
-as a single Link is. Links with a timed limit are then read and judged one by one: most have none.
+The database groups Links by equal facts; each group is judged once, like a single Link. The few Links with a timed
+limit are read and judged individually.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _AP = "interface_a__AS__attachment_point"
 
 @dataclass(frozen=True)
 class Group:
-    """Links of one attachment point with one verdict. `standing` sums what they are told to enforce while no timed
-    limit runs, `clamped` counts those of which more is requested, `changed_at` is that of the oldest change. `facts`
-    is None, and `link_id` a key, for a Link that was judged alone."""
+    """Links of one attachment point with the same verdict. `standing` sums their limits without timed limits, `clamped`
+    counts those with a higher request, `changed_at` is the oldest change. For a Link that was judged individually,
+    `facts` is None and `link_id` its key."""
 
     ap_id: int
     verdict: Verdict
@@ -43,14 +43,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Census:
-    """`agents` by the key of their attachment point."""
+    """`agents` by primary key of the attachment point."""
 
     agents: Mapping[int, Agent]
     groups: Sequence[Group]
     generation: int
 
     def judged(self, links: QuerySet[Link], value: Callable[[Verdict], str], name: str) -> QuerySet[Link]:
-        """`links` with a column `name`: `value` of the verdict on each. No statement; infrastructure is inactive."""
+        """Annotate `links` with a column `name`: `value` of the verdict on each. No SQL statement; infrastructure is
+        inactive."""
         cases: dict[tuple[Facts, str], list[int]] = {}
         single: dict[str, list[int]] = {}
         for group in self.groups:
@@ -58,7 +59,7 @@ class Census:
                 single.setdefault(value(group.verdict), []).append(group.link_id or 0)
             else:
                 cases.setdefault((group.facts, value(group.verdict)), []).append(group.ap_id)
-        # First, because the database knows facts of these Links, too, and not what their timed limits make of them.
+        # First, because the facts in the database do not include the steps of their timed limits.
         whens = [When(Q(pk__in=keys), then=Value(word)) for word, keys in single.items()]
         for (facts, word), aps in cases.items():
             which = {f"fact_{fact}": known for fact, known in facts._asdict().items()}
@@ -68,7 +69,7 @@ class Census:
         return links.alias(**columns).annotate(**{name: Case(*whens, default=inactive, output_field=CharField())})
 
     def only(self, links: QuerySet[Link], *, stage: Stage | None = None, state: State | None = None) -> QuerySet[Link]:
-        """Those with this stage and this state; None: with any."""
+        """Filter by stage and state; None: any."""
         if stage is not None:
             of_stage: Any = self.judged(links, lambda verdict: verdict.stage, "judged_stage")
             links = of_stage.filter(judged_stage=stage)
@@ -79,18 +80,15 @@ class Census:
 
 
 def attachment_points() -> QuerySet[AttachmentPoint]:
-    """With all that the census looks at."""
+    """Attachment points with everything that the census reads."""
     return AttachmentPoint.objects.select_related("AS__isd", "host__receipt", "host__installed_files").annotate(
         **selectors.GENERATION
     )
 
 
 def take_census(*, now: datetime, aps: Iterable[AttachmentPoint] | None = None, of: Q | None = None) -> Census:
-    """Two statements, one where `aps` (of `attachment_points`) were read already; two more where Links have timed
-    limits.
-
-    `of`: of these Links alone.
-    """
+    """Judge all Links; two statements, one if `aps` (of `attachment_points`) are given; two more if Links have timed
+    limits. `of`: only these Links."""
     found: Any = list(attachment_points() if aps is None else aps)
     agents = {ap.pk: agent_of(ap.host, ap.AS.isd_as, now=now) for ap in found}
     generation = next((ap.service_generation for ap in found), None) or 0

@@ -1,4 +1,4 @@
-"""What the codes of agents' problems mean for an administrator: in words, with the remedy (docs/agent.md)."""
+"""Explanations of agents' problem codes for administrators, with remedies (docs/agent.md)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """`kind` is one of `KINDS`; `is_warning`: the limits are in force nevertheless; `voids`: nothing that the receipt
-    says counts as in force.
-
-    `beside` is what stands beside the state of each Link that the problem concerns, with {name} for the attachment
-    point; empty where the limits do not depend on it, or where the Link itself is in error.
-    """
+    """`kind` is one of `KINDS`; `is_warning`: the limits are in force anyway; `voids`: nothing in the receipt counts as
+    in force. `beside` is shown with the state of each Link that the problem concerns, with {name} for the attachment
+    point; empty if limits do not depend on it, or if the Link itself has the error."""
 
     kind: str
     meaning: str
@@ -286,7 +283,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         is_warning=True,
         beside="At {name} limits of an older agent are still in the kernel",
     ),
-    # What only agents with the first engine say (docs/adr/0028): readable as long as there are some.
+    # Only from agents with the first engine (docs/adr/0028); kept while there are some.
     "foreign_root": Explanation(
         FOREIGN,
         "A foreign root qdisc is in the place of ours.",

@@ -1,7 +1,7 @@
-"""What is known of one Link, as the judgement asks for it: read from the Link's rows, or by the database of all Links.
+"""Facts of one Link for the judgement: from the Link's rows, or by SQL for all Links.
 
-Each fact stands here twice, in Python and in SQL, and nowhere else. The database cannot read the steps of timed limits:
-Links that have some are read one by one.
+Each fact is defined here twice, in Python and in SQL. The database cannot read the steps of timed limits: Links that
+have some are read individually.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from django.db.models.lookups import Exact
 from bandwidth_config import Limits, limits_at
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
 
-# A receipt arrives a moment after the kernel was read, by a clock that may be a little off: so near to a step of a
-# timed limit the limits of both sides are what is wanted.
+# A receipt arrives shortly after the kernel was read, by a clock that may be slightly off: within this time of a step,
+# the limits before and after it both count as wanted.
 STEP_GRACE: Final = timedelta(seconds=5)
-# Agents send at most one receipt for steps in 10 s (their `STEP_RECEIPT_S`); twice that, because one may be lost.
+# Agents send at most one receipt for steps in 10 s (their `STEP_RECEIPT_S`); doubled, as one may be lost.
 STEP_REPORTED_WITHIN: Final = timedelta(seconds=20)
 
-# What the kernel was found to have: what is wanted now; what was wanted then, before a step that no receipt shows yet;
-# something else.
+# State of the kernel: as wanted now; as wanted then, before a step that no receipt covers yet; different.
 Kernel = Literal["wanted", "before", "other"]
 
 
 class Facts(NamedTuple):
-    """Of one Link. `is_covered`: the newest receipt is about a configuration that has what the Link wants.
-    `is_to_observe` is what the administrators want, `is_observed` what that receipt says."""
+    """Facts of one Link. `is_covered`: the newest receipt is about a configuration that includes the Link as wanted.
+    `is_to_observe` is the administrators' setting, `is_observed` the receipt's."""
 
     is_active: bool
     is_delivered: bool
@@ -47,7 +46,7 @@ class Facts(NamedTuple):
 
 
 def newest_of(link: Link, receipt: HostReceipt | None) -> LinkEnforcement | None:
-    """What the newest receipt says of the Link, None where it does not speak of it."""
+    """The newest receipt's row of the Link, or None."""
     row: LinkEnforcement | None = getattr(link, "enforcement", None)
     return row if receipt is not None else None
 
@@ -63,8 +62,8 @@ def facts_of(
     generation: int,
     now: datetime,
 ) -> Facts:
-    """`row` is what the newest receipt says, which came at `read_at`; `asked` and `wanted` are the limits of now,
-    before and after the clamp."""
+    """`row` is from the newest receipt, received at `read_at`; `asked` and `wanted` are the current limits before and
+    after clamping."""
     is_config_delivered = host.delivered_config_version >= link.wanted_config_version
     is_covered = row is not None and covers(row, link, host, generation)
     found = kernel_found(row, link, at=read_at, now=now) if row is not None and is_covered else "other"
@@ -84,7 +83,7 @@ def facts_of(
 
 
 class Wants(Protocol):
-    """Of a Link: the first versions of its host that have what it wants."""
+    """The first versions of a Link's host that include what the Link wants."""
 
     @property
     def wanted_config_version(self) -> int: ...
@@ -94,8 +93,6 @@ class Wants(Protocol):
 
 
 class Versions(Protocol):
-    """H and L of a host."""
-
     @property
     def config_version(self) -> int: ...
 
@@ -104,8 +101,8 @@ class Versions(Protocol):
 
 
 def covers(row: LinkEnforcement, link: Wants, host: Versions, generation: int) -> bool:
-    """The receipt is about a configuration that has what the Link wants. One of another generation, or from the future
-    (after a restored backup), is about something that we do not know."""
+    """Whether the receipt is about a configuration that includes what the Link wants. False for another generation or a
+    version from the future (after a restored backup)."""
     return (
         row.generation == generation
         and link.wanted_config_version <= (row.config_version or 0) <= host.config_version
@@ -114,13 +111,13 @@ def covers(row: LinkEnforcement, link: Wants, host: Versions, generation: int) -
 
 
 def is_about(link: Link, row: LinkEnforcement) -> bool:
-    """`covers`, of a Link of `selectors.with_relations` or `limited_links`."""
+    """`covers`, for a Link of `selectors.with_relations` or `limited_links`."""
     return covers(row, link, link.interface_a.host, selectors.generation_beside(link))
 
 
 def shows_wanted(link: Link, row: LinkEnforcement, *, at: datetime) -> bool:
-    """When a receipt that says so came, the kernel had exactly what the Link wants, in both directions and at its
-    versions; of a Link that is to be observed only: nothing of it was limited."""
+    """Whether the kernel, according to this receipt, had exactly what the Link wants in both directions; for a Link
+    that is observed: nothing was limited."""
     if not link.active or not is_about(link, row):
         return False
     if link.is_to_observe:
@@ -129,12 +126,12 @@ def shows_wanted(link: Link, row: LinkEnforcement, *, at: datetime) -> bool:
 
 
 def is_in_kernel(row: LinkEnforcement) -> bool:
-    """The kernel has in both directions what the agent wanted."""
+    """Whether the kernel has what the agent wanted, in both directions."""
     return row.state == LinkEnforcement.State.ENFORCED and row.in_kernel == row.wanted
 
 
 def kernel_found(row: LinkEnforcement, link: Link, *, at: datetime, now: datetime) -> Kernel:
-    """What the kernel had when the receipt came (`at`), compared with what the Link wants; by this service's clock."""
+    """Compare the kernel at the time of the receipt (`at`, this service's clock) with what the Link wants."""
     found = row.in_kernel
     if found is None or not is_in_kernel(row):
         return "other"
@@ -148,7 +145,7 @@ def kernel_found(row: LinkEnforcement, link: Link, *, at: datetime, now: datetim
 
 
 def _limits_between(link: Link, timed: Sequence[TimedLimit], begins: datetime, ends: datetime) -> Iterator[Limits]:
-    """What is wanted at any moment from `begins` until `ends`."""
+    """All limits wanted at any time from `begins` until `ends`."""
     yield link.limits_at(begins)
     for one in timed:
         moment = one.limits.next_change(begins)
@@ -158,7 +155,7 @@ def _limits_between(link: Link, timed: Sequence[TimedLimit], begins: datetime, e
 
 
 def asked_at(link: Link, timed: Sequence[TimedLimit], when: datetime) -> Limits:
-    """What the user chose for this moment, before the maximum is applied."""
+    """The user's choice at this time, before clamping."""
     return limits_at(link.requested, (one.limits for one in timed), when) if timed else link.requested
 
 
@@ -171,12 +168,12 @@ IS_TIMED: Final = Exists(TimedLimit.objects.filter(link=OuterRef("pk"), cancelle
 
 
 def standing_column(direction: str) -> Expression:
-    """What the attachment point is told to enforce while no timed limit runs [kbit/s]."""
+    """The limit in force without timed limits [kbit/s]."""
     return Least(_ASKED[direction], MAXIMUM)
 
 
 def fact_columns(generation: int) -> dict[str, Expression]:
-    """`Facts` of Links of user ASes that have no timed limit, by the names of its fields."""
+    """SQL expressions for `Facts` of Links without timed limits, by field name."""
     is_config_delivered = Q(**{f"{_HOST}delivered_config_version__gte": F("wanted_config_version")})
     found = {
         "is_active": Q(active=True),

@@ -1,4 +1,4 @@
-"""The judgement: how far a Link's limits got. Nothing else decides what counts as enforced."""
+"""The judgement of a Link: the only definition of "enforced"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.facts import Facts
 from scionlab.enforcement.words import State
 
-# As scripts know them (docs/api.md): these words stay.
+# Stable codes of the API (docs/api.md).
 Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent", "observed"]
 
 
@@ -18,7 +18,7 @@ class Verdict(NamedTuple):
 
 
 def judge(agent: Agent, facts: Facts) -> Verdict:
-    """Of a Link that the attachment point of `agent` limits."""
+    """Judge a Link that the attachment point of `agent` limits."""
     stage = _stage(agent, facts)
     return Verdict(stage, _state(stage, facts))
 
@@ -38,7 +38,7 @@ def _stage(agent: Agent, facts: Facts) -> Stage:
 
 
 def _by_receipt(facts: Facts) -> Stage:
-    """What the kernel has counts, whatever is wanted: a limit that is in force is called so."""
+    """What the kernel has decides: a limit in force is called enforced."""
     if facts.is_observed:
         return "observed" if facts.is_to_observe else "failed"
     if not facts.is_as_wanted:
@@ -53,7 +53,7 @@ def _on_its_way(facts: Facts) -> Stage:
 def _without_receipts(agent: Agent, facts: Facts) -> Stage:
     if facts.is_delivered:
         return "not_verified" if facts.is_deployed else "delivered"
-    # The stock client fetches when H rises and at no other time: these limits will reach nobody.
+    # The stock client fetches only when H rises: nothing will fetch these limits.
     return "failed" if agent.is_stock_client and facts.is_config_delivered else "waiting"
 
 

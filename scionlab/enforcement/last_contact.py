@@ -1,10 +1,10 @@
-"""When hosts were last heard, kept away from the database: no poll writes a row.
+"""Time of last contact with hosts, without a database write per poll.
 
-Each web process collects in memory (`HEARD`) and hands over every few seconds, in one command, to a hash in Redis; beat
-has `flush` write that hash into the database once a minute, in one statement. Without Redis, or while it is gone, the
-process writes what it collected itself, once a minute, in one statement.
+Each web process collects in memory (`CONTACTS`) and hands over every few seconds, in one command, to a hash in Redis;
+once a minute, beat runs `flush`, which writes that hash to the database in one statement. Without Redis the process
+writes its own collection once a minute.
 
-When API tokens were last used goes the same way (`TOKENS_USED`).
+The last use of API tokens is recorded in the same way (`TOKENS_USED`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
 FLUSH_S: Final = 60.0
-MOST_AT_ONCE: Final = 500  # to make a command of 10 000 takes 45 ms in which no poll of the process is answered
+MOST_AT_ONCE: Final = 500  # building a command of 10 000 blocks the process for 45 ms
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is noted: the hash in Redis, and the column of a table that it ends in."""
+    """What is recorded: the hash in Redis, and the table column."""
 
     key: str
     table: str
@@ -49,8 +49,8 @@ HOSTS: Final = Ledger("scionlab.seen", "scionlab_host", "last_seen_at")
 TOKENS: Final = Ledger("scionlab.token_used", "scionlab_apitoken", "last_used_at")
 
 
-class Heard:
-    """What one process heard since it last handed over: host -> seconds since the epoch. Safe between threads."""
+class Contacts:
+    """Contacts of one process since it last handed over: host -> seconds since the epoch. Thread-safe."""
 
     def __init__(self, ledger: Ledger = HOSTS) -> None:
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Heard:
             self._times.update(dict.fromkeys(host_ids, now))
 
     def note_once_a_minute(self, key: int) -> None:
-        """For who comes at any rate: one command to Redis a minute, or one statement where there is none."""
+        """Record at any rate: at most one Redis command a minute, or one SQL statement without Redis."""
         now = time.monotonic()
         with self._lock:
             if now - self._noted_at.get(key, -FLUSH_S) < FLUSH_S:
@@ -75,7 +75,8 @@ class Heard:
         self.hand_over(at_once=True)
 
     def hand_over(self, *, at_once: bool = False) -> None:
-        """To Redis; to the database where there is none, at most once a minute unless `at_once`. What fails is kept."""
+        """Hand over to Redis, or without it to the database, at most once a minute unless `at_once`. Keeps what
+        fails."""
         with self._lock:
             taken, self._times = self._times, {}
         if not taken:
@@ -106,27 +107,25 @@ class Heard:
 
     def _put_back(self, taken: Mapping[int, float]) -> None:
         with self._lock:
-            self._times = {**taken, **self._times}  # what was heard meanwhile is newer
+            self._times = {**taken, **self._times}  # newer contacts win
 
 
-HEARD = Heard()
-TOKENS_USED = Heard(TOKENS)
+CONTACTS = Contacts()
+TOKENS_USED = Contacts(TOKENS)
 
 
 def flush(ledger: Ledger = HOSTS) -> int:
-    """Write what all processes handed over to Redis; returns how many rows changed. Can be repeated, and interrupted.
-
-    Raises `RedisError`, `DatabaseError`; then nothing is lost.
-    """
+    """Write what all processes handed over to Redis; return the number of changed rows. Idempotent. Raises
+    `RedisError`, `DatabaseError`; then nothing is lost."""
     if not settings.REDIS_URL:
         return 0
     redis = redis_client.client()
     if not redis.exists(
         ledger.taken
-    ):  # else what a worker that died had taken comes first; the next run takes the rest
+    ):  # otherwise the leftovers of a killed worker come first; the next run takes the rest
         try:
             redis.rename(ledger.key, ledger.taken)
-        except ResponseError:  # nobody was heard
+        except ResponseError:  # no contacts
             return 0
     taken = {int(key): float(value) for key, value in redis.hgetall(ledger.taken).items()}
     changed = store(taken, ledger)
@@ -135,7 +134,7 @@ def flush(ledger: Ledger = HOSTS) -> int:
 
 
 def store(times: Mapping[int, float], ledger: Ledger = HOSTS) -> int:
-    """Raise the column of these rows, in one statement; none ever falls. Returns how many rows rose."""
+    """Raise the column of these rows in one statement; no value ever falls. Return the number of rows that rose."""
     if not times:
         return 0
     adapt = connection.ops.adapt_datetimefield_value
@@ -146,7 +145,7 @@ def store(times: Mapping[int, float], ledger: Ledger = HOSTS) -> int:
 
 
 _STORE = {
-    # Thousands of hosts, whose rows services lock in the order of their keys (models.locks): so does this.
+    # Services lock hosts in the order of their keys (models.locks), so this must, too.
     "postgresql": """
         WITH heard AS MATERIALIZED (
             SELECT key::bigint AS id, value::timestamptz AS at FROM json_each_text(%s::json)

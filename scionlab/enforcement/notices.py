@@ -1,15 +1,14 @@
-"""Mails about what needs somebody: found by looking, once a minute, at how things are (not at what happened).
+"""Mails about states that need attention, checked once a minute (states, not events).
 
-    away      no report of what an attachment point enforces for more than an hour; and that there are some again
-    clamped   the maximum of an attachment point is below what a link asks for; and that it is free again
+    away      no report of what an attachment point enforces for more than an hour; and its return
+    clamped   the maximum of an attachment point is below what a link requests; and its end
     failed    a limit is not enforced for more than 10 minutes
 
-One mail for each person, attachment point and state, with all the links concerned, however many: a large attachment
-point that goes away is one mail for each of its users. A `Notice` remembers who was told until the state has ended;
-looking again, or twice at once, tells nobody twice. Whoever does without a kind is not told that it is over either.
+There is one mail per person, attachment point and state, with all links concerned. A `Notice` records who was notified
+until the state has ended, so repeated or concurrent checks send nothing twice. Users who are unsubscribed from a kind
+get no mail about its end either.
 
-The webhook is told of what is away and failed at an attachment point as one more person who has all links there, and
-that either is over.
+The webhook gets the states "away" and "failed", and their ends, like a user who owns all links.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User, Webhook
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
@@ -41,28 +40,27 @@ logger = logging.getLogger(__name__)
 
 AWAY_AFTER: Final = timedelta(hours=1)
 FAILED_AFTER: Final = timedelta(minutes=10)
-# Beat looks once a minute. Longer than this between two looks, and the service was away itself: whoever could not be
-# heard meanwhile is not away for that.
+# Beat checks once a minute. After a longer pause the service itself was down: agents that could not report meanwhile
+# are not away.
 GAP: Final = timedelta(minutes=10)
 _LINKS_NAMED: Final = 50  # in one mail
 _ENDS = ("interface_a__AS__isd", "interface_a__AS__attachment_point", "interface_b__AS__isd")
 _OWNER = ("interface_b__AS__useras__owner",)
 
 Place = tuple[int | None, int]  # person (None: the webhook), host of the attachment point
-IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # with the last receipt there, and now
+IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # of the last receipt, and now
 
 
 @dataclass
 class State:
-    """How it is for one person (None: for the webhook) at one attachment point. `value`: of which another one is news
-    again."""
+    """The state for one person (None: the webhook) at one attachment point. A different `value` is notified again."""
 
     user: User | None
     host: Host
     began_at: datetime
     value: int | None = None
     links: list[Link] = field(default_factory=list)
-    statuses: dict[int, LinkStatus] = field(default_factory=dict)  # by link, where a sentence on its state is told
+    statuses: dict[int, LinkStatus] = field(default_factory=dict)  # by link, if the mail has a sentence on its state
 
     def requested(self) -> list[list[int]]:
         return [[link.pk, *link.requested] for link in self.links]
@@ -71,30 +69,30 @@ class State:
 @retried
 @transaction.atomic
 def notices_find(*, now: datetime | None = None) -> int:
-    """Tell whoever has to be told; returns the number of new mails. Any number of times, and at once."""
+    """Send the mails that are due; return the number of new ones. Idempotent and safe to run concurrently."""
     now = now or timezone.now()
     watch = _watch(now)
     has_webhook = bool(getattr(watch, "has_webhook", False))
     away = _away(now, has_webhook)
-    if now - watch.since < AWAY_AFTER:  # who is known to be away stays so; nobody can be found to be
+    if now - watch.since < AWAY_AFTER:  # known outages stay; new ones cannot be detected
         known = set(_open(MailKind.AWAY))
         away = {place: state for place, state in away.items() if place in known}
-    made = _tell(MailKind.AWAY, away, over=_is_back, now=now)
-    made += _tell(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
-    made += _tell(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
+    made = _notify(MailKind.AWAY, away, over=_is_back, now=now)
+    made += _notify(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
+    made += _notify(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
     if made:
         logger.info("notices.found mails=%s", made)
     return made
 
 
 def _watch(now: datetime) -> NoticeWatch:
-    """The row, locked: two workers look one after the other; `has_webhook` says whether there is one."""
+    """The locked row, which serializes workers; `has_webhook` says whether a webhook exists."""
     NoticeWatch.objects.get_or_create(pk=1, defaults={"since": now, "looked_at": now})
     there_is: Any = Exists(Webhook.objects.all())
     watch = NoticeWatch.objects.select_for_update(no_key=True).annotate(has_webhook=there_is).get(pk=1)
     if now - watch.looked_at > GAP:
         watch.since = now
-        logger.warning("notices.gap nobody looked from %s to %s", watch.looked_at, now)
+        logger.warning("notices.gap not checked from %s to %s", watch.looked_at, now)
     watch.looked_at = max(watch.looked_at, now)
     watch.save(update_fields=["since", "looked_at"])
     return watch
@@ -104,7 +102,7 @@ def _watch(now: datetime) -> NoticeWatch:
 
 
 def _links() -> QuerySet[Link]:
-    """Of people who can be mailed: active Links that attachment points limit, with their two ends and their owner."""
+    """Active Links that attachment points limit, whose owners can be mailed, with both ends and the owner."""
     links = Link.objects.filter(
         type=Link.Type.PROVIDER,
         active=True,
@@ -121,19 +119,19 @@ def _group(
     *,
     has_webhook: bool = False,
 ) -> dict[Place, State]:
-    """By person and host, of those who want such mails."""
+    """Group by person and host; only people who are subscribed."""
     found: dict[Place, State] = {}
     for link in links:
         user, host = link.interface_b.AS.useras.owner, link.interface_a.host
-        told: list[User | None] = [user] if user.wants_mail(kind) else []
+        told: list[User | None] = [user] if user.accepts_mail(kind) else []
         for one in [*told, None] if has_webhook else told:
             found.setdefault((None if one is None else one.pk, host.pk), make(link, one, host)).links.append(link)
     return found
 
 
 def _away(now: datetime, has_webhook: bool) -> dict[Place, State]:
-    """Where an agent reported once and has stopped, or the limiter does not answer it. An attachment point that never
-    had one is not away."""
+    """An agent reported once and has stopped, or the limiter does not answer it. An attachment point that never had an
+    agent is not away."""
     receipts = HostReceipt.objects.filter(host__attachment_point__isnull=False).select_related("host__AS__isd")
     agents = {
         one.host_id: agent_of(one.host, one.host.AS.isd_as, now=now) for one in receipts if one.host.AS is not None
@@ -148,13 +146,13 @@ def _away(now: datetime, has_webhook: bool) -> dict[Place, State]:
         MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]), has_webhook=has_webhook
     )
     for state in found.values():
-        if state.user is not None:  # the webhook has a number of links, not a sentence on each
+        if state.user is not None:  # the webhook gets the number of links instead
             state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
     return found
 
 
 def _clamped(now: datetime) -> dict[Place, State]:
-    """A person cannot ask for more than the maximum, so it was the administrators who set it below what was asked."""
+    """A user cannot request more than the maximum, so an administrator lowered it later."""
     above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
 
     def make(link: Link, user: User | None, host: Host) -> State:
@@ -164,7 +162,7 @@ def _clamped(now: datetime) -> dict[Place, State]:
 
 
 def _failed(now: datetime, has_webhook: bool) -> dict[Place, State]:
-    """What the pages call "failed", long enough."""
+    """Failed, as on the pages, for long enough."""
     links = take_census(now=now).only(_links(), state="failed")
     statuses = {link: link_status(link, now=now) for link in with_relations(links)}
     lasting = {link: one for link, one in statuses.items() if one.since is not None and now - one.since >= FAILED_AFTER}
@@ -175,7 +173,7 @@ def _failed(now: datetime, has_webhook: bool) -> dict[Place, State]:
     return found
 
 
-# --- what is told -----------------------------------------------------------------------------------------------
+# --- mails ------------------------------------------------------------------------------------------------------
 
 
 def _open(kind: MailKind) -> dict[Place, Notice]:
@@ -183,8 +181,8 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
-    """Mails for what is new, and, where `over` says so of what has ended and the links that are left, for that."""
+def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
+    """Send mails for new states and, if `over` says so, for states that ended, with the remaining links."""
     known, mails, new, changed = _open(kind), [], [], []
     for place, state in states.items():
         notice = known.get(place)
@@ -237,18 +235,18 @@ def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now:
 
 
 def _is_of_webhook(notice: Notice, _left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
-    """Nobody is mailed that a failure is over: the mail that the limit is enforced says so."""
+    """The end of a failure is not mailed: the mail that the limit is enforced says so."""
     return notice.user is None
 
 
 def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
-    """The administrators' doing: the person asks for what they asked for then."""
+    """Whether administrators removed the clamp: the requested limits are unchanged."""
     asked = {link_id: [to_user, from_user] for link_id, to_user, from_user in notice.links}
     return any([*link.requested] == asked[link.pk] for link in left)
 
 
 def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
-    """The mail; none where it is the webhook that is told."""
+    """The mail; None for the webhook."""
     if state.user is not None:
         return [_mail(event, state, state.user, now=now)]
     host, at = state.host, state.began_at
@@ -258,9 +256,9 @@ def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
         "away": f"No report from {isd_as} since {at:%Y-%m-%d %H:%M} UTC: {links}.",
         "away_over": f"{isd_as} reports again.",
         "failed": f"{links} at {isd_as} not enforced since {at:%Y-%m-%d %H:%M} UTC.",
-        "failed_over": f"No limit has failed at {isd_as} any more.",
+        "failed_over": f"Limits at {isd_as} no longer fail.",
     }
-    webhook_tell(
+    webhook_enqueue(
         event,
         key=f"{event}:{host.pk}:{at.isoformat()}",
         text=texts[event],
@@ -274,7 +272,7 @@ def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
 
 def _mail(template: str, state: State, user: User, *, now: datetime) -> Mail:
     at = state.began_at
-    with timezone.override(user.tz):  # of the sentences on states
+    with timezone.override(user.tz):  # for the sentences on states
         rows = [_row(link, state) for link in state.links]
     context: dict[str, object] = {
         "ap": state.links[0].interface_a.AS.isd_as,
@@ -284,7 +282,7 @@ def _mail(template: str, state: State, user: User, *, now: datetime) -> Mail:
         "since": local_time(at, user.tz),
         "maximum": None if state.value is None else format_kbit(state.value),
     }
-    # `at` tells one outage from the next; a value that changes while it lasts is news of that moment.
+    # `at` distinguishes outages; for a value that changes during one, it is the time of the change.
     moment = at if state.value is None else now
     key = f"{template}:{user.pk}:{state.host.pk}:{moment.isoformat()}"
     kind = template.removesuffix("_over")
@@ -304,23 +302,21 @@ def _row(link: Link, state: State) -> dict[str, str]:
 
 
 def local_time(at: datetime, zone: tzinfo) -> str:
-    """As the person's clock shows it, with the zone's name."""
+    """In the person's time zone, with its name."""
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-# --- what somebody else did -------------------------------------------------------------------------------------
+# --- cancelled by someone else ----------------------------------------------------------------------------------
 
 
-def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
-    """Tell the owner that somebody else cancelled a timed limit of theirs; in the transaction that cancels it.
-
-    Returns the number of mails: none for what one did oneself.
-    """
+def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
+    """Notify the owner that someone else cancelled one of their timed limits, in the transaction that cancels it.
+    Returns the number of mails: none if the owner cancelled it."""
     user = link.interface_b.AS.useras.owner
     if actor is not None and actor.pk == user.pk:
         return 0
     context: dict[str, object] = {
-        "what": timed.said(user.tz),
+        "what": timed.describe(user.tz),
         "by": "an administrator" if actor is not None else "the service",
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,

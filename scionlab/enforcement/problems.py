@@ -1,6 +1,6 @@
-"""The problems that agents report, explained.
+"""Problems reported by agents, with explanations.
 
-The agent's own message stays beside the explanation: it names the device, the version or the address.
+The agent's own message is shown beside the explanation: it names the device, version or address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scionlab.enforcement.explanations import EXPLANATIONS, FOREIGN, KINDS, LIMI
 
 __all__ = ["EXPLANATIONS", "LIMITER_SILENT", "Reported", "in_short", "reported"]
 
-# Their subject is a device, where all others concern the whole host.
+# Their subject is a device; the subject of all others is the whole host.
 _OF_A_DEVICE: Final = frozenset(
     {
         "foreign_root",
@@ -31,7 +31,7 @@ _OF_A_DEVICE: Final = frozenset(
 
 @dataclass(frozen=True)
 class Reported:
-    """One problem of a receipt, explained."""
+    """One problem of a receipt with its explanation."""
 
     code: str
     subject: str
@@ -44,11 +44,11 @@ class Reported:
 
     @property
     def in_words(self) -> str:
-        """The meaning, as one of several things in a list."""
+        """The meaning, as an item of a list."""
         return self.explanation.meaning[0].lower() + self.explanation.meaning[1:].rstrip(".")
 
     def concerns(self, devices: Collection[str]) -> bool:
-        """Whether it is about a Link whose packets pass these devices; none: they are not known."""
+        """Whether it concerns a Link on these devices; empty: devices unknown."""
         is_changed_device = self.code == "repeatedly_changed" and self.subject != "routing"
         if self.code in _OF_A_DEVICE or is_changed_device:
             return not devices or self.subject in devices
@@ -60,12 +60,12 @@ class Reported:
 
     @property
     def is_drift(self) -> bool:
-        """The kernel is not, or does not stay, as the agent made it."""
+        """The kernel differs, or keeps differing, from what the agent set."""
         return self.code in {"verify_failed", "repeatedly_changed"}
 
 
 def reported(problems: Iterable[Any]) -> list[Reported]:
-    """The problems of a receipt, as stored; what is not of their shape is shown as it is."""
+    """Parse the stored problems of a receipt; unknown shapes are shown as they are."""
     return [_one(problem) for problem in problems]
 
 
@@ -78,7 +78,7 @@ def _one(problem: Any) -> Reported:
 
 
 def in_short(problems: Iterable[Reported]) -> list[str]:
-    """Each kind of problem once, with how many there are, in the order of `KINDS`."""
+    """Each kind of problem once with its count, in the order of `KINDS`."""
     counts = dict.fromkeys(KINDS, 0)
     for problem in problems:
         counts[problem.explanation.kind] += 1

@@ -1,6 +1,6 @@
-"""Receipts: what an attachment point reports that its kernel enforces.
+"""Stores receipts: what an attachment point reports about its kernel.
 
-The document itself is read by `scionlab.host_api.receipt_format`; here it is a value. docs/api.md is the contract.
+`scionlab.host_api.receipt_format` parses the document; docs/api.md is the contract.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from scionlab.configuration.evidence import evidence_note, noted_version
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.facts import is_about, shows_wanted
+from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.enforcement.said import Said, compare, mark_of, repeats, same_again
 from scionlab.models import Host, HostReceipt, LinkTest, ReportGap, selectors
 from scionlab.people.mail import mails_create
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
@@ -32,33 +32,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stored:
-    """`stored` is false for a receipt that is not newer than the newest one; `unknown_links` have no Link here.
-
-    `is_news`: it names another version than the one before it. `evidence_wanted`: the receipt names a document that we
-    did not issue, and nothing proves yet that we signed it.
-    """
+    """Result. `stored` is false if the receipt is not newer than the stored one; `unknown_links` have no Link here.
+    `is_news`: its version differs from that of the receipt before. `evidence_wanted`: it names a document that we did
+    not issue and whose signature is not proven yet."""
 
     stored: bool
     unknown_links: list[int] = field(default_factory=list)
-    is_news: bool = field(default=False, compare=False)  # for the log alone
+    is_news: bool = field(default=False, compare=False)  # only for the log
     evidence_wanted: bool = False
 
 
 @retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
-    """Keep the receipt as the host's newest, one row for each of its Links, the gap before it if the agent was silent,
-    and the mails that follow. One transaction.
-
-    An agent whose clock is ahead counts as being at our time: else one wrong hour would silence one that does not count
-    its receipts for an hour. A receipt about another document than ours says nothing of any Link, and takes away what
-    was known. Evidence in it is noted in a transaction of its own: it needs the host's row.
-    """
+    """Store the host's newest receipt, one row per Link, the gap before it, and the mails that follow, in one
+    transaction. A receipt with a time in the future is dated now: otherwise an agent that does not number its receipts
+    would be ignored until then. A receipt about a foreign document says nothing about Links and invalidates what was
+    known. Its evidence is stored in a separate transaction, which needs the host's row."""
     received_at = now or timezone.now()
     content = _content(host_id, receipt)
     try:
         stored = _store(host_id, receipt, content, received_at)
     except IntegrityError:
-        # The host's first receipt came twice at once, or a Link was deleted meanwhile: both are settled by now.
+        # Concurrent first receipts of a host, or a Link deleted meanwhile: both are resolved on the next try.
         stored = _store(host_id, receipt, content, received_at)
     RECEIPTS.labels("stored" if stored.stored else "older").inc()
     if not stored.stored or content != HostReceipt.Content.FOREIGN:
@@ -71,11 +66,11 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
 
 
 def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
-    """Whether the receipt is about a document that we issued for the versions that it names."""
+    """Whether the receipt is about a document that we issued for its versions."""
     if receipt.limits_digest is None:
         return HostReceipt.Content.COUNTED
     if receipt.versions is None:
-        return HostReceipt.Content.PROVEN  # that there is none
+        return HostReceipt.Content.PROVEN  # it has no document
     if is_issued(host_id=host_id, version=receipt.versions, digest=receipt.limits_digest):
         return HostReceipt.Content.PROVEN
     if _issue_newest(host_id) == (receipt.versions, receipt.limits_digest):
@@ -84,10 +79,8 @@ def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
 
 
 def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
-    """Render what is newest: its document may be one that was issued before this service began to note them.
-
-    Returns its (G, H, L) and its digest, None where it cannot be made.
-    """
+    """Render the newest configuration: its document may predate the table of issued ones. Returns (G, H, L) and the
+    digest, or None if it cannot be rendered."""
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.AS_id is None:
         return None
@@ -101,7 +94,7 @@ def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
 
 
 def _is_newer(receipt: Receipt, observed_at: datetime, newest: HostReceipt) -> bool:
-    """By the agent's count, which no clock disturbs; by `observed_at` from agents too old to count."""
+    """Compare the agent's count, which is independent of clocks; for older agents, `observed_at`."""
     if not receipt.run:
         return observed_at > newest.observed_at
     return receipt.run != newest.run or (receipt.number or 0) > (newest.number or 0)
@@ -109,7 +102,7 @@ def _is_newer(receipt: Receipt, observed_at: datetime, newest: HostReceipt) -> b
 
 @transaction.atomic
 def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, received_at: datetime) -> Stored:
-    # Not the host's row: services lock Links before hosts, and we are about to refer to Links.
+    # Does not lock the host's row: services lock Links before hosts, and Links are referenced next.
     rows = HostReceipt.objects.select_for_update(of=("self",), no_key=True).select_related("host")
     newest = rows.filter(host_id=host_id).first()
     observed_at = min(receipt.observed_at, received_at)
@@ -166,12 +159,12 @@ def _save_host_receipt(
     return row
 
 
-def _note_delays(said: Said, received_at: datetime) -> None:
-    """How long a change took, for each Link of which the former receipt knew an older configuration. (After a drift, or
-    a silence, the kernel has what was wanted long before.)"""
+def _note_delays(said: ReceiptChanges, received_at: datetime) -> None:
+    """Record the delay of a change, for each Link whose previous receipt had an older configuration. (Not after drift
+    or silence: then the kernel had it long before.)"""
     for link in said.links:
         row, former = said.rows.get(link.pk), said.old.get(link.pk)
         is_news = former is None or not is_about(link, former)
         if is_news and row is not None and shows_wanted(link, row, at=received_at):
             took_s = (received_at - link.changed_at).total_seconds()
-            SAVE_TO_KERNEL.observe(max(took_s, 0.0))  # clocks step backwards; a sum must not
+            SAVE_TO_KERNEL.observe(max(took_s, 0.0))  # clocks step backwards; a counter must not

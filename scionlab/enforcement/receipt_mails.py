@@ -1,4 +1,4 @@
-"""The mail to the owner of a Link when the attachment point has what was wanted, enforced or delivered."""
+"""The mail to a Link's owner when a change is enforced or delivered."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django.utils import timezone
 from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.facts import shows_wanted
+from scionlab.enforcement.receipt_changes import ReceiptChanges
 from scionlab.enforcement.remarks import remark_on
-from scionlab.enforcement.said import Said
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, selectors
 from scionlab.people.mail import mails_create
 
@@ -25,9 +25,9 @@ _OBSERVED: Final = (
 )
 
 
-def enforced_mails(receipt: HostReceipt, said: Said, *, former_at: datetime) -> list[Mail]:
-    """For each Link of which `receipt` is the first to show what is wanted, enforced or observed, but for those that a
-    bulk change told of. The receipt before it came at `former_at`."""
+def enforced_mails(receipt: HostReceipt, said: ReceiptChanges, *, former_at: datetime) -> list[Mail]:
+    """Create a mail for each Link of which `receipt` is the first to confirm the change, except those of bulk changes.
+    The previous receipt was received at `former_at`."""
     mails = []
     for link in said.links:
         row, former = said.rows.get(link.pk), said.old.get(link.pk)
@@ -52,10 +52,8 @@ def _enforced_mail(link: Link, row: LinkEnforcement, receipt: HostReceipt) -> Ma
 
 @transaction.atomic
 def deployment_note(*, host_id: int) -> int:
-    """For an attachment point without our agent: mail the owners whose change its stock client has confirmed.
-
-    Returns the number of new mails; none where the agent ever sent a receipt, because that says more.
-    """
+    """For an attachment point without our agent: mail the owners of changes that the stock client confirmed. Returns
+    the number of new mails; none if the agent ever sent a receipt, which says more."""
     if HostReceipt.objects.filter(host_id=host_id).exists():
         return 0
     host = Host.objects.get(pk=host_id)
@@ -101,7 +99,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
 
 def _for_a_time(link: Link) -> str:
     zone = link.interface_b.AS.useras.owner.tz
-    timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    timed = [f"  {one.describe(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
     if not timed:
         return ""
     return "\n".join(["Temporary limits, after which this limit applies again automatically:", *timed]) + "\n\n"

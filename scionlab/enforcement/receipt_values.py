@@ -1,7 +1,4 @@
-"""A receipt as a value: what an attachment point reports that its kernel enforces (docs/api.md).
-
-The document itself is read by `scionlab.host_api.receipt_format`.
-"""
+"""A receipt as frozen dataclasses (docs/api.md); `scionlab.host_api.receipt_format` parses the document."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ from scionlab.models import LinkEnforcement
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a link as the kernel has it, on device `dev`, with its counters; named as the columns of
-    `LinkEnforcement`. `drops` are the packets that did not pass: `refused` and `dropped`, None from agents that do not
-    tell them apart."""
+    """One direction of a link in the kernel, on device `dev`, with its counters; fields are named like the columns of
+    `LinkEnforcement`. `drops` are the packets that did not pass: `refused` plus `dropped`, which are None from agents
+    that do not separate them."""
 
     dev: str
     rate_kbit: int
@@ -32,8 +29,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class LinkReceipt:
-    """`limits` is what the configuration wanted at `observed_at` of the receipt; a direction that the kernel does not
-    have is None."""
+    """`limits` is what the configuration wanted at `observed_at`; a direction that the kernel lacks is None."""
 
     limits: Limits
     state: LinkEnforcement.State
@@ -44,7 +40,7 @@ class LinkReceipt:
 
 @dataclass(frozen=True)
 class Total:
-    """What all links may carry together [kbit/s]: as the configuration wants it, and as it is in force; None: not."""
+    """Total of all links [kbit/s]: as configured, and as in force; None: none."""
 
     wanted_kbit: int
     to_user_kbit: int | None
@@ -53,14 +49,14 @@ class Total:
 
 @dataclass(frozen=True)
 class Receipt:
-    """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id.
+    """`version` is (G, H), None with `limits_version` if the agent has no bundle. `links` by interface id.
 
-    `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
-    agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
-    receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
-    None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say,
-    `sending_tests` is empty; `test_kinds` (as in signed documents) is empty from agents too old to say. Equal
-    `links_digest` of two receipts: they say the same of all links; empty: not known.
+    `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle. `run`
+    identifies one start of the agent, and `number` counts its receipts. `clock_skew_ms` is the agent's clock minus
+    ours. `says_total`: the agent can enforce a total; `total` is None without one. From agents that are too old,
+    `limits_digest`, `observe_only`, `devices` and `tests` (armed or running) are None; `run`, `sending_tests` and
+    `test_kinds` (as in signed documents) are empty. Receipts with equal `links_digest` say the same of all links;
+    empty: unknown.
     """
 
     agent_version: str
@@ -85,7 +81,7 @@ class Receipt:
 
     @property
     def is_limiter_silent(self) -> bool:
-        """It tells what was read before the limiter fell silent."""
+        """Whether its content was read before the limiter became silent."""
         return any(one["code"] == LIMITER_SILENT for one in self.problems)
 
     @property

@@ -1,4 +1,4 @@
-"""The one remark beside the state of a Link: a problem of its attachment point that the reader has to know."""
+"""The one remark beside a Link's state: the most important problem of its attachment point."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Remark(NamedTuple):
 
 
 def remark_on(agent: Agent, row: LinkEnforcement | None, stage: Stage, *, is_to_observe: bool = False) -> Remark | None:
-    """The weightiest. `row` is what the newest receipt says of the Link, `is_to_observe` what the administrators
-    want."""
+    """Return the most important remark. `row` is the Link's row of the newest receipt, `is_to_observe` the
+    administrators' setting."""
     if stage in _WITHOUT or agent.receipt is None or agent.removed_at is not None:
         return None
     return next(_remarks(agent, agent.receipt, row, stage, is_to_observe), None)
@@ -50,13 +50,12 @@ def _remarks(
 
 
 def _is_explained(agent: Agent, row: LinkEnforcement | None, stage: Stage) -> bool:
-    """The sentence on the state gives the reason."""
     is_error = row is not None and row.state == LinkEnforcement.State.ERROR
     return is_error or (stage == "failed" and agent.voided_by is not None)
 
 
 def _problem(agent: Agent, devices: Collection[str]) -> Iterator[Remark]:
-    """Of those that concern a Link whose packets pass these devices; what catches packets unlimited comes first."""
+    """Of the problems that concern a Link on these devices, those that let packets pass unlimited come first."""
     found = [one for one in agent.problems if one.explanation.remark and one.concerns(devices)]
     if found:
         first = min(found, key=lambda one: (one.code not in _CATCHES, one.explanation.is_warning))
@@ -64,7 +63,7 @@ def _problem(agent: Agent, devices: Collection[str]) -> Iterator[Remark]:
 
 
 def clock_words(agent: Agent) -> str:
-    """`The clock of 17-ffaa:0:1107 is 10 min behind`; only of an agent whose clock is off."""
+    """Return `The clock of 17-ffaa:0:1107 is 10 min behind`. Its clock must be out of bounds."""
     off = agent.clock_off
     assert off is not None  # noqa: S101  for the type checker
     seconds = abs(off.total_seconds())

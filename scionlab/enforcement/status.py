@@ -1,7 +1,7 @@
-"""A Link with its judgement, the figures beside it, and how its state is said.
+"""A Link with its judgement, figures and text.
 
-The same words on every page, in mails, over REST and in the CLI. They are made when they are shown: to judge a Link
-formats nothing. Times are in the zone of whoever reads (`notation.local_time`).
+Pages, mails, the REST API and the CLI share these texts. They are formatted only when shown. Times are in the reader's
+zone (`notation.local_time`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from scionlab.notation.local_time import say_time
 
 
 class Counters(NamedTuple):
-    """Of one direction. `drops` did not pass: those that were `refused` in front of the queue, and those `dropped` from
-    it; None where the agent does not tell them apart. Of an observed Link they did pass, and would not have."""
+    """Counters of one direction. `drops` is the sum of packets `refused` before the queue and `dropped` from it, which
+    are None if the agent does not separate them. On an observed Link these packets passed."""
 
     bytes: int
     packets: int
@@ -41,7 +41,7 @@ class Counters(NamedTuple):
 
     @property
     def parts(self) -> str:
-        """`10 refused, 2 dropped from the queue`; empty where they are not told apart, and without any."""
+        """Return `10 refused, 2 dropped from the queue`; empty if there are none or they are not separated."""
         if self.refused is None or self.dropped is None or self.drops == 0:
             return ""
         return f"{format_number(self.refused)} refused, {format_number(self.dropped)} dropped from the queue"
@@ -49,16 +49,13 @@ class Counters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """How far a Link's limits got on their way to the kernel of the attachment point.
-
-    `requested` is what the user chose for all times; `wanted` is what should be enforced now: that, or the timed limit
-    that is `running`, clamped to `maximum_kbit`. `last_known` is what the newest receipt says the kernel has, read at
-    `read_at`; `enforced` is the same while it counts: None without reports, and where the kernel was not made to agree.
-    `upcoming` are the timed limits still to begin, in order. The figures in kbit are the lower of both directions.
-    """
+    """State of a Link's limits between saving and the kernel. `requested` is the user's regular choice; `wanted` is
+    what should be enforced now: that or the `running` timed limit, clamped to `maximum_kbit`. `last_known` is what the
+    kernel had at `read_at`; `enforced` is the same while it counts, and None without reports or if the kernel differs.
+    `upcoming` are the future timed limits in order. The `_kbit` values are the lower of both directions."""
 
     link: Link
-    agent: Agent | None  # this and the next: None where nobody limits the Link
+    agent: Agent | None  # this and the next: None if no attachment point limits the Link
     facts: Facts | None
     requested: Limits
     maximum_kbit: int
@@ -86,13 +83,13 @@ class LinkStatus:
 
     @property
     def tone(self) -> Tone:
-        """Of the state; "warn" where a warning stands beside a good one."""
+        """Tone of the state; "warn" if a good state has a warning."""
         tone, remark = WORDS[self.state].tone, self.remark
         return "warn" if tone == "good" and remark is not None and remark.is_warning else tone
 
     @property
     def explanation(self) -> str:
-        """What the word means, for any Link in this state."""
+        """Meaning of the state's word, for any Link."""
         return WORDS[self.state].explanation
 
     @property
@@ -112,7 +109,7 @@ class LinkStatus:
 
     @property
     def total(self) -> TotalStatus | None:
-        """What the attachment point's Links are to carry together; None without one, and of an inactive Link."""
+        """The total of the attachment point's Links; None without one, and for an inactive Link."""
         ap = self.link.attachment_point
         if ap is None or ap.total_kbit is None or self.agent is None or self.stage == "inactive":
             return None
@@ -120,7 +117,7 @@ class LinkStatus:
 
     @property
     def counters(self) -> dict[str, Counters | None] | None:
-        """By direction, None for one that the kernel does not have; None without a receipt that speaks of the Link."""
+        """Counters by direction, None for one that the kernel lacks; None if no receipt mentions the Link."""
         row = self.row
         if row is None:
             return None
@@ -128,7 +125,7 @@ class LinkStatus:
 
     @property
     def text(self) -> str:
-        """One sentence on the state, and one on the remark."""
+        """A sentence on the state, and one with the remark."""
         remark = self.remark
         state = _state(self)
         return state if remark is None else f"{state} {remark.text}."
@@ -147,11 +144,8 @@ class LinkStatus:
 
 
 def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> LinkStatus:
-    """Judge a Link that `selectors.with_relations` read; no statement then, and no clock of its own.
-
-    `agent`: that of its attachment point, where it was judged already. A Link that no attachment point limits
-    (infrastructure) is "inactive": there is nothing to enforce.
-    """
+    """Judge a Link of `selectors.with_relations`; no SQL statement. `agent`: that of its attachment point, if already
+    judged. A Link that no attachment point limits (infrastructure) is "inactive"."""
     ap = link.attachment_point
     if ap is None:
         return _not_limited(link)
@@ -212,7 +206,7 @@ def _since(
     if stage == "observed" and row is not None:
         return row.since
     if stage == "enforced" and row is not None and agent.reported_at is not None:
-        # Receipts go on saying that all is as wanted while a timed limit makes its steps; the last one counts.
+        # Receipts keep confirming while a timed limit makes its steps; the last step counts.
         steps = [one.limits.last_change(agent.reported_at) for one in timed]
         return max([row.since, *(step for step in steps if step is not None)])
     return agent.host.delivered_at if stage in {"delivered", "not_verified"} else link.changed_at
@@ -275,7 +269,7 @@ def _failed(status: LinkStatus, agent: Agent) -> str:
 
 
 def _who_observes(agent: Agent) -> str:
-    """Where the administrators want the limits enforced."""
+    """Why it is observed, although administrators want the limits enforced."""
     if agent.receipt is not None and agent.receipt.observe_only:
         return f"the operator of {agent.name} set it to observe only"
     return f"the agent of {agent.name} observes this link only"

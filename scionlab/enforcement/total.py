@@ -13,9 +13,9 @@ from scionlab.notation.local_time import say_time
 
 @dataclass(frozen=True)
 class TotalStatus:
-    """`wanted_kbit` is None where no total is set, and the agent still has one. `in_force` is what the
-    newest receipt that counts says: None where it says of either direction that there is none. `why` has no full stop,
-    and is empty where what is wanted is in force."""
+    """`wanted_kbit` is None if no total is set but the agent still has one. `in_force` is that of the newest receipt
+    that counts, None if there is none in either direction. `why` has no full stop, and is empty if the total is
+    enforced."""
 
     wanted_kbit: int | None
     in_force: Limits | None
@@ -32,12 +32,12 @@ class TotalStatus:
 
     @property
     def remark(self) -> str:
-        """`not enforced: agent too old`; empty if it is enforced."""
+        """Return `not enforced: agent too old`; empty if enforced."""
         return "" if self.is_in_force else f"not enforced: {self.why}"
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """Return one sentence."""
         if self.wanted_kbit is None:
             return f"There is no total, but {self.why}."
         what = f"All links together carry at most {format_kbit(self.wanted_kbit)} in each direction"
@@ -45,8 +45,7 @@ class TotalStatus:
 
 
 def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> TotalStatus | None:
-    """Of an attachment point and its agent as they were read; no statement. None where there is no total, wanted or in
-    force."""
+    """Judge the total; no SQL statement. None if there is none, wanted or in force."""
     wanted, receipt = ap.total_kbit, agent.receipt
     found = _in_force(receipt) if receipt is not None and _counts(agent, receipt, generation) else None
     if wanted is None:
@@ -61,7 +60,7 @@ def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> Total
 
 
 def _counts(agent: Agent, receipt: HostReceipt, generation: int) -> bool:
-    """The receipt is a new one, about a document of ours, from an agent that knows what its kernel has."""
+    """Whether the receipt is recent, about a document of ours, from an agent that knows its kernel."""
     is_ours = receipt.generation == generation and not agent.is_foreign
     return is_ours and not agent.is_silent and agent.removed_at is None and agent.voided_by is None
 
@@ -73,11 +72,10 @@ def _in_force(receipt: HostReceipt) -> Limits | None:
 
 
 def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[State, str]:
-    return _unheard(agent) or _unconfirmed(ap, agent, found, generation)
+    return _why_unknown(agent) or _unconfirmed(ap, agent, found, generation)
 
 
-def _unheard(agent: Agent) -> tuple[State, str] | None:
-    """Nothing is known of what its kernel has."""
+def _why_unknown(agent: Agent) -> tuple[State, str] | None:
     if agent.receipt is None:
         return "waiting", "no agent reports what is enforced"
     if agent.removed_at is not None:

@@ -1,10 +1,10 @@
-"""Administrators' notices beside mail: JSON sent to one URL, signed.
+"""Notices for administrators as signed JSON to one URL.
 
     SCIONLab-Delivery   the key of the event, the same at every attempt
     SCIONLab-Signature  t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "<t>.<body>" with the secret>
 
-A row is made in the transaction of the event and sent after it, again and again for three days. Then it is given up,
-and the cockpit says so.
+A row is created in the transaction of the event, and sending is retried for three days. Then it is given up, which the
+cockpit shows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,8 @@ GIVEN_UP_AFTER: Final = timedelta(days=3)
 @transaction.atomic
 @sensitive_variables("secret")
 def webhook_set(*, url: str, actor: User, is_renewed: bool = False) -> str:
-    """Send notices there from now on; "" sends them nowhere, and forgets those on their way. Returns the secret where
-    there is a new one, which nothing shows again: for the first URL, and where `is_renewed`.
-
-    Raises `FieldRuleError` (`url_invalid`), `RuleError` (`secret_unreadable`).
-    """
+    """Set the URL; "" removes the webhook and its pending notices. Return the new secret, which is not shown again: for
+    the first URL, and if `is_renewed`. Raises `FieldRuleError` (`url_invalid`), `RuleError` (`secret_unreadable`)."""
     url, known = url.strip(), Webhook.objects.filter(pk=1).first()
     if not url:
         WebhookDelivery.objects.filter(sent_at=None).delete()
@@ -66,8 +63,8 @@ def webhook_set(*, url: str, actor: User, is_renewed: bool = False) -> str:
     return secret
 
 
-def webhook_tell(event: str, *, key: str, **facts: object) -> bool:
-    """Keep a notice for the webhook, in the transaction of the event; False where there is none, or `key` was told."""
+def webhook_enqueue(event: str, *, key: str, **facts: object) -> bool:
+    """Store a notice in the transaction of the event. Return False without a webhook, or if `key` is already stored."""
     if not Webhook.objects.exists():
         return False
     defaults = {"event": event, "body": _body(event, key, **facts)}
@@ -78,11 +75,11 @@ def webhook_tell(event: str, *, key: str, **facts: object) -> bool:
 
 
 def webhook_send(delivery_id: int) -> bool:
-    """Send one notice, unless it was sent, is being sent, or must wait. False then, and when it did not arrive."""
+    """Send one notice. Return False if it was sent, is being sent, must wait, or fails."""
     if not claim(WebhookDelivery, delivery_id):
         return False
     row, hook = WebhookDelivery.objects.get(pk=delivery_id), Webhook.objects.filter(pk=1).first()
-    if hook is None:  # it was removed in this moment
+    if hook is None:  # just removed
         WebhookDelivery.objects.filter(pk=row.pk).delete()
         return False
     try:
@@ -100,7 +97,7 @@ def webhook_send(delivery_id: int) -> bool:
 
 
 def webhook_test() -> int:
-    """Send a notice with the event `test` at once; the status of the answer. Raises `RuleError` (`webhook_failed`,
+    """Send the event `test` immediately; return the status of the response. Raises `RuleError` (`webhook_failed`,
     `webhook_none`)."""
     hook, key = Webhook.objects.filter(pk=1).first(), f"test:{secrets.token_hex(8)}"
     if hook is None:
@@ -112,7 +109,7 @@ def webhook_test() -> int:
 
 
 def webhook_retry() -> int:
-    """Try once more what was given up; how many notices that are."""
+    """Retry notices that were given up; return their number."""
     rows = given_up()
     ids = list(rows.values_list("pk", flat=True))
     rows.update(not_before=timezone.now())

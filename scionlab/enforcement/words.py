@@ -1,7 +1,7 @@
-"""The words for the states of a Link: one table with the word, the colour and the explanation of each.
+"""The states of a Link: word, colour and explanation of each.
 
-Site, cockpit, mails and the sentences of the REST API read it. The command line client is a package of its own
-and has no table: it prints the code that the REST API sends, which is the word in lower case.
+Used by pages, cockpit, mails and the texts of the REST API. The command line client is a separate package: it prints
+the API's code, which is the word in lower case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Word(NamedTuple):
     explanation: str
 
 
-# In the order in which pages count and sort them: first what somebody has to look at.
+# In the order in which pages count and sort them: most urgent first.
 WORDS: Final[dict[State, Word]] = {
     "failed": Word("Failed", "bad", "The attachment point does not enforce the limit. The reason is given beside it."),
     "no_report": Word(

@@ -1,6 +1,6 @@
-"""Who a host is: HTTP Basic with its id and secret. Every endpoint of the host API goes through `host_endpoint`.
+"""Authentication of hosts: HTTP Basic with id and secret. All endpoints of the host API use `host_endpoint`.
 
-A host may read only itself: the credentials must be those of the host that the URL names.
+A host may only access itself: the credentials must match the host in the URL.
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ P = ParamSpec("P")
 HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
 
 UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
-_NOBODY = "0" * 32  # compared with where there is no such host, so that an answer takes as long
+_NOBODY = "0" * 32  # compared for unknown hosts, so that the response takes as long
 
 
 def host_endpoint(
     *methods: str, tells_deleted: bool = False
 ) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
-    """Decorate `view(request, host, ...)`; the route has a `uid`. Answers 405 and 401 itself, and with `tells_deleted`
-    204 to a host that was deleted lately.
-
-    The host comes with its AS and the annotations of `hosts_with_newest`, in one SQL statement.
-    """
+    """Decorate `view(request, host, ...)`; the route has a `uid`. Handles 405 and 401, and with `tells_deleted` returns
+    204 to a recently deleted host. The host has its AS and the annotations of `hosts_with_newest`, in one SQL
+    statement."""
 
     def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
-        @csrf_exempt  # no cookies take part here
+        @csrf_exempt  # no cookies involved
         @functools.wraps(view)
         def checked(request: HttpRequest, uid: str, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if request.method not in methods:
@@ -61,7 +59,7 @@ def host_endpoint(
 
 
 def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
-    """The host `uid`, if the request carries its credentials; None otherwise. At most one SQL statement."""
+    """Return the host `uid` if the request has its credentials, otherwise None. At most one SQL statement."""
     credentials = basic_credentials(request.headers.get("Authorization", ""))
     if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
         return None
@@ -84,16 +82,13 @@ def _is_deleted(request: HttpRequest, uid: str) -> bool:
 
 
 def is_agent(request: HttpRequest) -> bool:
-    """True for our agent, which installs nothing below /etc; the stock client calls itself Python-urllib."""
+    """True for our agent, which installs nothing in /etc; the stock client identifies itself as Python-urllib."""
     return request.headers.get("User-Agent", "").startswith("scionlab-bw-agent/")
 
 
 def hosts_with_newest() -> QuerySet[Host]:
-    """All hosts, each with what a poll is compared with, in one statement.
-
-    `generation` is the service's G. `issued_digests` are those of the documents of limits that were issued for the
-    host's versions, separated by spaces, or None.
-    """
+    """Query of all hosts with what a poll is compared with, in one statement. `generation` is the service's G.
+    `issued_digests` are those of the limits issued for the host's versions, separated by spaces, or None."""
     state = ServiceState.objects.filter(pk=1).values("generation")[:1]
     generation = Coalesce(Subquery(state), Value(1), output_field=IntegerField())
     issued = IssuedLimits.objects.filter(
@@ -107,8 +102,6 @@ def hosts_with_newest() -> QuerySet[Host]:
 
 
 class _Joined(Aggregate):
-    """Texts joined by spaces."""
-
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ' ')"
     output_field = TextField()
@@ -118,7 +111,7 @@ class _Joined(Aggregate):
 
 
 def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
-    """User and password of an Authorization header (RFC 7617), None if there are none that can be read."""
+    """Return user and password of an Authorization header (RFC 7617); None if missing or invalid."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -131,7 +124,7 @@ def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
 
 
 def unauthorized() -> HttpResponse:
-    """One answer for missing, wrong and another host's credentials: it does not tell which hosts exist."""
+    """The same response for missing, wrong and another host's credentials: it does not reveal which hosts exist."""
     response = error_response(
         "unauthorized", "Send the id and secret of this host with HTTP Basic. Both are on the page of the host.", 401
     )

@@ -1,6 +1,6 @@
-"""Reads what agents send, by its places: strict in what is known, blind to what is not (docs/api.md).
+"""Validates documents from agents: strict for known keys, ignoring unknown ones (docs/api.md).
 
-All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+All errors are reported together, by their place in the document ("links.3.to_user.bytes").
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scionlab.platform.api_errors import FieldErrors
 
 MAX_ERRORS_TOLD: Final = 20
 MAX_VERSION: Final = 2**31 - 1
-SCHEMA: Final = 1  # of receipts and of batches of usage
+SCHEMA: Final = 1  # for receipts and batches of usage
 _VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
 
 
 class DocumentError(RuleError):
-    """A document that is not stored; `fields` names every place that is wrong, up to 20."""
+    """A rejected document; `fields` lists up to 20 invalid places."""
 
     def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
         super().__init__(code, message)
@@ -33,7 +33,7 @@ class DocumentError(RuleError):
 
 
 def no_constant(name: str) -> Any:
-    """For `json.loads`: NaN and Infinity are not JSON."""
+    """`parse_constant` for `json.loads`: NaN and Infinity are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -54,7 +54,7 @@ def require_schema(document: dict[str, Any]) -> None:
 
 
 def time_of(value: object) -> datetime | None:
-    """ISO 8601 with its zone; None for anything else."""
+    """Parse ISO 8601 with a zone; None if invalid."""
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
     except ValueError:  # the 31st of February
@@ -63,7 +63,7 @@ def time_of(value: object) -> datetime | None:
 
 
 class DocumentReader:
-    """Collects what is wrong. Each method returns a value of the right type even then, so that reading goes on."""
+    """Collects errors. Each method returns a value of the right type even then, so that reading continues."""
 
     def __init__(self) -> None:
         self.fields: FieldErrors = {}
@@ -80,7 +80,7 @@ class DocumentReader:
         return 0
 
     def text(self, value: object, place: str, max_length: int) -> str:
-        # NUL: PostgreSQL cannot store it. Surrogates: nobody can, they are half a character.
+        # PostgreSQL cannot store NUL, and lone surrogates cannot be encoded.
         if isinstance(value, str) and len(value) <= max_length and "\0" not in value and _is_unicode(value):
             return value
         self.expect(False, place, f"a text of at most {max_length} characters")
@@ -112,7 +112,7 @@ class DocumentReader:
         return parts if self.expect(is_right, "version", wanted) else None
 
     def links(self, value: object) -> Iterator[tuple[int, Any, str]]:
-        """Interface id, value and place of each."""
+        """Yield interface id, value and place of each."""
         for key, one in self.mapping(value, "links").items():
             place = f"links.{key[:20]}"
             is_id = _INTERFACE_ID.fullmatch(key) is not None and int(key) <= MAX_INTERFACE_ID
@@ -120,7 +120,7 @@ class DocumentReader:
                 yield int(key), one, place
 
     def refuse(self, code: str, what: str) -> None:
-        """Raises `DocumentError` if anything was wrong; `what` names the whole document."""
+        """Raise `DocumentError` if there were errors; `what` names the whole document."""
         if self.fields:
             place, errors = next(iter(self.fields.items()))
             raise DocumentError(code, f"{place or what}: {errors[0]['message']}", self.fields)

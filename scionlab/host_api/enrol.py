@@ -1,4 +1,4 @@
-"""Enrolment of a host: a one-time token for its credentials and this service's keys (docs/api.md)."""
+"""Enrolment of a host: exchanges a one-time token for its credentials and this service's keys (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_BYTES = 4096
 MAX_TOKEN_CHARS = 200
 
 
-@csrf_exempt  # no cookies take part here
+@csrf_exempt  # no cookies involved
 def enrol(request: HttpRequest) -> HttpResponse:
-    """POST {"token": the random part}. One and the same 403 for whatever is wrong with a token."""
+    """POST {"token": the random part}. Any invalid token gets the same 403."""
     response = _answer(request)
-    response["Cache-Control"] = "no-store"  # it holds the host's secret
+    response["Cache-Control"] = "no-store"  # contains the host's secret
     return response
 
 

@@ -1,6 +1,6 @@
-"""Reads what a host says it has installed of SCION: its scionlab-config.json without the secret (docs/api.md).
+"""Parses the scionlab-config.json that a host reports, without its secret (docs/api.md).
 
-Anybody may have written that file, so what is not known in it is ignored.
+The file may come from any program, so unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MAX_UNITS: Final = 1000
 
 
 class ManifestError(RuleError):
-    """Nothing was noted."""
+    """Rejected; nothing was stored."""
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """`{}` is a host without one. Raises only `ManifestError`, whatever the bytes."""
+    """`{}` means that the host has none. Raises only `ManifestError`, for any bytes."""
     try:
         document = json.loads(content, parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:

@@ -1,4 +1,4 @@
-"""Where agents report what passes now through the links that somebody looks at (docs/api.md)."""
+"""Upload of current rates of links whose page is open (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_MS: Final = 600_000
 
 @host_endpoint("POST")
 def live_rates(request: HttpRequest, host: Host) -> HttpResponse:
-    """Answers with the links that somebody looks at; none of them: no need to go on. Nothing goes to the database."""
+    """Respond with the links whose page is open; an empty list means stop. Nothing is stored in the database."""
     if not hasattr(host, "attachment_point"):
         return error_response("not_attachment_point", "This host is not an attachment point, so it has no links.", 400)
     content = request.read(MAX_BYTES + 1)
@@ -35,7 +35,7 @@ def live_rates(request: HttpRequest, host: Host) -> HttpResponse:
 
 
 def parse_rates(content: bytes, *, now: float) -> dict[int, live.Rates]:
-    """By interface id. Raises only `DocumentError`, whatever the bytes."""
+    """Return rates by interface id. Raises only `DocumentError`, for any bytes."""
     document = load(content)
     if not isinstance(document, dict):
         raise DocumentError("live_invalid", "The rates: send an object here.")

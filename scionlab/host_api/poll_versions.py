@@ -1,4 +1,4 @@
-"""The versions and the digest that a poll names, compared with those of the service (DOMAIN section 4)."""
+"""Compares the versions and the digest in a poll with those of the service (DOMAIN section 4)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,13 @@ def is_current(
     limits_version: int,
     issued_digests: str | None,
 ) -> bool:
-    """True if and only if what the host has is the newest; a version from the future is not.
-
-    `limits` and `digest` may be empty, and are not compared then. `issued_digests`: those of the documents that were
-    issued for these versions, separated by spaces; None where there is none.
-    """
+    """True if and only if the host has the newest; False for a version from the future. Empty `limits` and `digest` are
+    not compared. `issued_digests`: of the documents issued for these versions, separated by spaces; None if none."""
     written_generation, _, written_config = version.partition(".")
     wanted = [(written_generation, generation), (written_config, config_version)]
     if limits:
         wanted.append((limits, limits_version))
     if digest and digest not in (issued_digests or "").split():
         return False
-    # Compared as text: int() of somebody's thousands of digits is slow, then refused.
+    # Compared as text: int() of thousands of digits is slow and then fails.
     return all((written.lstrip("0") or "0") == str(number) for written, number in wanted)

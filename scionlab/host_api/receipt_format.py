@@ -1,4 +1,4 @@
-"""Reads an enforcement receipt (docs/api.md)."""
+"""Parses enforcement receipts (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load,
 from scionlab.models import HostReceipt, LinkEnforcement
 
 MAX_BYTES = 8 * 1024 * 1024
-# Every user has the credentials of a host, that of their AS; to read 8 MiB keeps a process busy for a second.
+# Every user has the credentials of a host, that of their AS; reading 8 MiB blocks a process for a second.
 MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_PROBLEMS = 1000
 MAX_DEVICES = 10_000
-MAX_TESTS = 33_000  # eight of each link
+MAX_TESTS = 33_000  # eight per link
 MAX_TEST_KINDS = 16
-# Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
+# Of the text in the manifest; agents' own limit (ap_agent/document/signed_text.py).
 MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
 SIGNATURE_BYTES = 64  # Ed25519
@@ -36,8 +36,8 @@ _DIGITS_32, _DIGITS_64 = (f"{n} hexadecimal digits in lower case" for n in (32, 
 
 
 def parse_receipt(content: bytes, is_known: Callable[[str], bool] = lambda _digest: False) -> Receipt:
-    """`is_known` is asked about `Receipt.links_digest`: links that were accepted before are not read anew, unless
-    somebody looks at them. Raises only `DocumentError`, whatever the bytes."""
+    """Parse a receipt. If `is_known` returns True for its `links_digest`, links are not validated again until they are
+    read. Raises only `DocumentError`, for any bytes."""
     document = load(content)
     reader = DocumentReader()
     reader.expect(isinstance(document, dict), "", "an object")
@@ -49,7 +49,7 @@ def parse_receipt(content: bytes, is_known: Callable[[str], bool] = lambda _dige
 
 
 class _Later(Mapping[int, LinkReceipt]):
-    """Links that were accepted before, read when somebody looks."""
+    """Links that were validated before, parsed on access."""
 
     def __init__(self, links: object) -> None:
         self._links = links
@@ -73,7 +73,7 @@ def _links(reader: DocumentReader, links: object) -> dict[int, LinkReceipt]:
 
 
 def _digest_of(links: object) -> str:
-    """Of what they say, however it was written; empty for what nests too deep."""
+    """Digest of the content, independent of formatting; empty if nested too deeply."""
     try:
         return hashlib.sha256(json.dumps(links, separators=(",", ":")).encode()).hexdigest()
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[i
 
 def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
     if "limits_digest" not in document:
-        return None  # an agent too old to say
+        return None  # agent too old
     digest = document["limits_digest"]
     if digest is None or not has_bundle:
         is_right = digest is None and not has_bundle
@@ -131,7 +131,7 @@ def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bund
 
 
 def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int | None]:
-    """`run` and `number`, both or neither."""
+    """`run` and `number`: both or neither."""
     run, number = document.get("run"), document.get("number")
     if run is None or number is None:
         reader.expect(run is number, "number", 'it exactly if there is a "run"')
@@ -143,7 +143,7 @@ def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int |
 
 
 def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
-    """Within what the column holds, 24 days: a clock that is off by more is told of anyway."""
+    """Limited to the column's range, 24 days: such a clock is reported anyway."""
     if value is None:
         return None
     is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER
@@ -220,7 +220,7 @@ def _sending_tests(reader: DocumentReader, value: object) -> str:
 
 
 def _test_kinds(reader: DocumentReader, value: object) -> frozenset[str]:
-    """Those that are not known here are kept too: they are of a newer agent."""
+    """Unknown kinds are kept: they come from a newer agent."""
     listed = reader.listed(value, "test_kinds", MAX_TEST_KINDS, "kinds of tests")
     return frozenset(reader.text(one, f"test_kinds.{index}", 16) for index, one in enumerate(listed))
 
@@ -247,7 +247,7 @@ def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
         for name, direction in (("to_user", to_user), ("from_user", from_user)):
             reader.expect(direction is not None, f"{place}.{name}", f"what the kernel has with the state {state}")
     kbit = reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT)
-    # An agent that knows one limit for both directions says only that one.
+    # An agent with one limit for both directions sends only that.
     to_user_kbit, from_user_kbit = (
         kbit if link.get(name) is None else reader.integer(link[name], f"{place}.{name}", MAX_BANDWIDTH_KBIT)
         for name in ("to_user_kbit", "from_user_kbit")

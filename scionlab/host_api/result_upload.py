@@ -1,4 +1,4 @@
-"""Where agents upload what they measured for tests of links (docs/api.md)."""
+"""Upload of test results by agents (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _HEX_16 = re.compile(r"[0-9a-f]{16}", flags=re.ASCII)
 
 @host_endpoint("POST")
 def test_results(request: HttpRequest, host: Host) -> HttpResponse:
-    """Samples of one test. Every user has the credentials of some host: of tests of other hosts nothing is stored."""
+    """Store samples of one test. Every user has the credentials of some host: results for tests of other hosts are
+    ignored."""
     try:
         content = read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower())
         upload = parse_upload(content)
@@ -48,7 +49,7 @@ test_results.__test__ = False  # type: ignore[attr-defined]  # pytest takes it f
 
 
 def parse_upload(content: bytes) -> Upload:
-    """Raises only `DocumentError`, whatever the bytes."""
+    """Raises only `DocumentError`, for any bytes."""
     if len(content) > MAX_SENT_BYTES:
         raise TooLargeError("too_large", f"A result has at most {MAX_SENT_BYTES} bytes unpacked.")
     document = load(content)
@@ -74,14 +75,13 @@ def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
     test_id = reader.matching(document.get("test"), "test", _HEX_32, "32 hexadecimal digits in lower case")
     agent_version = reader.text(document.get("agent_version"), "agent_version", 32)
     report = _report(reader, document.get("report"))
-    if reader.fields:  # the columns are not of one length then
+    if reader.fields:  # then the columns differ in length
         return Upload(test_id, agent_version, False, ())
     samples = [Sample(*row) for row in zip(times, clock, in_force, *sides, strict=True)]
     return Upload(test_id, agent_version, bool(is_final), samples, report)
 
 
 def _report(reader: DocumentReader, value: object) -> dict[str, Any] | None:
-    """Of the attachment point's end of a test that sends."""
     if value is None:
         return None
     try:
@@ -98,7 +98,7 @@ def _side(reader: DocumentReader, value: object, place: str, count: int) -> list
     segments = _column(reader, said.get("segment"), f"{place}.segment", count)
     for index, one in enumerate(segments):
         reader.matching(one, f"{place}.segment.{index}", _HEX_16, "16 hexadecimal digits in lower case")
-    said = {**{name: [0] * count for name in SideSample._field_defaults}, **said}  # agents of before do not tell these
+    said = {**{name: [0] * count for name in SideSample._field_defaults}, **said}  # absent from older agents
     columns = [
         _numbers(reader, said.get(name), f"{place}.{name}", count, MAX_COUNTER) for name in SideSample._fields[1:]
     ]

@@ -1,5 +1,5 @@
-"""The host API v4 in the OpenAPI description. Its views are plain ones, as its answers must be those that the stock
-client expects, so this is written by hand; docs/api.md says what they mean."""
+"""OpenAPI description of the host API v4, written by hand: its plain Django views return what the stock client expects.
+docs/api.md explains it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ TAG: Final = "hosts"
 
 
 def object_of(properties: Schema, *, optional: Collection[str] = (), **more: Any) -> Schema:
-    """All of the properties but the optional ones are required."""
+    """All properties are required except the optional ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", **({"required": required} if required else {}), "properties": properties, **more}
 
 
 def of_interfaces(schema: Schema, **more: Any) -> Schema:
-    """Values by interface id."""
     return {"type": "object", "additionalProperties": schema, **more}
 
 

@@ -1,4 +1,4 @@
-"""What agents upload in the OpenAPI description: usage, and results of tests."""
+"""OpenAPI description of agents' uploads: usage and test results."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _TESTED = object_of(
     {
         "segment": {"type": "array", "maxItems": 610, "items": {"type": "string", "pattern": "^[0-9a-f]{16}$"}},
         **dict.fromkeys(("rate_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets"), _SERIES),
-        "lost_packets": {**_SERIES, "description": "Of those passed: the queue behind the limit dropped them."},
+        "lost_packets": {**_SERIES, "description": "Part of passed: dropped by the queue behind the limit."},
     },
-    optional=["lost_packets"],  # of agents of before
+    optional=["lost_packets"],  # from older agents
 )
 _TEST_RESULT = object_of(
     {
@@ -138,9 +138,9 @@ def _live() -> Operation:
     return operation_of(
         "host_live",
         "Report what passes now",
-        "For links that somebody looks at: what passed between the last two samples. Kept for an hour, never in the "
+        "For Links whose page is open: what passed between the last two samples. Kept for an hour, never in the "
         "database. The first call comes with a poll (`live=1`, header `Scionlab-Looked-At`).",
         body=("application/json", _LIVE, {"schema": 1, "age_ms": 4, "links": {"1": rates}}),
-        responses={"200": json_answer("The links that are looked at now.", _LOOKED_AT, {"links": ["1"]})},
+        responses={"200": json_answer("The Links whose page is open now.", _LOOKED_AT, {"links": ["1"]})},
         errors=(400, 413),
     )

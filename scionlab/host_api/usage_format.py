@@ -1,4 +1,4 @@
-"""Reads an agent's batch of usage samples (docs/api.md)."""
+"""Parses batches of usage samples (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from scionlab.usage.totals import to_ms
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
 MAX_TIMES: Final = 60
-MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links must fit into 64 bits too
+MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum over thousands of links must fit into 64 bits
 MAX_RATE_KBIT: Final = 2**31 - 1
-# As many as 4094 links at 60 times have, and some. Of 32 MiB of nothing but brackets Python makes a gigabyte.
+# Enough for 4094 links at 60 times. 32 MiB of brackets alone would take Python a gigabyte.
 MAX_BRACKETS: Final = 100_000
 MAX_COMMAS: Final = 3_000_000
 
@@ -29,14 +29,12 @@ _COUNTERS: Final = ("bytes", "packets", "drops", "backlog_bytes")
 
 
 class TooLargeError(DocumentError):
-    """More than is read."""
+    """The body exceeds a limit."""
 
 
 def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
-    """The document's bytes from a body that `read(n)` reads. Raises `DocumentError`, `TooLargeError`.
-
-    At most 4 MiB are read and 32 MiB unpacked, however much a small gzip body would become.
-    """
+    """Return the decompressed document from `read(n)`. Raises `DocumentError`, `TooLargeError`. Reads at most 4 MiB and
+    unpacks at most 32 MiB, even of a small gzip body."""
     content = read(MAX_SENT_BYTES + 1)
     if len(content) > MAX_SENT_BYTES:
         raise TooLargeError(
@@ -61,7 +59,7 @@ def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
 
 
 def parse_usage(content: bytes) -> Batch:
-    """Raises only `DocumentError`, whatever the bytes."""
+    """Raises only `DocumentError`, for any bytes."""
     _check_size(content)
     document = load(content)
     if not isinstance(document, dict):
@@ -74,7 +72,7 @@ def parse_usage(content: bytes) -> Batch:
 
 
 def _check_size(content: bytes) -> None:
-    """Before any of it becomes objects. Raises `TooLargeError`."""
+    """Before parsing creates objects. Raises `TooLargeError`."""
     if content.count(b"[") + content.count(b"{") > MAX_BRACKETS or content.count(b",") > MAX_COMMAS:
         text = (
             f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas. Send fewer "
@@ -84,10 +82,8 @@ def _check_size(content: bytes) -> None:
 
 
 class _Reader(DocumentReader):
-    """Columns of counters too."""
-
     def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
-        """A list of `n` integers or nulls. Quick where nothing is wrong: there are 240 000 of them from 4000 links."""
+        """Read a list of `n` integers or nulls. Optimized for valid input: 4000 links have 240 000 of them."""
         if isinstance(value, list) and len(value) == n:
             if all(type(one) is int and 0 <= one <= high for one in value):
                 return value
@@ -122,9 +118,9 @@ def _times(reader: _Reader, value: object) -> list[int]:
 
 
 def _moment(value: object) -> int | None:
-    """Milliseconds since 1970; None for what is no time of ours."""
+    """Milliseconds since 1970; None if out of range."""
     found = time_of(value)
-    return None if found is None or not 1970 <= found.year < 9999 else to_ms(found)  # so that it can be moved
+    return None if found is None or not 1970 <= found.year < 9999 else to_ms(found)  # room for shifting it
 
 
 def _directions(
@@ -143,7 +139,7 @@ def _directions(
         rows = list(zip(times, limits, *columns, strict=True))
         whole = [Sample(*row) for row in rows if None not in row]
         halves = len(rows) - len(whole) - sum(row[1:].count(None) == 1 + len(_COUNTERS) for row in rows)
-        is_whole = halves == 0 or len(reader.fields) > found_wrong  # what is wrong is told already
+        is_whole = halves == 0 or len(reader.fields) > found_wrong  # errors are already reported
         reader.expect(is_whole, here, "null in all of its lists at a time at which the kernel had no class")
         if whole:
             yield name, DirectionSamples(segment, whole)

@@ -1,4 +1,4 @@
-"""Where agents upload what went through the links (docs/api.md)."""
+"""Upload of traffic samples by agents (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @host_endpoint("POST")
 def usage(request: HttpRequest, host: Host) -> HttpResponse:
-    """A batch of samples. Only of an attachment point's host: every user has the credentials of some host."""
+    """Store a batch of samples. Only from hosts of attachment points: every user has the credentials of some host."""
     if not hasattr(host, "attachment_point"):
         return error_response(
             "not_attachment_point", "This host is not an attachment point, so it has no usage to send.", 400

@@ -1,6 +1,6 @@
-"""The host API v4: hosts pull their configuration, and say what they installed and what they enforce.
+"""The host API v4: hosts fetch their configuration and report what they installed and enforce.
 
-It is SCIONLab's own API, so the answers are those that the unmodified stock client expects (DOMAIN section 4).
+It is SCIONLab's own API, so responses are those that the unmodified stock client expects (DOMAIN section 4).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from django.views.decorators.csrf import csrf_exempt
 from bandwidth_config import RuleError
 from scionlab.configuration.installed import full_fetched, manifest_note, refusal
 from scionlab.configuration.render import config_for
-from scionlab.enforcement.last_contact import HEARD
+from scionlab.enforcement.last_contact import CONTACTS
 from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_changes import known_links
 from scionlab.enforcement.receipt_mails import deployment_note
-from scionlab.enforcement.said import known_links
 from scionlab.host_api.auth import host_endpoint, is_agent
 from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
@@ -29,17 +29,15 @@ from scionlab.versions.counters import host_note_delivered, host_set_deployed_ve
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_S = 60  # where somebody has to do something first
+RETRY_AFTER_S = 60  # wait for an administrator
 
 
 @host_endpoint("GET", "HEAD", tells_deleted=True)
 def config(request: HttpRequest, host: Host) -> HttpResponse:
-    """The configuration, unless the host has it already. A poll that is answered 304 costs one SQL statement.
-
-    `limits` and `digest` are sent by our agent. `wait` is answered at once here: polls that may wait are held by
-    `scionlab.polls`, which asks here once there is something to deliver.
-    """
-    HEARD.note([host.pk])
+    """Return the configuration, or 304 if the host has it; a 304 costs one SQL statement. Our agent sends `limits` and
+    `digest`. `wait` is ignored here: `scionlab.polls` holds waiting polls and forwards them when there is something to
+    deliver."""
+    CONTACTS.note([host.pk])
     version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
     malformed = _malformed(version, limits, digest)
     if malformed is not None:
@@ -65,7 +63,7 @@ def _malformed(version: str, limits: str, digest: str) -> HttpResponse | None:
 
 
 def _full(request: HttpRequest, host: Host, version: str) -> HttpResponse:
-    """The tarball for whoever installs SCION's files by it, where nothing is lost by that."""
+    """The tarball for a client that installs SCION files, unless that would delete files of another service."""
     generation = host.generation  # type: ignore[attr-defined]  # annotated by host_auth
     refused = refusal(host, generation=generation, version=version)
     if refused is not None:
@@ -79,7 +77,8 @@ def _full(request: HttpRequest, host: Host, version: str) -> HttpResponse:
 
 
 def _refused(exc: RuleError) -> HttpResponse:
-    """The stock client survives 503, and changes nothing; it goes on asking until somebody has corrected something."""
+    """Respond 503, after which the stock client changes nothing and keeps polling until an administrator resolves
+    it."""
     refused = error_response(exc.code, exc.message, 503)
     refused["Retry-After"] = str(RETRY_AFTER_S)
     return refused
@@ -88,14 +87,14 @@ def _refused(exc: RuleError) -> HttpResponse:
 def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
     try:
         rendered = config_for(host)
-    except RuleError as exc:  # an administrator must correct it; the host keeps what it has, and asks again
+    except RuleError as exc:  # an administrator must correct it; the host keeps its configuration and polls again
         logger.error("config.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         return _refused(exc)
     response = HttpResponse(rendered.content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{rendered.file_name}"'
     response["Content-Length"] = str(len(rendered.content))
     response["ETag"] = rendered.etag
-    response["Cache-Control"] = "private, no-store"  # it holds the host's secret
+    response["Cache-Control"] = "private, no-store"  # contains the host's secret
     versions = (rendered.config_version, rendered.limits_version)
     logger.info("config.delivered host=%s trace=%s", host.pk, trace_of(host.uid, *versions))
     rises = host.delivered_config_version < versions[0] or host.delivered_limits_version < versions[1]
@@ -106,14 +105,14 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
 
 @host_endpoint("POST")
 def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
-    """The stock client says which version it has installed."""
+    """Store the version that the stock client has installed."""
     version = request.POST.get("version", "")
     if not is_version(version):
         return _version_invalid(version)
     generation, _, written = (one.lstrip("0") or "0" for one in version.partition("."))
     if generation != str(host.generation):  # type: ignore[attr-defined]  # its H counts something else
         return HttpResponse(status=304)
-    if len(written) > len(str(host.config_version)):  # also keeps int() away from thousands of digits
+    if len(written) > len(str(host.config_version)):  # also keeps thousands of digits away from int()
         return HttpResponse(status=304)
     with transaction.atomic():
         if not host_set_deployed_version(host_id=host.pk, config_version=int(written)):
@@ -124,7 +123,7 @@ def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
 
 @host_endpoint("POST")
 def installed(request: HttpRequest, host: Host) -> HttpResponse:
-    """What a host has installed of SCION, said before the stock client asks for the first time (docs/api.md)."""
+    """Store what SCION files a host has, sent before the stock client's first fetch (docs/api.md)."""
     content = request.read(MAX_MANIFEST_BYTES + 1)
     if len(content) > MAX_MANIFEST_BYTES:
         return error_response("too_large", f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.", 413)
@@ -140,8 +139,8 @@ def installed(request: HttpRequest, host: Host) -> HttpResponse:
 
 @host_endpoint("POST")
 def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
-    """The receipt of the attachment point's agent (docs/api.md)."""
-    # Read by hand: Django's own limit for a body (DATA_UPLOAD_MAX_MEMORY_SIZE) is below that of a large receipt.
+    """Store the receipt of the attachment point's agent (docs/api.md)."""
+    # Read by hand: Django's limit for a body (DATA_UPLOAD_MAX_MEMORY_SIZE) is below a large receipt.
     content = request.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         return error_response("too_large", f"A receipt has at most {MAX_BYTES} bytes.", 413)
@@ -166,7 +165,7 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
 
 @csrf_exempt
 def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001  whatever it asks
-    """Older versions of the host API, for clients that nobody updated."""
+    """410 for older versions of the host API."""
     return error_response(
         "gone", "This version of the host API was removed. Use /api/v4/host/, or a newer client.", 410
     )

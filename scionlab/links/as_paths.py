@@ -1,7 +1,7 @@
-"""What the Links of a user AS give together: limits, their sum, and the bottlenecks that some of them share.
+"""Combined capacity of a user AS's Links: limits, their sum, and shared bottlenecks.
 
-Everything is from rows, nothing is probed. A figure is the most that several Links can carry together: what other
-users take of the same attachment point, and the AS's own connection, are not known here.
+Computed from rows; nothing is probed. A figure is the maximum of several Links together: other users' traffic at the
+same attachment point, and the AS's own connection, are unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOTHING: Final = Limits(0, 0)
 
 @dataclass(frozen=True)
 class PathLine:
-    """One active Link. `weights` are its shares of a transfer over all Links; `published_kbit` is what SCION's own
-    tools show of it, None where its attachment point publishes no limits."""
+    """One active Link. `weights` are its shares of a transfer over all Links; `published_kbit` is its number in SCION's
+    path metadata, None if not published."""
 
     status: LinkStatus
     attachment_point: AttachmentPoint
@@ -40,7 +40,7 @@ class PathLine:
 
 
 class Bottleneck(NamedTuple):
-    """Several Links, or one, that together carry at most `most`; None: how much is not known."""
+    """One or more Links that together carry at most `most`; None: unknown."""
 
     kind: BottleneckKind
     link_ids: list[int]
@@ -50,7 +50,7 @@ class Bottleneck(NamedTuple):
 
 @dataclass(frozen=True)
 class PathsReport:
-    """`total` is the sum of the limits, `most` what shared bottlenecks leave of it."""
+    """`total` is the sum of the limits, `most` the same after shared bottlenecks."""
 
     lines: list[PathLine]
     bottlenecks: list[Bottleneck] = field(default_factory=list)
@@ -66,7 +66,7 @@ class PathsReport:
 
 
 def paths_report(user_as: UserAS, *, now: datetime) -> PathsReport:
-    """Of the active Links that are limited; five statements at any number of Links."""
+    """Report on the active, limited Links; five SQL statements for any number of Links."""
     found = [(link_status(link, now=now), link.attachment_point) for link in selectors.links_of(user_as) if link.active]
     limited = [(status, ap) for status, ap in found if ap is not None]
     ids = [status.link.pk for status, _ in limited]
@@ -82,8 +82,8 @@ def paths_report(user_as: UserAS, *, now: datetime) -> PathsReport:
 
 
 def weights_of(limits_kbit: Sequence[int]) -> list[int]:
-    """Shares in proportion to the limits: whole numbers as small as they can be, at most `MAX_WEIGHT`. What is blocked
-    has 0, everything else at least 1."""
+    """Shares in proportion to the limits: the smallest integers, at most `MAX_WEIGHT`. A blocked Link has 0, any other
+    at least 1."""
     highest = max(limits_kbit, default=0)
     divisor = gcd(*limits_kbit) or 1
     if highest > MAX_WEIGHT * divisor:
@@ -108,7 +108,7 @@ def _report(lines: list[PathLine]) -> PathsReport:
 
 
 def _at_attachment_point(ap: AttachmentPoint, lines: list[PathLine]) -> tuple[Limits, Bottleneck | None]:
-    """What its Links can carry together, and the bottleneck where they share one, or are faster than it."""
+    """The capacity of the Links there, and the bottleneck if they share one or exceed it."""
     wanted = _sum(one.status.wanted for one in lines)
     caps = {"uplink": ap.uplink_kbit, "total of all links": ap.total_kbit}
     tight = {name: kbit for name, kbit in caps.items() if kbit is not None and kbit < max(wanted)}
@@ -124,7 +124,6 @@ def _at_attachment_point(ap: AttachmentPoint, lines: list[PathLine]) -> tuple[Li
 
 
 def _grouped(pairs: Iterable[tuple[_Key, PathLine]]) -> list[tuple[_Key, list[PathLine]]]:
-    """In the order in which the keys came."""
     found: dict[_Key, list[PathLine]] = {}
     for key, one in pairs:
         found.setdefault(key, []).append(one)

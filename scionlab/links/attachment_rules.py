@@ -1,7 +1,7 @@
-"""The rules that say whether the attachments that a person asks for are possible.
+"""Rules for the requested attachments of a user AS.
 
-They are checked twice: by the form or API to show every violation beside its field, and by the service while it holds
-the locks, where the first one counts. Both call `check_attachments`.
+They are checked twice with `check_attachments`: by the form or API, to show all errors beside their fields, and by the
+service under its locks, where the first one is raised.
 """
 
 from __future__ import annotations
@@ -33,25 +33,21 @@ from scionlab.platform.field_errors import FieldRuleError
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the rules look up, read at once."""
-
     user_as: UserAS | None
     aps: dict[int, AttachmentPoint]
     default_kbit: dict[int, int]  # by attachment point
     links: dict[int, Link]  # of the user AS
     has: set[tuple[int, str, int]]  # (AP host, remote IP, remote port) of these
-    taken: dict[tuple[str, int], str]  # public sockets of other ASes, with what the reader may know of who has it
-    served: set[tuple[str, int]]  # sockets of the user AS's host for ASes that are attached to it
+    taken: dict[tuple[str, int], str]  # public sockets of other ASes -> words for the owner
+    served: set[tuple[str, int]]  # sockets of the user AS's host for ASes attached to it
     testbed: TestbedAddresses
 
 
 def check_attachments(
     specs: Sequence[AttachmentSpec], *, user_as: UserAS | None, installation_type: str, reader: User | None = None
 ) -> list[FieldRuleError]:
-    """Every rule that the attachments of a user AS break; `user_as` None: of one that is about to be made.
-
-    `reader` is who reads the sentences: those ASes of others are named that this person may see.
-    """
+    """Return every rule that the attachments break; `user_as` None: of an AS that is about to be created. `reader` is
+    the user who sees the messages: other ASes are named only if this user may see them."""
     errors = list(_count(specs))
     if len(specs) > MAX_ATTACHMENTS:
         return errors
@@ -64,7 +60,7 @@ def check_attachments(
 
 
 def _is_known(error: FieldRuleError, refused: set[int | None]) -> bool:
-    """An address that somebody else has is refused as such: its ports say nothing new."""
+    """Whether the address itself is already rejected; then its ports add nothing."""
     return error.code == "endpoint_taken" and error.index in refused
 
 
@@ -183,7 +179,7 @@ def _public(spec: AttachmentSpec, ap: AttachmentPoint, families: set[int], testb
 
 
 def own_addresses(host: Host) -> list[str]:
-    """The addresses at which a user AS cannot be."""
+    """Addresses that a user AS cannot have."""
     vpn_server = host.vpn.server_ip if hasattr(host, "vpn") else None
     return [ip for ip in (*host.public_ips, host.bind_ip, vpn_server) if ip]
 
@@ -250,8 +246,8 @@ def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
 
 
 def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts, installation_type: str) -> Iterator[FieldRuleError]:
-    """A socket belongs to one Link: on the user AS's host, and as others see it, for a NAT forwards a port to one
-    machine. What the Link has already stays, as addresses do (`network.address_owners`)."""
+    """A socket belongs to one Link: on the user AS's host, and publicly, because a NAT forwards a port to one machine.
+    Sockets that the Link already has are kept, like addresses (`network.address_owners`)."""
     public: set[tuple[str, int]] = set()
     local: set[tuple[str, int]] = set()
     for index, spec in enumerate(specs):

@@ -1,4 +1,4 @@
-"""What a person asks for when attaching a user AS, as it is stored. Whether it is possible: `attachment_rules`."""
+"""A requested attachment of a user AS, and its stored form. `attachment_rules` has the rules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from scionlab.models import AttachmentPoint, Link, UserAS
 
 MAX_ATTACHMENTS = 5  # DOMAIN section 1
 DEFAULT_PORT = 50_000
-# The first network card of each virtual machine behind VirtualBox's NAT has this address, so that of Vagrant's boxes.
+# Address of the first network card of every virtual machine behind VirtualBox's NAT, which Vagrant uses.
 VM_ADDRESS = "10.0.2.15"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachmentSpec:
-    """One attachment as a person wants it.
+    """One requested attachment.
 
-    Over the VPN (`use_vpn`) the address is the client's, which is allocated: `public_ip` and the bind fields do not
-    count then. `bind_ip` None: the machine has the public address itself, a virtual machine `VM_ADDRESS` instead of an
-    IPv4 one. `bandwidth_kbit` (to the user AS) None: the default in force there, copied; `from_user_kbit` None: the
-    same as that. `link_id`: an attachment that exists and is edited; at another attachment point it is removed there
-    and made anew.
+    Over the VPN (`use_vpn`) the client address is allocated, and `public_ip` and the bind fields are ignored. `bind_ip`
+    None: the machine has the public address, a virtual machine `VM_ADDRESS` instead of an IPv4 one. `bandwidth_kbit`
+    (to the user AS) None: a copy of the default in force; `from_user_kbit` None: the same as that. `link_id`: an
+    existing attachment to edit; if the attachment point differs, it is removed there and created anew.
     """
 
     attachment_point_id: int
@@ -39,7 +38,7 @@ class AttachmentSpec:
 
 
 def provider_links(user_as: UserAS | None) -> list[Link]:
-    """The Links by which the user AS is attached, with what the rules look at."""
+    """Links by which the user AS is attached, with what the rules read."""
     if user_as is None:
         return []
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=user_as.pk).order_by("pk")
@@ -47,12 +46,12 @@ def provider_links(user_as: UserAS | None) -> list[Link]:
 
 
 def public_addresses(specs: Sequence[AttachmentSpec]) -> set[str]:
-    """Those that the attachments ask for, as they are stored; none over the VPN, none that could not be stored."""
+    """Public addresses of the attachments, normalized; none over the VPN, and none that are invalid."""
     return {address for spec in specs if (address := public_address(spec)) is not None}
 
 
 def spec_of(link: Link, installation_type: str) -> AttachmentSpec:
-    """What a person asked for who has this Link to a user AS of this installation type."""
+    """The attachment that corresponds to this Link, for a user AS of this installation type."""
     end = link.interface_b
     is_default = installation_type == UserAS.Installation.VM and end.bind_ip == VM_ADDRESS
     return AttachmentSpec(
@@ -70,7 +69,7 @@ def spec_of(link: Link, installation_type: str) -> AttachmentSpec:
 
 
 def bind_ip_of(spec: AttachmentSpec, installation_type: str) -> str | None:
-    """Where the border router binds, as it is stored; None: at the public address, or at none that could be stored."""
+    """Where the border router binds, normalized; None: at the public address, or invalid."""
     if spec.bind_ip:
         return _bind(spec)
     address = public_address(spec)
@@ -79,7 +78,7 @@ def bind_ip_of(spec: AttachmentSpec, installation_type: str) -> str | None:
 
 
 def socket_of(spec: AttachmentSpec, installation_type: str) -> tuple[object, ...]:
-    """The user AS's end: as it was asked for, and where its border router binds. Equal for what makes no difference."""
+    """Socket of the user AS: public and bind address. Equal for equivalent requests."""
     if spec.use_vpn:
         return (True, spec.public_port)
     asked = (public_address(spec), spec.public_port, _bind(spec), spec.bind_port)
@@ -87,7 +86,7 @@ def socket_of(spec: AttachmentSpec, installation_type: str) -> tuple[object, ...
 
 
 def public_address(spec: AttachmentSpec) -> str | None:
-    """The public address as it is stored; None over the VPN, and where there is none that could be stored."""
+    """Public address, normalized; None over the VPN, or if invalid."""
     if spec.use_vpn or not spec.public_ip or not _is_storable_port(spec.public_port):
         return None
     try:
@@ -105,7 +104,6 @@ def _is_storable_port(port: int) -> bool:
 
 
 def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:
-    """What is to be stored of the choice."""
     return Limits.of_columns(default_kbit if spec.bandwidth_kbit is None else spec.bandwidth_kbit, spec.from_user_kbit)
 
 

@@ -1,9 +1,9 @@
-"""Many limits or defaults changed at once: previewed, confirmed, carried out exactly as shown or not at all, undone.
+"""Bulk changes of limits or defaults: previewed, confirmed, carried out exactly as shown or not at all, undone.
 
-A preview is stored (`BulkChange`) with a line for each Link or default: what it has, what it gets, or why it is left
-out. Confirming it computes the same lines again under the locks; where one differs, somebody was quicker, nothing is
-done, and the preview is made anew (ADR 0019). Undoing is a further bulk change with a preview of its own.
-What it is about (`Subject`) are the limits of Links or the defaults, of attachment points or of the site.
+A preview is stored (`BulkChange`) with a line for each Link or default: old value, new value, or why it is skipped.
+Confirming it computes the lines again under locks; if one differs, nothing is changed and the preview is refreshed (ADR
+0019). Undoing is another bulk change with its own preview. The subject (`Subject`) is limits of Links, or defaults of
+attachment points or the site.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scionlab.models import AttachmentPoint, BulkChange, User
 
 logger = logging.getLogger(__name__)
 
-MAX_LINKS: Final = 10_000  # more are changed in several goes: one transaction holds all their locks, for seconds
+MAX_LINKS: Final = 10_000  # per change: one transaction holds all their locks, for seconds
 PREVIEW_KEPT: Final = timedelta(days=1)
 
 About = BulkChange.About
@@ -32,31 +32,31 @@ Lines = Sequence[Line[Any, Any]]
 
 
 class Subject(Protocol):
-    """What a bulk change is about: a module that reads the present values, and stores and tells the new ones."""
+    """The subject of a bulk change: a module that reads present values, and stores and announces new ones."""
 
     NOUN: str
-    CHOICES: str  # what can be chosen, in the plural
-    REASON_FOR: str  # who reads the reason
-    SKIPPED: Mapping[str, str]  # why a line is left out, in words
+    CHOICES: str  # what can be selected, in the plural
+    REASON_FOR: str  # who sees the reason
+    SKIPPED: Mapping[str, str]  # why a line is skipped
 
     def words(self, operation: Operation, keys: Collection[int]) -> str:
-        """The title of the change."""
+        """Title of the change."""
 
     def lines(self, keys: Collection[int], operation: Operation, targets: Mapping[int, Line[Any, Any]]) -> Lines:
-        """What the operation makes of these as they are now. `targets`: what a change did that is to be undone."""
+        """Result of the operation on the present values. `targets`: the values to restore, for an undo."""
 
     def lock(self, keys: Collection[int]) -> Any:
-        """Nobody else changes what `lines` reads until the transaction ends. Returns what `store` needs of it."""
+        """Lock everything that `lines` reads until the transaction ends. Return what `store` needs."""
 
     def store(self, change: BulkChange, changed: Lines, locked: Any, *, actor: User, reason: str) -> dict[str, int]:
-        """Store and audit the new values and tell the owners. Returns the counts for the record."""
+        """Store and audit the new values, and notify the owners. Return the counts for the record."""
 
 
 SUBJECTS: Final[Mapping[str, Subject]] = {About.LINKS: bulk_limits, About.DEFAULTS: bulk_defaults}
 
 
 class BulkChangedError(RuleError):
-    """Somebody changed what the preview showed; nothing was done."""
+    """The previewed values were changed meanwhile; nothing was done."""
 
     def __init__(self, count: int, noun: str) -> None:
         changed = f"1 {noun} has" if count == 1 else f"{format_number(count)} {noun}s have"
@@ -85,11 +85,9 @@ def bulk_preview(
     reason: str = "",
     puts_back: BulkChange | None = None,
 ) -> BulkChange:
-    """Store what would happen to the Links, or to the defaults of the attachment points (`SITE`: of the site), with
-    these keys. Changes none of them and needs no lock. `chosen`: the choice in words; `reason`: proposed.
-
-    Raises `RuleError` (`bulk_nothing_chosen`, `bulk_too_many`).
-    """
+    """Store a preview for the Links, or the defaults of the attachment points (`SITE`: of the site), with these keys.
+    Changes nothing and takes no lock. `chosen`: description of the selection; `reason`: a suggestion. Raises
+    `RuleError` (`bulk_nothing_chosen`, `bulk_too_many`)."""
     subject = SUBJECTS[about]
     if len(keys) > MAX_LINKS:
         text = f"{format_number(len(keys))} {subject.CHOICES} are above the limit of {format_number(MAX_LINKS)} per "
@@ -112,8 +110,8 @@ def bulk_preview(
 
 
 def default_preview(*, key: int, default_kbit: int | None, actor: User, reason: str) -> BulkChange | None:
-    """The preview of one attachment point's default, or of the site's (`SITE`); None where no Link gets another
-    maximum by it, so that nothing has to be confirmed."""
+    """The preview of one attachment point's default, or of the site's (`SITE`); None if it changes no Link's maximum,
+    so that no confirmation is needed."""
     operation = Operation("site") if default_kbit is None else Operation("set", default_kbit)
     if not bulk_defaults.are_felt(bulk_defaults.lines([key], operation, {})):
         return None
@@ -126,10 +124,8 @@ def default_preview(*, key: int, default_kbit: int | None, actor: User, reason: 
 
 
 def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
-    """The preview of giving each Link or default back what it had before; those changed again since are left alone.
-
-    Raises `RuleError` (`bulk_not_applied`), `BulkChange.DoesNotExist`.
-    """
+    """Create the preview that restores previous values; those changed since are skipped. Raises `RuleError`
+    (`bulk_not_applied`), `BulkChange.DoesNotExist`."""
     change = BulkChange.objects.get(pk=bulk_id)
     if change.applied_at is None:
         raise RuleError("bulk_not_applied", "This change was not applied and cannot be undone.")
@@ -145,10 +141,8 @@ def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
 
 @transaction.atomic
 def bulk_refresh(*, bulk_id: int) -> list[int]:
-    """Make a preview anew; returns the keys of which it says something else than before.
-
-    What was carried out meanwhile is a record, and stays. Raises `BulkChange.DoesNotExist`.
-    """
+    """Refresh a preview; return the keys whose lines changed. An applied change is a record and stays. Raises
+    `BulkChange.DoesNotExist`."""
     change = bulk_lock(bulk_id=bulk_id)
     if change.applied_at is not None:
         return []
@@ -165,7 +159,6 @@ def _lines_now(change: BulkChange, shown: Lines) -> Lines:
 
 
 def _targets(puts_back: BulkChange | None) -> dict[int, Line[Any, Any]]:
-    """By key, what a change did that is to be put back."""
     return {} if puts_back is None else {line.key: line for line in lines_of(puts_back) if line.is_change}
 
 
@@ -174,10 +167,8 @@ def _targets(puts_back: BulkChange | None) -> dict[int, Line[Any, Any]]:
 
 @transaction.atomic
 def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
-    """Carry a preview out, all of it or nothing; one that was carried out already is returned as it is.
-
-    Raises `RuleError` (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`.
-    """
+    """Apply a preview completely or not at all; one that is already applied is returned unchanged. Raises `RuleError`
+    (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`."""
     change = bulk_lock(bulk_id=bulk_id)
     subject = SUBJECTS[change.about]
     if not reason.strip():
@@ -199,7 +190,7 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
 
 
 def bulk_lock(*, bulk_id: int) -> BulkChange:
-    """The row, which nobody else carries out or makes anew until the end of the transaction; it is locked before
+    """Lock the row until the transaction ends, so that it cannot be applied or refreshed twice; locked before
     attachment points. Raises `BulkChange.DoesNotExist`."""
     rows = BulkChange.objects.select_related("puts_back").select_for_update(of=("self",), no_key=True)
     return rows.get(pk=bulk_id)

@@ -1,4 +1,4 @@
-"""Which Links a bulk change is about: by attachment point, user AS, owner and limit, or these alone."""
+"""Selection of Links for a bulk change: by attachment point, user AS, owner and limit, or by key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from scionlab.notation.isd_as import parse_as_id, parse_isd_as
 
 @dataclass(frozen=True)
 class Choice:
-    """The Links of which all of this is true; one that says nothing means every Link.
-
-    `user_as` is an ISD-AS, an AS number or a part of the label; `owner` a part of the email address; `above_kbit` is
-    what one direction at least is allowed more than; `only` are the Links that were ticked.
-    """
+    """Selects Links that match all criteria; without any, every Link. `user_as` is an ISD-AS, an AS number or part of
+    the label; `owner` part of the email address; `above_kbit`: at least one direction is higher; `only` are keys of
+    Links."""
 
     attachment_point: AttachmentPoint | None = None
     user_as: str = ""
@@ -29,7 +27,7 @@ class Choice:
     only: frozenset[int] | None = None
 
     def links(self) -> QuerySet[Link]:
-        """In the order of attachment points and ASes."""
+        """Ordered by attachment point and AS."""
         links = Link.objects.filter(USER_LINKS)
         if self.only is not None:
             links = links.filter(pk__in=storable_ids(self.only))
@@ -49,7 +47,7 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """For the record of the change."""
+        """Description for the record of the change."""
         parts = [
             f"at {self.attachment_point.AS.isd_as}" if self.attachment_point else "",
             f"of owners with {self.owner}" if self.owner else "",
@@ -63,8 +61,8 @@ class Choice:
 
 
 def as_named(text: str, at: str = "") -> Q:
-    """The ASes with this ISD-AS, this AS number or this in their label. `at` is the lookup that leads to the AS, with
-    its underscores; empty: the rows are ASes."""
+    """ASes with this ISD-AS, AS number or part of the label. `at` is the lookup prefix of the AS; empty: the rows are
+    ASes."""
     try:
         isd, as_id = parse_isd_as(text)
     except RuleError:

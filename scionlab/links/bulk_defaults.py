@@ -1,8 +1,8 @@
-"""Defaults as what a bulk change is about (`links.bulk.Subject`): of attachment points, or the site's (key `SITE`).
+"""Defaults as the subject of a bulk change (`links.bulk.Subject`): of attachment points, or of the site (key `SITE`).
 
-Who is affected is counted from the Links as they are when somebody looks: that an owner changes a limit meanwhile makes
-no default another one, and refuses nothing. A line of an attachment point that follows the site's default changes
-nothing of its own: it says what is in force there.
+The affected Links are counted when the preview is shown: a concurrent change of a limit does not change a default, so
+it does not invalidate the preview. The line of an attachment point that follows the site default shows only what is in
+force there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lines(keys: Collection[int], operation: Operation, targets: Mapping[int, Def
 
 
 def lock(keys: Collection[int]) -> None:
-    """With its attachment points locked the site's default stays what it is, too: who sets it locks all of them."""
+    """Lock the attachment points. This also keeps the site default, as setting it locks all of them."""
     if SITE in keys:
         locks.lock_policy()
     locks.lock_attachment_points(None if SITE in keys else keys)
@@ -54,8 +54,8 @@ def store(
     actor: User,
     reason: str,
 ) -> dict[str, int]:
-    """One audit row for each default; the limits follow within moments (`links.defaults.fan_out`), and who is held at
-    a lower maximum is told as always (`enforcement.notices`)."""
+    """Add one audit row per default; limits follow within moments (`links.defaults.fan_out`), and owners of newly
+    clamped Links are notified (`enforcement.notices`)."""
     affected = affected_by(changed)
     new = {line.key: line.new for line in changed if line.old != line.new}
     site_kbit = new.pop(SITE, None)
@@ -66,13 +66,13 @@ def store(
     return {"attachment_points": points, "links": total_of(affected.values()).links}
 
 
-# --- who is affected --------------------------------------------------------------------------------------------
+# --- affected Links ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Affected:
-    """Active Links that get another limit: how many are held below what was asked for (of these, `blocked`: at 0), how
-    many no longer are (`released`), and the owners of all (by key)."""
+    """Active Links whose limit changes: newly clamped (of these, `blocked`: at 0), no longer clamped (`released`), and
+    the keys of their owners."""
 
     links: int = 0
     held: int = 0
@@ -95,7 +95,7 @@ def total_of(affected: Iterable[Affected]) -> Affected:
 
 
 def affected_by(lines: Iterable[DefaultLine]) -> dict[int, Affected]:
-    """By attachment point, as the Links are now. One statement."""
+    """Count by attachment point, for the current Links. One SQL statement."""
     changed = _other_maximum(lines)
     links = Link.objects.filter(
         selectors.USER_LINKS, active=True, interface_a__AS__attachment_point__in=list(changed)
@@ -120,7 +120,7 @@ def affected_by(lines: Iterable[DefaultLine]) -> dict[int, Affected]:
 
 
 def are_felt(lines: Iterable[DefaultLine]) -> bool:
-    """Whether a Link, active or not, gets another maximum."""
+    """Whether the maximum of any Link changes, active or not."""
     ap_ids = list(_other_maximum(lines))
     return Link.objects.filter(selectors.USER_LINKS, interface_a__AS__attachment_point__in=ap_ids).exists()
 

@@ -1,4 +1,4 @@
-"""Limits of Links as what a bulk change is about (`links.bulk.Subject`)."""
+"""Limits of Links as the subject of a bulk change (`links.bulk.Subject`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scionlab.links.bulk_plan import (
     PresentLimits,
     plan,
 )
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import BulkChange, Link, User, UserAS, locks, selectors
 from scionlab.notation.isd_as import format_isd_as
 from scionlab.people import audit
@@ -45,7 +45,7 @@ def lines(keys: Collection[int], operation: Operation, targets: Mapping[int, Lim
 
 
 def _present(keys: Collection[int]) -> list[PresentLimits]:
-    """Read as plain values: thousands of whole Links, each with its ends and their ASes, would take seconds."""
+    """Read as plain values: thousands of Link objects with their relations would take seconds."""
     site_kbit = selectors.policy().default_bandwidth_kbit
     rows = Link.objects.filter(selectors.USER_LINKS, pk__in=locks.storable_ids(keys)).values_list(
         "pk",
@@ -69,27 +69,27 @@ class Locked:
 
 
 def lock(keys: Collection[int]) -> Locked:
-    """Changed defaults at their attachment points are carried out along with it."""
+    """Pending defaults of their attachment points are applied along with it."""
     changes = Changes()
     aps = Link.objects.filter(pk__in=keys).values_list("interface_a__AS__attachment_point", flat=True)
     ap_ids = sorted({pk for pk in aps if pk is not None})
     locks.lock_attachment_points(ap_ids)
     for ap_id in ap_ids:
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return Locked({link.pk: link for link in read_links(set(keys))}, changes)
 
 
 def store(
     change: BulkChange, changed: Sequence[LimitsLine], locked: Locked, *, actor: User, reason: str
 ) -> dict[str, int]:
-    """One audit row for each Link, one mail for each owner, and each host's L rises once."""
+    """Add one audit row per Link and one mail per owner; L of each host rises once."""
     for line in changed:
         link = locked.links[line.key]
         before = view_of(link)
         link.bandwidth_kbit, link.from_user_kbit = line.new.to_columns()
         locked.changes.note(link.pk, before, view_of(link))
     touched = [locked.links[line.key] for line in changed]
-    # An upsert of rows that are all there: `bulk_update` writes a CASE with a branch for each row, ten times as slow.
+    # An upsert of existing rows: `bulk_update` writes a CASE with a branch for each row and is ten times slower.
     Link.objects.bulk_create(
         touched,
         update_conflicts=True,
@@ -100,12 +100,12 @@ def store(
     audit.note_links([(locked.links[line.key], line.old, line.new) for line in changed], actor=actor, reason=reason)
     _note_change({link.interface_b.AS_id for link in touched}, actor)
     hosts = locked.changes.carry_out()
-    mails = bulk_mail.tell_owners(change, changed, actor=actor, reason=reason)
+    mails = bulk_mail.notify_owners(change, changed, actor=actor, reason=reason)
     return {"links": len(changed), "hosts": len(hosts), "mails": mails}
 
 
 def _note_change(as_ids: Collection[int], actor: User) -> None:
-    """In the order of their keys: two bulk changes at different attachment points may meet at the same ASes."""
+    """Ordered by key: two bulk changes at different attachment points may share ASes."""
     owned = UserAS.objects.filter(pk__in=as_ids).select_for_update(of=("self",), no_key=True)
     ids = list(owned.order_by("pk").values_list("pk", flat=True))
     UserAS.objects.filter(pk__in=ids).update(changed_at=timezone.now(), changed_by=actor)
@@ -116,8 +116,8 @@ def _note_change(as_ids: Collection[int], actor: User) -> None:
 
 @dataclass(frozen=True)
 class Summary:
-    """Who is affected: Links that change, those left out by reason, those blocked in a direction, owners who get a
-    mail, and attachment points (ISD-ASes) that get a new configuration because something else is enforced there."""
+    """Affected: Links that change, skipped Links by reason, Links blocked in a direction, owners who get a mail, and
+    attachment points (ISD-ASes) whose enforced limits change."""
 
     links: int
     skipped: Mapping[str, int]

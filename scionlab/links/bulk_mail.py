@@ -1,4 +1,4 @@
-"""One mail to each owner whose limits administrators changed in one go, and none for each Link when it is enforced."""
+"""One mail per owner about a bulk change by administrators, instead of one per Link when it is enforced."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scionlab.people.mail import mails_create
 _MOST_NAMED = 50
 
 
-def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
-    """Keep the mails with the transaction of the change, after its versions are stored; returns how many.
-    Administrators need none of what they do themselves."""
+def notify_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
+    """Create the mails in the transaction of the change, after its versions are stored; return their number. The
+    administrator who made the change gets none."""
     by_owner: dict[User, list[str]] = defaultdict(list)
     told: list[int] = []
     new = {line.key: line for line in lines}
     related = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
     for link in Link.objects.filter(pk__in=new).select_related(*related).order_by("pk"):
         owner, line = link.interface_b.AS.useras.owner, new[link.pk]
-        if owner == actor or not owner.wants_mail(MailKind.CHANGED):
+        if owner == actor or not owner.accepts_mail(MailKind.CHANGED):
             continue
         by_owner[owner].append(_sentence(link, line))
-        # Where the same is enforced as before, a change of the owner's own may still be on its way, with its own mail.
+        # If the enforced limit does not change, an own change of the owner may still be pending, with its own mail.
         if link.active and line.old_in_force != line.new_in_force:
             told.append(link.pk)
     Link.objects.filter(pk__in=told).update(is_told=True)
@@ -67,6 +67,6 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
 
 
 def _if_not(owner: User) -> str:
-    if owner.wants_mail(MailKind.FAILED):
+    if owner.accepts_mail(MailKind.FAILED):
         return "We will email you if a limit fails for more than 10 minutes."
     return "You are unsubscribed from emails about failed limits."

@@ -1,4 +1,4 @@
-"""What a bulk change makes of each Link or default: pure, so that the preview and the carrying out cannot differ."""
+"""The effect of a bulk change on each Link or default: pure, so that preview and application cannot differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bandwidth_config import (
 )
 
 MAX_PERCENT: Final = 10_000
-SITE: Final = 0  # the site's default among the keys of attachment points
+SITE: Final = 0  # the site default, among keys of attachment points
 
 Kind = Literal["set", "cap", "scale", "site", "put_back"]
 Direction = Literal["both", "to_user", "from_user"]
@@ -36,8 +36,8 @@ InForce = TypeVar("InForce")
 
 @dataclass(frozen=True)
 class Operation:
-    """How a new number follows from the old one. `value`: kbit/s, of "scale" per cent; "put_back" and "site" (the
-    site's default counts again) do not use it. `direction` is of limits."""
+    """How a new number follows from the old one. `value`: kbit/s, for "scale" per cent; not used by "put_back" and
+    "site" (follow the site default). `direction` applies to limits."""
 
     kind: Kind
     value: int = 0
@@ -51,8 +51,7 @@ class Operation:
             check_bandwidth(self.value)
 
     def of_kbit(self, old: int) -> int:
-        """What set, cap and scale make of one number: scaled, the nearest kbit/s, a half rounded up; rounding alone
-        blocks nobody."""
+        """Apply set, cap or scale to one number; scaling rounds half up to kbit/s, but never to 0."""
         if self.kind == "set":
             return self.value
         if self.kind == "cap":
@@ -75,11 +74,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Line(Generic[Value, InForce]):
-    """One Link or default before and after. `skipped`: why it stays as it is.
-
-    Of a Link: what its owner asked for, and in force what is enforced. Of an attachment point: its own default (None:
-    the site's counts), and the one in force there. Of the site both are its default.
-    """
+    """One Link or default before and after. `skipped`: why it does not change. For a Link: requested and enforced
+    limits. For an attachment point: its own default (None: follows the site) and the default in force. For the site
+    both are its default."""
 
     key: int
     old: Value
@@ -104,7 +101,7 @@ DefaultLine = Line[int | None, int]
 
 
 def read_line(stored: list[Any]) -> Line[Any, Any]:
-    """The inverse of `Line.stored`."""
+    """Inverse of `Line.stored`."""
     key, *values, skipped = stored
     if len(values) > 4:  # limits, two numbers each
         values = [Limits(*values[at : at + 2]) for at in (0, 2, 4, 6)]
@@ -114,18 +111,18 @@ def read_line(stored: list[Any]) -> Line[Any, Any]:
 
 @dataclass(frozen=True)
 class Present(ABC, Generic[Value, InForce]):
-    """A Link or a default as it is now."""
+    """The present value of a Link or a default."""
 
     key: int
     value: Value
 
     @abstractmethod
     def changed(self, operation: Operation) -> Value:
-        """What set, cap, scale and site make of it."""
+        """Result of set, cap, scale and site."""
 
     @abstractmethod
     def in_force(self, value: Value) -> InForce:
-        """What counts where `value` is stored."""
+        """What is in force if `value` is stored."""
 
     @abstractmethod
     def is_too_high(self, new: Value) -> bool: ...
@@ -136,7 +133,6 @@ class PresentLimits(Present[Limits, Limits]):
     maximum_kbit: int  # the default in force at the Link's attachment point, or an exception above it
 
     def changed(self, operation: Operation) -> Limits:
-        """The direction that is not meant keeps its own."""
         to_user, from_user = (operation.of_kbit(one) for one in self.value)
         return Limits(
             self.value.to_user_kbit if operation.direction == "from_user" else to_user,
@@ -152,7 +148,7 @@ class PresentLimits(Present[Limits, Limits]):
 
 @dataclass(frozen=True)
 class PresentDefault(Present[int | None, int]):
-    """Of an attachment point, None where the site's counts; or of the site."""
+    """The default of an attachment point (None: follows the site) or of the site."""
 
     site_kbit: int
 
@@ -173,7 +169,7 @@ class PresentDefault(Present[int | None, int]):
 def plan(
     present: Iterable[Present[Value, InForce]], operation: Operation, targets: Mapping[int, Line[Value, InForce]]
 ) -> list[Line[Value, InForce]]:
-    """A line for each. `targets`: what a change did that is to be put back."""
+    """Return a line for each. `targets`: values to restore."""
     return [_line(one, operation, targets.get(one.key)) for one in present]
 
 
@@ -189,7 +185,7 @@ def _line(
         skipped = CHANGED_SINCE
     elif target is None and present.is_too_high(new):
         skipped = TOO_HIGH
-    # What was clamped may be put back: nobody gets more than the maximum by it.
+    # Clamped requests may be restored: the maximum still applies.
     new = old if skipped else new
     return Line(present.key, old, new, present.in_force(old), present.in_force(new), skipped)
 
@@ -201,8 +197,8 @@ def plan_defaults(
     operation: Operation,
     targets: Mapping[int, DefaultLine],
 ) -> list[DefaultLine]:
-    """Of the attachment points `keys`; or of `SITE`, and of all that follow it, which get another default in force by
-    it. `own`: the default of each attachment point's own."""
+    """Lines for the attachment points `keys`, or for `SITE` and all that follow it. `own`: own default of each
+    attachment point."""
     if SITE not in keys:
         present = [PresentDefault(key, own[key], site_kbit) for key in sorted(keys) if key in own]
         return plan(present, operation, targets)
@@ -212,6 +208,6 @@ def plan_defaults(
 
 
 def differing(old: Iterable[Line[Any, Any]], new: Iterable[Line[Any, Any]]) -> list[int]:
-    """The keys of which one says something else than the other."""
+    """Keys whose lines differ."""
     was, becomes = ({line.key: line for line in lines} for lines in (old, new))
     return sorted(key for key in was.keys() | becomes.keys() if was.get(key) != becomes.get(key))

@@ -1,9 +1,9 @@
-"""The defaults that administrators set, and how they reach the attachment points; totals, observing only, and path
+"""Defaults set by administrators and their application at attachment points; also totals, observe only, and path
 metadata.
 
-A default is stored at once and carried out right after, by a task: `AttachmentPoint.maximum_kbit` follows the default
-in force there, and only then do configurations clamp to it. So a configuration is a function of its versions, and an
-administrator's page does not wait for every attachment point.
+A default is stored immediately and applied by a task: `AttachmentPoint.maximum_kbit` follows the default in force, and
+configurations clamp to it. So a configuration is a function of its versions, and the administrator's page does not wait
+for all attachment points.
 """
 
 from __future__ import annotations
@@ -45,11 +45,9 @@ _AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_ME
 
 
 def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown: Values | None) -> None:
-    """Compare what a page showed of an attachment point (None: of the site) with what is stored. The lock is kept, so
-    that what is stored next in this transaction is what was compared; `shown` as in `people.stale_pages`.
-
-    Raises `StalePageError`, `AttachmentPoint.DoesNotExist`.
-    """
+    """Compare the values that a page showed of an attachment point (None: the site) with stored ones. The lock is kept
+    until the transaction ends; `shown` as in `people.stale_pages`. Raises `StalePageError`,
+    `AttachmentPoint.DoesNotExist`."""
     row: AttachmentPoint | BandwidthPolicy
     newest: dict[str, object] = {"kind": _Kinds.SITE_DEFAULT}
     if attachment_point_id is None:
@@ -64,13 +62,11 @@ def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown:
 
 @transaction.atomic
 def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason: str = "") -> None:
-    """Set x of every attachment point that has no default of its own. Nothing happens for the value that is stored.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Set the default of every attachment point without its own. Does nothing if unchanged. Raises `FieldRuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     _check(default_bandwidth_kbit)
     policy = locks.lock_policy()
-    locks.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
+    locks.lock_attachment_points()  # so that no number is being checked against the old default
     old = policy.default_bandwidth_kbit
     if old == default_bandwidth_kbit:
         return
@@ -84,21 +80,20 @@ def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason:
 def ap_default_set(
     *, attachment_point_id: int, default_bandwidth_kbit: int | None, actor: User | None, reason: str = ""
 ) -> None:
-    """`ap_update` of the default alone."""
+    """`ap_update` of the default only."""
     values: Values = {"default_bandwidth_kbit": default_bandwidth_kbit}
     ap_update(attachment_point_id=attachment_point_id, values=values, actor=actor, reason=reason)
 
 
 @transaction.atomic
 def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, reason: str = "") -> None:
-    """Store some of what administrators set at an attachment point; what `values` does not name stays.
+    """Store settings of an attachment point; those missing in `values` are kept.
 
-    `default_bandwidth_kbit` is x there (None: the site default counts), `total_kbit` what all Links may carry together
-    in each direction (None: no total), `observe_only` whether all Links are only measured. The last two raise L of the
-    host, once, in the same transaction, and then a changed default is carried out along with them. `publishes_limits`
-    and `path_metadata` (JSON as text) raise H, where the control service runs.
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`, those of `checked_metadata`),
-    `AttachmentPoint.DoesNotExist`.
+    `default_bandwidth_kbit`: None follows the site; `total_kbit`: maximum of all Links together in each direction,
+    None: no total; `observe_only`: all Links are measured only. The last two raise L of the host once, in the same
+    transaction, which then also applies a pending default. `publishes_limits` and `path_metadata` (JSON as text) raise
+    H of the control service's host. Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`,
+    those of `checked_metadata`), `AttachmentPoint.DoesNotExist`.
     """
     values = _checked_ap(values)
     locks.lock_attachment_points([attachment_point_id])
@@ -116,10 +111,8 @@ def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, r
 
 @transaction.atomic
 def ap_defaults_set(*, defaults: Mapping[int, int | None], actor: User | None, reason: str) -> None:
-    """The same of many attachment points, by key; to be called with their rows locked.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
-    """
+    """Set the defaults of many attachment points by key; their rows must be locked. Raises `FieldRuleError`
+    (`bandwidth_negative`, `bandwidth_too_high`)."""
     for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=defaults).order_by("pk"):
         wanted = defaults[ap.pk]
         if wanted is not None:
@@ -138,9 +131,9 @@ def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, 
 
 
 def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
-    """The total, and whether nothing is limited: both are in the signed text of the host's configuration."""
+    """Store total and observe only: both are in the signed text of the host's configuration."""
     changes = Changes()
-    settle_default(ap.pk, changes)
+    apply_default(ap.pk, changes)
     if "total_kbit" in new:
         old, ap.total_kbit = ap.total_kbit, new["total_kbit"]
         audit.note_total(ap, actor=actor, old=old, new=ap.total_kbit, reason=reason)
@@ -158,13 +151,11 @@ def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, rea
 
 
 def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
-    """The active Links that are limited there."""
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
     return links.filter(interface_b__AS__useras__isnull=False)
 
 
 def _checked_ap(values: Values) -> Values:
-    """With path metadata in the one spelling that is stored."""
     default, total, metadata = (values.get(one) for one in ("default_bandwidth_kbit", "total_kbit", "path_metadata"))
     if default is not None:
         _check(int(default))
@@ -189,17 +180,15 @@ def _check(default_bandwidth_kbit: int) -> None:
 
 
 def fan_out() -> list[int]:
-    """Carry changed defaults out, one attachment point per transaction; returns the hosts whose L rose.
-
-    Level-triggered and idempotent: it compares what is carried out with what is in force, whoever changed it, so it may
-    run at any time and any number of times. A host's L rises once, and only when a limit there really changes. An
-    attachment point that fails keeps no other from it.
-    """
-    return for_each(unsettled_attachment_points(), carry_out_default)
+    """Apply changed defaults, one attachment point per transaction; return the hosts whose L rose. Level-triggered and
+    idempotent: it compares what is applied with what is in force, so it may run at any time. L rises once per host,
+    only if a limit there changes. A failure at one attachment point does not affect others."""
+    return for_each(pending_attachment_points(), carry_out_default)
 
 
-def unsettled_attachment_points() -> list[int]:
-    """Where the maximum is not the default in force, or an exception of a Link began or ended. Three statements."""
+def pending_attachment_points() -> list[int]:
+    """Attachment points whose maximum differs from the default in force, or where an exception began or ended. Three
+    statements."""
     in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
     found = set(AttachmentPoint.objects.exclude(maximum_kbit=in_force).values_list("pk", flat=True))
     links = selectors.links_with_other_exception(timezone.now())
@@ -209,16 +198,16 @@ def unsettled_attachment_points() -> list[int]:
 @retried
 @transaction.atomic
 def carry_out_default(attachment_point_id: int) -> list[int]:
-    """The same for one attachment point, e.g. one that was just made."""
+    """Apply the default of one attachment point, e.g. a new one."""
     locks.lock_attachment_points([attachment_point_id])
     changes = Changes()
-    settle_default(attachment_point_id, changes)
+    apply_default(attachment_point_id, changes)
     return sorted(changes.carry_out())
 
 
 def _stated_above(kbit: int) -> Q:
-    """Links whose entry has a higher number, in any direction at any time, and that no exception lets have it:
-    min(b, old) != min(b, new) holds for exactly the numbers above the lower of the two."""
+    """Links with a higher number in any direction at any time that no exception allows: min(b, old) != min(b, new)
+    holds exactly for numbers above the lower of the two."""
     above: Any = {}
     for of, exception in (("link", F("exception_kbit")), ("timed", OuterRef("exception_kbit"))):
         above[of] = Greatest(Value(kbit), Coalesce(exception, 0))
@@ -227,12 +216,10 @@ def _stated_above(kbit: int) -> Q:
     return Q(bandwidth_kbit__gt=above["link"]) | Q(from_user_kbit__gt=above["link"]) | Q(Exists(timed))
 
 
-def settle_default(attachment_point_id: int, changes: Changes) -> None:
-    """Make the maximum what the default in force is, and the exceptions those that hold; note the Links whose limit
-    changes. The row is locked.
-
-    Services that touch an attachment point begin with this, so that nothing new is clamped to an outdated maximum.
-    """
+def apply_default(attachment_point_id: int, changes: Changes) -> None:
+    """Set the maximum to the default in force, and apply current exceptions; collect the Links whose limit changes. The
+    row is locked. Services that change an attachment point call this first, so that nothing is clamped to an outdated
+    maximum."""
     ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
     if ap is None:  # deleted meanwhile
         return
@@ -244,10 +231,10 @@ def settle_default(attachment_point_id: int, changes: Changes) -> None:
         AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
         changes.note_limits(provider_host_of)
         logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
-    _settle_exceptions(ap, new, changes)
+    _apply_exceptions(ap, new, changes)
 
 
-def _settle_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
+def _apply_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
     other: Any = selectors.links_with_other_exception(timezone.now()).filter(interface_a__AS=ap.AS_id)
     links = list(other.select_related("interface_a").prefetch_related(selectors.TIMED_LIMITS))
     locks.lock_links(link.pk for link in links)

@@ -1,8 +1,8 @@
-"""Exceptions from the maximum: asked for, approved or declined, granted at once, ended.
+"""Exceptions from the maximum: requested, approved or declined, granted directly, ended.
 
-A row says what administrators decided. What follows from it is stored at the Links by `defaults.settle_default`, like a
-changed default: a task carries it out right after, and again when the exception has ended (`tasks.sweep` finds that
-within moments). L of an attachment point's host rises only where a limit changes.
+A row is the administrators' decision. `defaults.apply_default` applies it to the Links, like a changed default: a task
+does so immediately, and again when the exception has ended (`tasks.sweep` finds that). L of a host rises only if a
+limit changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, format_kbit
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.models import AttachmentPoint, Link, Mail, MaximumException, User, UserAS, locks, selectors
 from scionlab.models.user import MailKind
 from scionlab.notation.local_time import say_time
@@ -32,11 +32,11 @@ from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 logger = logging.getLogger(__name__)
 
 LONGEST: Final = timedelta(days=366)
-TOLD_BEFORE: Final = timedelta(days=1)  # its end, of one that lasts longer
-_TOLD_LATE: Final = timedelta(days=1)  # after a mail server or worker was away for longer, nobody is told any more
+TOLD_BEFORE: Final = timedelta(days=1)  # reminder before the end, for exceptions that last longer
+_TOLD_LATE: Final = timedelta(days=1)  # after a longer outage of mail server or worker, no mail is sent
 
 MOST_MEMBERS: Final = 500
-_NAMED: Final = 5  # attachment points, in a sentence
+_NAMED: Final = 5  # attachment points named in a sentence
 _OF_GROUP: Final = ("members", "attachment_points__AS__isd")
 
 State = MaximumException.State
@@ -44,7 +44,7 @@ State = MaximumException.State
 
 @dataclass(frozen=True)
 class Group:
-    """Whom the exception of a group is about: its members, on their Links at its attachment points."""
+    """The subject of a group's exception: its members, on their Links at its attachment points."""
 
     name: str
     members: Sequence[User]
@@ -52,38 +52,38 @@ class Group:
 
 
 @transaction.atomic
-def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User) -> MaximumException:
-    """Ask the administrators for a higher maximum of one Link; each gets a mail.
-
-    Raises `RuleError` (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of
-    `_check`), `Link.DoesNotExist`.
-    """
-    locks.lock_link(link_id)  # of two requests at once, one finds the other
+def exception_request(
+    *, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+) -> MaximumException:
+    """Request a higher maximum for one Link; each administrator gets a mail. Raises `RuleError`
+    (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of `_check`),
+    `Link.DoesNotExist`."""
+    locks.lock_link(link_id)  # one of two concurrent requests sees the other
     link = selectors.with_relations(Link.objects.filter(pk=link_id)).get()
     ap = link.attachment_point
     if ap is None:
-        text = "This link is not limited, so it has no maximum. Nothing was asked for."
+        text = "This link is not limited, so it has no maximum. Nothing was requested."
         raise RuleError("exception_not_limited", text)
     _check(maximum_kbit, ends_at, reason)
     now_kbit = selectors.maximum_in_force(link, ap)
     if maximum_kbit <= now_kbit:
         text = (
             f"{format_kbit(maximum_kbit)} is not above the maximum of {format_kbit(now_kbit)} that this link has now. "
-            "Enter more, or set the limit without asking."
+            "Enter more, or set the limit without a request."
         )
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
     if MaximumException.objects.filter(link=link, state=State.ASKED, ends_at__gt=timezone.now()).exists():
-        text = "A request for this link is waiting for an answer. Wait for the answer before you ask again."
+        text = "A request for this link is waiting for an answer. Wait for the answer before you send another one."
         raise RuleError("exception_asked", text)
     made = MaximumException.objects.create(
         link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
     )
-    audit.note_exception(made, actor=actor, detail=f"asked for: {_words(made)}", reason=reason)
+    audit.note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
-    text = f"{actor.email} asks for a maximum of {format_kbit(maximum_kbit)} for the link {link}."
-    webhook_tell("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
+    text = f"{actor.email} requests a maximum of {format_kbit(maximum_kbit)} for the link {link}."
+    webhook_enqueue("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
     return made
 
 
@@ -91,11 +91,8 @@ def exception_ask(*, link_id: int, maximum_kbit: int, ends_at: datetime, reason:
 def exception_grant(
     *, of: User | UserAS | Link | Group, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
 ) -> MaximumException:
-    """Let all Links of a person, all of an AS, one Link, or those of a group have a higher maximum until then; the
-    owner gets a mail, or every member of the group.
-
-    Raises `FieldRuleError` (`_check`, `_check_group`).
-    """
+    """Grant a higher maximum to a user, an AS, one Link, or a group until `ends_at`; the owner, or every member of the
+    group, gets a mail. Raises `FieldRuleError` (`_check`, `_check_group`)."""
     _check(maximum_kbit, ends_at, reason)
     made = MaximumException(
         maximum_kbit=maximum_kbit,
@@ -129,18 +126,16 @@ def exception_change_group(
     actor: User,
     shown_at: datetime | None = None,
 ) -> MaximumException:
-    """Make the exception of a group this one. Who joins, or gets another maximum, end or place, is mailed what holds;
-    who leaves, that it is over. `shown_at`: `decided_at` as the page showed it.
-
-    Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
-    `MaximumException.DoesNotExist`.
-    """
+    """Change the exception of a group. New members, and those whose maximum, end or attachment points change, get a
+    mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
+    `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
+    `MaximumException.DoesNotExist`."""
     found, now = locks.lock_exception(exception_id), timezone.now()
     prefetch_related_objects([found], *_OF_GROUP)
     if not found.group or found.ends_at <= now:
-        raise RuleError("exception_over", "This exception has ended, or is of no group. Make a new group.")
+        raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
     if shown_at is not None and shown_at != found.decided_at:
-        text = "Somebody changed this group since you opened the page. Reload the page and enter your change again."
+        text = "This group was changed since you opened the page. Reload the page and enter your change again."
         raise RuleError("exception_changed", text)
     _check(maximum_kbit, ends_at, reason)
     _check_group(group)
@@ -164,11 +159,8 @@ def exception_change_group(
 
 @transaction.atomic
 def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: User) -> MaximumException:
-    """Approve or decline what was asked for; who asked gets a mail.
-
-    Raises `RuleError` (`exception_decided`, `exception_over`), `FieldRuleError` (`exception_answer`),
-    `MaximumException.DoesNotExist`.
-    """
+    """Approve or decline a request; the user gets a mail. Raises `RuleError` (`exception_decided`, `exception_over`),
+    `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
     found = locks.lock_exception(exception_id)
     if found.state != State.ASKED:
         text = f"This request was {found.get_state_display()} already. Reload the page."
@@ -192,7 +184,7 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
 
 @transaction.atomic
 def exception_end(*, exception_id: int, actor: User) -> MaximumException:
-    """End it now. One that is over, or was not approved, stays as it is. Raises `MaximumException.DoesNotExist`."""
+    """End it now. Does nothing if it has ended or was not approved. Raises `MaximumException.DoesNotExist`."""
     found = locks.lock_exception(exception_id)
     now = timezone.now()
     if found.state == State.APPROVED and found.ends_at > now:
@@ -204,9 +196,8 @@ def exception_end(*, exception_id: int, actor: User) -> MaximumException:
 
 
 @transaction.atomic
-def exceptions_tell(*, now: datetime | None = None) -> int:
-    """Tell owners which exceptions end within a day, and which have ended; returns the number of new mails. May run at
-    any time and any number of times."""
+def exceptions_notify(*, now: datetime | None = None) -> int:
+    """Notify owners of exceptions that end within a day, or have ended; return the number of new mails. Idempotent."""
     now = now or timezone.now()
     approved = MaximumException.objects.filter(state=State.APPROVED)
     approved = approved.select_related("user", "user_as__owner", "user_as__isd", "link__interface_b__AS__useras__owner")
@@ -218,7 +209,7 @@ def exceptions_tell(*, now: datetime | None = None) -> int:
 
 
 def people_of(exception: MaximumException) -> list[User]:
-    """Those whose Links it is about."""
+    """Users whose Links it concerns."""
     if exception.group:
         return sorted(exception.members.all(), key=lambda one: one.pk)
     if exception.user is not None:
@@ -234,7 +225,7 @@ def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
     except RuleError as exc:
         raise FieldRuleError.of(exc, "maximum_kbit") from exc
     if maximum_kbit == 0:
-        text = "An exception of 0 kbit/s raises nothing. Enter at least 1."
+        text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
     now = timezone.now()
     if not now < ends_at <= now + LONGEST:
@@ -251,7 +242,7 @@ def _check_group(group: Group) -> None:
         raise FieldRuleError("group_name", "A name has 1 to 60 characters. Name the course, for example.", "name")
     if not 0 < len(group.members) <= MOST_MEMBERS:
         text = f"A group has 1 to {MOST_MEMBERS} members; this one has {len(group.members)}."
-        raise FieldRuleError("group_members", f"{text} Make several groups for more.", "members")
+        raise FieldRuleError("group_members", f"{text} Create several groups for more.", "members")
     if not group.attachment_points:
         raise FieldRuleError("group_places", "Choose at least one attachment point.", "attachment_points")
 
@@ -270,7 +261,7 @@ def _words(exception: MaximumException) -> str:
 
 
 def _places(exception: MaximumException) -> str:
-    """Of a group: " at 17-ffaa:0:1107, ..."; nothing of another exception."""
+    """For a group: " at 17-ffaa:0:1107, ..."; otherwise empty."""
     if not exception.group:
         return ""
     names = [ap.AS.isd_as for ap in exception.attachment_points.all()]
@@ -281,8 +272,8 @@ def _places(exception: MaximumException) -> str:
 def _mail(
     exception: MaximumException, template: str, to: User, *, page: str = "", until: datetime | None = None
 ) -> Mail:
-    """One per event and person; the end is part of the event, because an administrator may bring it forward, and so is
-    the decision. `until`: the end for this person, where it is another one."""
+    """Create one mail per event and person. The event includes the end, which an administrator may change, and the
+    decision. `until`: another end for this person."""
     until = until or exception.ends_at
     event = f"{until:%Y%m%d%H%M%S}"
     if template == "exception_approved":
@@ -304,4 +295,4 @@ def _page_of(exception: MaximumException) -> str:
         return reverse("link_detail", args=[exception.link.interface_b.AS_id, exception.link.pk])
     if exception.user_as is not None:
         return reverse("user_as_detail", args=[exception.user_as.pk])
-    return reverse("user_as_list")  # of a person or a group
+    return reverse("user_as_list")  # for a user or a group

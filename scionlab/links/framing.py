@@ -1,4 +1,4 @@
-"""What a limit counts of each SCION packet on a Link, and what it leaves for SCION. Pure."""
+"""What a limit counts for each SCION packet on a Link, and what it leaves for SCION. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scionlab.models import Link
 ETHERNET_BYTES: Final = 14
 IP_BYTES: Final = {4: 20, 6: 40}
 UDP_BYTES: Final = 8
-FRAME_BYTES: Final = 1500  # of IP in a frame
+FRAME_BYTES: Final = 1500  # IP packet in a frame
 
 # A heartbeat is a BFD packet of 24 bytes with SCION's headers of a one-hop path: common 12, addresses 24 (IPv4) or 48
 # (IPv6), path 32. It is sent every 150 to 200 ms (`bandwidth_config.HEARTBEAT_MINIMUM_KBIT`).
@@ -21,7 +21,7 @@ _HEARTBEATS_PER_S: Final = (1 / 0.2, 1 / 0.15)
 
 @dataclass(frozen=True)
 class Framing:
-    """A limit counts Ethernet frames without preamble, checksum and gap; on a tun device the IP bytes inside the VPN,
+    """A limit counts Ethernet frames without preamble, checksum and gap; on a tun device, IP bytes inside the VPN,
     whose outer packets belong to no Link (docs/agent.md). `mtu` is the Link's [byte]."""
 
     ip_version: int
@@ -35,7 +35,7 @@ class Framing:
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """Names and bytes of the headers that are counted with each SCION packet, from the inside."""
+        """Names and bytes of the headers counted with each SCION packet, innermost first."""
         around = [] if self.is_vpn else [("Ethernet", ETHERNET_BYTES)]
         return [("UDP", UDP_BYTES), (f"IPv{self.ip_version}", IP_BYTES[self.ip_version]), *around]
 
@@ -45,16 +45,15 @@ class Framing:
 
     @property
     def largest_bytes(self) -> int:
-        """The largest SCION packet that the Link's MTU allows and that needs no fragments."""
+        """Largest SCION packet that fits the Link's MTU without fragments."""
         return min(self.mtu, FRAME_BYTES - UDP_BYTES - IP_BYTES[self.ip_version])
 
     @property
     def heartbeat_bytes(self) -> int:
-        """As they are counted."""
         return _HEARTBEAT_BYTES[self.ip_version] + self.header_bytes
 
     @property
     def heartbeat_kbit(self) -> tuple[float, float]:
-        """The least and the most that heartbeats take of a limit in each direction [kbit/s]."""
+        """Minimum and maximum share of heartbeats in each direction [kbit/s]."""
         least, most = (self.heartbeat_bytes * 8 * rate / 1000 for rate in _HEARTBEATS_PER_S)
         return least, most

@@ -1,4 +1,4 @@
-"""What a joint test is: its stages, their times, and how Links are congested. Pure; reserving is `links.joint_test`."""
+"""Plan of a joint test: its stages, their times, and the congestion of Links. Pure; `links.joint_test` reserves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scionlab.platform.field_errors import FieldRuleError
 TOOL: Final = "quick"  # of each part
 SINGLES, CONGEST_ONE, CONGEST_BOTH = JointTest.Kind.values
 MIN_S, MAX_S, DEFAULT_S = 3, 20, 5  # for each direction of a part
-MIN_CONGESTED_S, DEFAULT_CONGESTED_S = 8, 12  # the same where Links are congested: four halves of 2 s at least
-MIN_PERCENT, MAX_PERCENT, DEFAULT_PERCENT = 10, 90, 50  # of its limit that a congested Link keeps
+MIN_CONGESTED_S, DEFAULT_CONGESTED_S = 8, 12  # if Links are congested: at least four halves of 2 s
+MIN_PERCENT, MAX_PERCENT, DEFAULT_PERCENT = 10, 90, 50  # of its limit, kept by a congested Link
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a person chose, read. `percent` and `link_id` are None where nothing is congested, `link_id` also where all
-    Links are, or the fastest one is."""
+    """A person's choice, parsed. `percent` and `link_id` are None without congestion; `link_id` also if all Links, or
+    the fastest one, are congested."""
 
     kind: str
     seconds: int
@@ -32,7 +32,7 @@ class Choice:
 
     @property
     def half_s(self) -> int:
-        """How long a Link is congested, and then is not."""
+        """Duration of each half of the congestion cycle."""
         return self.seconds // 4
 
     def to_json(self) -> dict[str, int]:
@@ -41,7 +41,7 @@ class Choice:
 
 
 def read_choice(kind: str, *, seconds: int | None, percent: int | None, link_id: int | None) -> Choice:
-    """`kind` is one of `JointTest.Kind`; None: the default. Raises `FieldRuleError` (`joint_seconds`,
+    """Parse a choice. `kind` is one of `JointTest.Kind`; None: the default. Raises `FieldRuleError` (`joint_seconds`,
     `joint_percent`, `joint_no_congestion`, `joint_all_congested`)."""
     congests = kind != SINGLES
     low, default = (MIN_CONGESTED_S, DEFAULT_CONGESTED_S) if congests else (MIN_S, DEFAULT_S)
@@ -66,8 +66,8 @@ def read_choice(kind: str, *, seconds: int | None, percent: int | None, link_id:
 
 
 def congestion(limits: Limits, choice: Choice, length: timedelta) -> Profile:
-    """The square wave of a congested Link with these limits, from `half_s` after the beginning of the test on: low and
-    high in turn, as often as that fits into its length."""
+    """Square wave of a congested Link with these limits, from `half_s` after the start of the test: low and high in
+    turn, as often as fits into its length."""
     percent = 100 if choice.percent is None else choice.percent
     low = Limits(*(max(1, one * percent // 100) for one in limits))
     cycles = (length // timedelta(seconds=1) - choice.half_s) // (2 * choice.half_s)
@@ -89,15 +89,14 @@ Stage = Sequence[Part]  # they begin together
 
 
 def stages_of(kind: str, parts: Sequence[Part]) -> list[Stage]:
-    """One after the other."""
     return [*([[one] for one in parts] if kind == SINGLES else []), parts]
 
 
 def free_slots(
     stages: Sequence[Stage], taken: Mapping[int, Sequence[Taken]], begins_at: datetime, *, now: datetime
 ) -> list[list[Slot]]:
-    """By stage and part: the first time, not before `begins_at`, at which all of them follow each other with nobody
-    else's test between. `taken`: by attachment point. No more than `TEST_LANES` parts of a stage are at one."""
+    """By stage and part: the first time from `begins_at` on at which all can follow each other without another test in
+    between. `taken`: by attachment point. At most `TEST_LANES` parts of a stage are at one attachment point."""
     nobody: Mapping[int, Sequence[Taken]] = dict.fromkeys(taken, ())
     while True:
         own, found = (_placed(stages, rows, begins_at, now) for rows in (nobody, taken))
@@ -110,7 +109,7 @@ def free_slots(
 def _placed(
     stages: Sequence[Stage], taken: Mapping[int, Sequence[Taken]], begins_at: datetime, now: datetime
 ) -> list[list[Slot]]:
-    """Each stage as early as all its parts can begin, after the end of the one before."""
+    """Place each stage as early as all its parts can begin, after the end of the previous one."""
     busy = {ap_id: list(rows) for ap_id, rows in taken.items()}
     placed = []
     for stage in stages:

@@ -1,11 +1,11 @@
-"""What a joint test found: how it stands, and what its Links carried together. Judged when it is read, from its parts.
+"""Result of a joint test: its state and the capacity of its Links together. Computed from its parts when read.
 
-    passed    counted by the limit of each Link at its attachment point (`TestResult.samples`), with all other traffic
-    arrived   counted by the receiving end of each part (`station.report`), in the whole seconds after the first one
-    dropped   at the limits, of all that came there: what was sent above them, which is the waste of a load like this
-    shift     from a step of a Link's limit until what passed has followed it, in whole seconds
+    passed    counted by each Link's limit at its attachment point (`TestResult.samples`), with all other traffic
+    arrived   counted by the receiver of each part (`station.report`), in whole seconds after the first one
+    dropped   at the limits, as a share of what reached them: traffic above the limits
+    shift     from a step of a Link's limit until its traffic has followed it, in whole seconds
 
-Rates are of frames, as limits count them. Passed, limit and dropped of a direction are sums over the Links in those
+Rates are of frames, as limits count them. Passed, limit and dropped of a direction are sums over the Links in the
 seconds in which all of them were loaded in it; seconds are those of the attachment points' clocks.
 """
 
@@ -31,13 +31,13 @@ from scionlab.usage.totals import AT_LIMIT_PERCENT
 from station.plan import STREAM
 
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
-_FOLLOWED_PERCENT: Final = 200 - AT_LIMIT_PERCENT  # of a lower limit: at most so much passes once it is followed
-_FOLLOWED_IN_S: Final = 2  # what waits in the queue of a limit passes at the new rate
+_FOLLOWED_PERCENT: Final = 200 - AT_LIMIT_PERCENT  # of a lower limit: the most that passes once it is followed
+_FOLLOWED_IN_S: Final = 2  # what is in the queue of a limit leaves at the new rate
 _SLACK_BYTES: Final = 2 * 1514  # frames at the edges of a second
 
 
 class Second(NamedTuple):
-    """One Link in one direction. None: nothing was measured then."""
+    """One Link in one direction. None: not measured."""
 
     kbit: float | None
     limit_kbit: int | None
@@ -45,9 +45,8 @@ class Second(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A step of the limit of a Link while it was loaded, `at_s` after the beginning of the joint test. `took_s`: until
-    the end of the first second in which what passed fits the new limit, so 1 at least; None: it did not before the next
-    step, or the end."""
+    """A step of a loaded Link's limit, `at_s` after the start of the joint test. `took_s`: until the end of the first
+    second whose traffic fits the new limit, so at least 1; None: not before the next step, or the end."""
 
     link_id: int
     at_s: int
@@ -58,8 +57,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """One part in one direction: the seconds in which its Link was loaded, by their number since the beginning of the
-    joint test. `step` is the judged phase."""
+    """One part in one direction: the seconds in which its Link was loaded, numbered from the start of the joint test.
+    `step` is the judged phase."""
 
     part: TestStatus
     step: Step | None
@@ -84,7 +83,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Sum:
-    """Of some Links over `seconds`. Rates are means; None where there is no second, or nobody counted."""
+    """Some Links over `seconds`. Rates are means; None without seconds or counts."""
 
     seconds: int
     limit_kbit: float | None
@@ -112,18 +111,17 @@ class Sum:
 
     @property
     def passed_percent(self) -> float | None:
-        """Of the limits."""
+        """Share of the limits that passed."""
         return 100 * self.passed_kbit / self.limit_kbit if self.limit_kbit and self.passed_kbit is not None else None
 
 
 def _mean(values: Sequence[float], row: Sequence[Interval]) -> float:
-    """Weighted by the time that each covers."""
     return sum(value * one.took_ms for value, one in zip(values, row, strict=True)) / sum(one.took_ms for one in row)
 
 
 @dataclass(frozen=True)
 class JointSide:
-    """One direction. `alone` are the parts of single Links, `loads` those of all together, `total` their sum."""
+    """One direction. `alone` are parts with a single Link, `loads` those of all together, `total` their sum."""
 
     direction: DirectionName
     alone: tuple[Load, ...]
@@ -133,7 +131,7 @@ class JointSide:
 
     @property
     def alone_kbit(self) -> float | None:
-        """Sum of what passed of each Link alone; None where one is missing."""
+        """Sum of what each Link passed alone; None if one is missing."""
         passed = [one.sum.passed_kbit for one in self.alone]
         known = [one for one in passed if one is not None]
         return sum(known) if known and len(known) == len(passed) else None
@@ -167,7 +165,7 @@ class JointSide:
 
 @dataclass(frozen=True)
 class JointStatus:
-    """`why` is a sentence, empty where there is nothing to explain. The report is that of what came so far."""
+    """`why` is a sentence, or empty. The report covers what has arrived so far."""
 
     joint: JointTest
     parts: tuple[TestStatus, ...]
@@ -180,7 +178,7 @@ class JointStatus:
 
     @property
     def together(self) -> tuple[TestStatus, ...]:
-        """The parts that begin last: of a kind with single Links these come before."""
+        """The parts that begin last; those of single Links come before."""
         last_at = max((one.test.begins_at for one in self.parts), default=None)
         return tuple(one for one in self.parts if one.test.begins_at == last_at)
 
@@ -203,14 +201,14 @@ class JointStatus:
 
     @property
     def is_good(self) -> bool:
-        """Each part is, and together they passed what their limits allow."""
+        """Whether each part is good, and together they passed their limits."""
         parts = [one.verdict for one in self.parts]
         are_good = all(isinstance(one, SendingVerdict) and one.is_good for one in parts)
         return self.state == "finished" and are_good and all(one.is_good for one in self.sides)
 
     @property
     def text(self) -> str:
-        """The answer in some sentences, or why there is none yet."""
+        """The result in some sentences, or why there is none yet."""
         if self.state == "finished":
             return " ".join(one.text for one in self.sides)
         return self.why or _TEXTS[self.state]
@@ -248,13 +246,13 @@ _TEXTS: Final[dict[State, str]] = {
 
 
 def with_parts(joints: Any) -> Any:
-    """A query of joint tests with all that `status_of_joint` reads; three statements."""
+    """Query of joint tests with all that `status_of_joint` reads; three statements."""
     parts = with_results(LinkTest.objects.order_by("begins_at", "link", "pk"))
     return joints.select_related("created_by", "user_as__isd").prefetch_related(Prefetch("parts", parts))
 
 
 def status_of_joint(joint: JointTest, *, now: datetime) -> JointStatus:
-    """Of a joint test of `with_parts`; no statement then."""
+    """Judge a joint test of `with_parts`; no SQL statement."""
     parts = tuple(status_of_test(one, now=now) for one in joint.parts.all())
     return JointStatus(joint, parts, *_judge(joint, parts, now))
 
@@ -281,7 +279,6 @@ def _judge(joint: JointTest, parts: Sequence[TestStatus], now: datetime) -> tupl
 
 
 def _measured(joint: JointTest, part: TestStatus, direction: DirectionName) -> dict[int, Interval]:
-    """By the second in which they begin, since the beginning of the joint test."""
     if part.result is None:
         return {}
     began_ms = round(joint.begins_at.timestamp() * 1000)
@@ -309,7 +306,7 @@ def _loads(phase: Any, direction: DirectionName) -> bool:
 
 
 def shifts_of(load: Load) -> list[Shift]:
-    """Steps between two neighbouring seconds in which the Link was loaded, with 2 s of load behind them."""
+    """Steps between two adjacent seconds in which the Link was loaded, with 2 s of load before them."""
     rows = sorted(load.loaded.items())
     at = [
         index

@@ -1,8 +1,8 @@
-"""Joint tests: reserve a time at all active Links of a user AS, or at none, and cancel all of it.
+"""Joint tests: reserve a time at all active Links of a user AS, or at none; cancel all of it.
 
-Its parts are tests of Links like any other (`links.link_test`): each is sent within the limits of its Link, measured
-and judged alone. Where Links are congested, temporary limits do that, which are created and cancelled with it; no
-other traffic is sent. Everything is one transaction under the locks of all attachment points concerned.
+Its parts are normal tests of Links (`links.link_test`): each is limited, measured and judged separately. Congestion is
+made by timed limits, which are created and cancelled with the test. Everything happens in one transaction under the
+locks of all attachment points concerned.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ def joint_test_create(
     congested_percent: int | None = None,
     congested_link_id: int | None = None,
 ) -> JointTest:
-    """Reserve tests of all active Links from `begins_at` (aware; None: as soon as possible) on, or of none.
+    """Reserve tests of all active Links from `begins_at` (aware; None: as soon as possible), or of none.
 
-    `seconds`: for each direction of a part. A congested Link keeps `congested_percent` of its limits at times;
-    `congested_link_id` None: the one with the highest limit. What a person may is checked for each Link; parts count as
-    tests of the day each, and as pending together. L of each attachment point's host rises once. Raises
-    `FieldRuleError` (`joint_few`, `joint_lanes`, `joint_link`, those of `read_choice`, `link_test_create` and
-    `timed_limit_create`), `TimedOverlapError` where a temporary limit overlaps, `SlotTakenError` with the next
-    beginning at which all Links are free, `UserAS.DoesNotExist`.
+    `seconds`: for each direction of a part. A congested Link alternates between `congested_percent` of its limits and
+    all of them; `congested_link_id` None: the one with the highest limit. Permissions are checked for each Link; each
+    part counts as a test of the day, all together as one pending test. L of each attachment point's host rises once.
+    Raises `FieldRuleError` (`joint_few`, `joint_lanes`, `joint_link`, those of `read_choice`, `link_test_create` and
+    `timed_limit_create`), `TimedOverlapError` if a timed limit overlaps, `SlotTakenError` with the next time at which
+    all Links are free, `UserAS.DoesNotExist`.
     """
     choice = read_choice(kind, seconds=seconds, percent=congested_percent, link_id=congested_link_id)
     user_as = UserAS.objects.get(pk=user_as_id)
-    locks.lock_user(actor.pk)  # whose tests are counted
+    locks.lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()
     links = _active_links(user_as, changes)
     ap_of = {link.pk: attachment_point_of(link) for link in links}
@@ -94,7 +94,7 @@ def joint_test_create(
     begins_at = beginning_of(begins_at, now, allowance, TOOL)
     plans: dict[int, Plan] = {}
     sent = sent_bytes(mine, now)
-    rounds = 2 if kind == SINGLES else 1  # parts of each Link
+    rounds = 2 if kind == SINGLES else 1  # parts per Link
     for link in links:
         check_ready(link, TOOL, actor, now)
         plan = plan_of(TOOL, {"seconds": choice.seconds}, link.limits_at(begins_at))
@@ -134,8 +134,8 @@ def joint_test_create(
 
 @transaction.atomic
 def joint_test_cancel(*, joint_test_id: int, actor: User | None) -> JointTest:
-    """All parts that have not ended, and the congestion; the attachment points stop as soon as they have that. One that
-    has ended, or was cancelled before, stays as it is. Raises `JointTest.DoesNotExist`."""
+    """Cancel all parts that have not ended, and the congestion; the attachment points stop as soon as they know. Does
+    nothing if it ended or was cancelled. Raises `JointTest.DoesNotExist`."""
     joint = JointTest.objects.get(pk=joint_test_id)
     link_tests_cancel(LinkTest.objects.filter(joint=joint), joint.pk, actor=actor)
     logger.info("joint_test.cancelled id=%s actor=%s", joint_test_id, actor and actor.pk)
@@ -143,15 +143,15 @@ def joint_test_cancel(*, joint_test_id: int, actor: User | None) -> JointTest:
 
 
 def joint_tests_end(links: Iterable[Link]) -> None:
-    """Cancel those of which a part is lost; a step of services that hold the locks of these Links alone, so the others
-    are cancelled after they have committed."""
+    """Cancel joint tests that lost a part; for services that only lock these Links, so the other parts are cancelled
+    after their commit."""
     parts = LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=timezone.now())
     for joint_id in parts.exclude(joint=None).values_list("joint", flat=True).distinct().order_by("joint"):
-        transaction.on_commit(partial(_cancel_if_there, joint_id), robust=True)  # what was saved stays saved
+        transaction.on_commit(partial(_cancel_if_there, joint_id), robust=True)  # the saved change stays
 
 
 def _cancel_if_there(joint_id: int) -> None:
-    if JointTest.objects.filter(pk=joint_id).exists():  # it goes with its AS
+    if JointTest.objects.filter(pk=joint_id).exists():  # deleted with its AS
         retried(joint_test_cancel)(joint_test_id=joint_id, actor=None)
 
 
@@ -171,7 +171,7 @@ def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[i
 def _free_times(
     kind: str, plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
 ) -> list[tuple[Part, Slot]]:
-    """Raises `HoursError`, and `SlotTakenError` with the next time that is free and within `hours`."""
+    """Raises `HoursError`, or `SlotTakenError` with the next free time within `hours`."""
     stages = stages_of(kind, [Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
     taken = {ap.pk: taken_at(ap, now) for ap in _distinct(ap_of)}
     earliest = begins_at
@@ -197,7 +197,6 @@ def _end(times: Iterable[tuple[Part, Slot]]) -> datetime:
 
 
 def _active_links(user_as: UserAS, changes: Changes) -> list[Link]:
-    """Locked."""
     found = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=user_as.pk, active=True)
     links = [link for link in locked_links(set(found.values_list("pk", flat=True)), changes) if link.active]
     if len(links) < MIN_LINKS:
@@ -225,24 +224,23 @@ def _congested(choice: Choice, links: list[Link]) -> list[Link]:
     found = [one for one in links if one.pk == choice.link_id]
     if not found:
         known = ", ".join(str(one.pk) for one in links)
-        text = f"Link {choice.link_id} is no active link of this AS. Choose one of {known}."
+        text = f"Link {choice.link_id} is not an active link of this AS. Choose one of {known}."
         raise FieldRuleError("joint_link", text, "congested_link_id")
     return found
 
 
 def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:
-    """What the limits are during a joint test follows from it alone."""
+    """Reject other timed limits: the limits during a joint test must follow from it alone."""
     present = TimedLimit.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, retired_at=None)
     other = present.filter(begins_at__lt=joint.ends_at, ends_at__gt=joint.begins_at).order_by("begins_at").first()
     if other is not None:
         where = next(one for one in links if one.pk == other.link_id).interface_a.AS.isd_as
         text = (
-            f"The link to {where} has a temporary limit at that time: {other.said()}. Cancel that one, or choose "
+            f"The link to {where} has a temporary limit at that time: {other.describe()}. Cancel that one, or choose "
             "another time."
         )
         raise TimedOverlapError(text, other)
 
 
 def _distinct(ap_of: ApOf) -> list[AttachmentPoint]:
-    """In the order of their primary keys."""
     return [ap for _, ap in sorted({ap.pk: ap for ap in ap_of.values()}.items())]

@@ -1,4 +1,4 @@
-"""The newest test of each Link that has begun and was not cancelled."""
+"""The newest started, not cancelled test of each Link."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Tests of Links: reserve a time for one, cancel it, and take it out of the configuration once it is over.
+"""Tests of Links: reserve a time, cancel, and remove from the configuration after the end.
 
 A row is in the configuration of the attachment point's host from `link_test_create` until it is cancelled or retired,
-each of which raises L, as with timed limits. What is measured comes back by itself (`links.test_results`); nothing here
-has to happen on time.
+each of which raises L, as with timed limits. Results are uploaded by the agent (`links.test_results`); nothing here
+depends on timing.
 
-Rows are changed under the lock of their attachment point. That two tests of a Link do not overlap holds the database
-too (`platform.reservations`).
+Rows are changed under the lock of their attachment point. A database constraint also prevents overlapping tests of a
+Link (`platform.reservations`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
 
-WATCH_LEAD_S = 3  # from now until the attachment point has it, in most cases
-SENDING_LEAD_S = 1  # the same: both ends wait for each other, so it may have it late
-PAST_GRACE = timedelta(seconds=60)  # who writes "18:30" at 18:30:20 means now
-# With the next test of its attachment point, so that a test costs one document; an attachment point whose clock is
-# behind has not ended it before.
+WATCH_LEAD_S = 3  # until the attachment point has it, in most cases
+SENDING_LEAD_S = 1  # the same; more, because both ends wait for each other
+PAST_GRACE = timedelta(seconds=60)  # "18:30" entered at 18:30:20 means now
+# Retired with the next test of the attachment point, which saves a document; long enough for a clock that is behind.
 RETIRED_AFTER = timedelta(minutes=2)
-SWEPT_AFTER = timedelta(days=1)  # where no other test followed
+SWEPT_AFTER = timedelta(days=1)  # if no other test followed
 MAX_TESTS_PER_HOST = 1000  # that have not ended
 
-ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)  # of what begins later the load is looked at when it starts
+ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)  # for later tests the load is checked when they start
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
 
@@ -58,14 +57,14 @@ def link_test_create(
     duration_s: int | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> LinkTest:
-    """Reserve a time from `begins_at` (aware; None: as soon as the attachment point can have it) on.
+    """Reserve a time from `begins_at` (aware; None: as soon as the attachment point can have it).
 
-    A watch has `duration_s`; of the other tools (`station.tools`) the `parameters` decide, which have defaults. L of
-    the attachment point's host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`,
-    `test_far`, `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
+    A watch has `duration_s`; other tools (`station.tools`) have `parameters` with defaults. L of the attachment point's
+    host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`, `test_far`,
+    `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
     `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
     """
-    locks.lock_user(actor.pk)  # whose tests are counted
+    locks.lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()
     link = locked_link(link_id, changes)
     ap = attachment_point_of(link)
@@ -96,7 +95,7 @@ def link_test_create(
                 created_by=actor,
                 **({} if plan is None else columns_of(plan, ap, slot)),
             )
-    except IntegrityError as exc:  # whoever writes past this service
+    except IntegrityError as exc:  # a writer that bypasses this service
         free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None, hours=allowance.hours)
         raise SlotTakenError(length // _SECOND, free.begins_at) from exc
     changes.note_documents([ap.host_id])
@@ -107,8 +106,8 @@ def link_test_create(
 
 @transaction.atomic
 def link_test_cancel(*, link_test_id: int, actor: User | None) -> LinkTest:
-    """The attachment point stops it as soon as it has that. One that has ended, or was cancelled before, stays as it
-    is. Of a joint test all parts are cancelled. Raises `LinkTest.DoesNotExist`."""
+    """Cancel a test; the attachment point stops it as soon as it knows. Does nothing if it ended or was cancelled. All
+    parts of a joint test are cancelled. Raises `LinkTest.DoesNotExist`."""
     joint_id = LinkTest.objects.values_list("joint", flat=True).get(pk=link_test_id)
     which = {"pk": link_test_id} if joint_id is None else {"joint": joint_id}
     link_tests_cancel(LinkTest.objects.filter(**which), joint_id, actor=actor)
@@ -116,8 +115,8 @@ def link_test_cancel(*, link_test_id: int, actor: User | None) -> LinkTest:
 
 
 def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: User | None) -> None:
-    """Those of `rows` that have not ended, and the congestion of the joint test whose parts they are; a step of
-    services that hold no lock yet."""
+    """Cancel those of `rows` that have not ended, and the congestion of their joint test; for services that hold no
+    lock yet."""
     changes = Changes()
     links = locked_links(set(rows.values_list("link", flat=True)), changes)
     hosts = {link.pk: link.interface_a.host_id for link in links}
@@ -137,7 +136,7 @@ def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: 
 
 
 def link_tests_end(links: Iterable[Link]) -> None:
-    """Cancel all that have not ended; a step of services that hold the Links' locks and raise the counters."""
+    """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
     now = timezone.now()
     LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=now).update(
         cancelled_at=now
@@ -145,7 +144,7 @@ def link_tests_end(links: Iterable[Link]) -> None:
 
 
 def link_tests_retire(*, now: datetime | None = None) -> list[int]:
-    """As `retire`, of tests that ended a day ago."""
+    """`retire` tests that ended a day ago."""
     now = now or timezone.now()
     return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
 
@@ -165,7 +164,7 @@ def attachment_point_of(link: Link) -> AttachmentPoint:
 
 def _watch_length(duration_s: int | None, parameters: Mapping[str, object] | None, allowance: Allowance) -> timedelta:
     if duration_s is None:
-        raise FieldRuleError("required", "A watch needs its length in seconds.", "duration_s")
+        raise FieldRuleError("required", "A watch needs a duration in seconds.", "duration_s")
     if parameters:
         raise FieldRuleError("test_for_watch", "A watch has no parameters. Leave them out.", "parameters")
     try:
@@ -179,7 +178,7 @@ def _plan(
     tool: str, duration_s: int | None, parameters: Mapping[str, object] | None, link: Link, begins_at: datetime
 ) -> Plan:
     if duration_s is not None:
-        text = f"Only a watch is given its length; that of {tool} follows from its parameters. Leave it out."
+        text = f"Only a watch takes a duration; that of {tool} follows from its parameters. Leave it out."
         raise FieldRuleError("test_for_watch", text, "duration_s")
     return plan_of(tool, parameters or {}, link.limits_at(begins_at))
 
@@ -197,9 +196,9 @@ def columns_of(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
 
 
 def beginning_of(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
-    """In whole seconds, not before the attachment point can have it."""
+    """Whole seconds, and late enough for the attachment point."""
     earliest = (now + WATCH_LEAD_S * _SECOND).replace(microsecond=0)
-    if tool != WATCH:  # upwards: it is to have that time
+    if tool != WATCH:  # rounded up: it must have the full time
         earliest = now.replace(microsecond=0) + (SENDING_LEAD_S + bool(now.microsecond)) * _SECOND
     if begins_at is None:
         return earliest
@@ -221,8 +220,8 @@ def sent_bytes(mine: Any, now: datetime) -> int:
 
 
 def check_allowance(mine: Any, allowance: Allowance, now: datetime, *, more: int = 1) -> None:
-    """Whether `more` runs, which are reserved together, may be added to a person's own. Those of a joint test are
-    pending as one. Raises `FieldRuleError` (`test_runs`, `test_pending`)."""
+    """Check that `more` runs, reserved together, fit a person's allowance. A joint test counts as one pending test.
+    Raises `FieldRuleError` (`test_runs`, `test_pending`)."""
     runs = mine.filter(created_at__gt=now - _DAY).count()
     if runs + more > allowance.runs_per_day:
         added = f", and this is {more} more" if more > 1 else ""
@@ -254,9 +253,9 @@ def _slot(
 
 
 def check_room(link: Link, ap: AttachmentPoint, now: datetime, *, more: int = 1) -> None:
-    """In the document of the attachment point, for `more` tests of the Link. Raises `FieldRuleError` (`test_many`,
-    `test_host_full`)."""
-    of_link = reserved(ap).filter(link=link).count()  # all that its document has
+    """Check that the attachment point's document has room for `more` tests of the Link. Raises `FieldRuleError`
+    (`test_many`, `test_host_full`)."""
+    of_link = reserved(ap).filter(link=link).count()  # all in its document
     if of_link + more > MAX_TESTS_PER_LINK:
         text = (
             f"This link has {of_link} tests that are scheduled, running or just over, of at most {MAX_TESTS_PER_LINK}. "

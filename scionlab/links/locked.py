@@ -1,16 +1,16 @@
-"""Links that are about to be changed, with the rows locked that decide about them."""
+"""Locks of Links that are about to be changed, and of the rows that affect them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import Link, locks
 from scionlab.versions.changes import Changes, read_links
 
 
 def locked_link(link_id: int, changes: Changes) -> Link:
-    """Within a transaction; a default still on its way is settled first. Raises `Link.DoesNotExist`."""
+    """Lock a Link within a transaction, after applying a pending default. Raises `Link.DoesNotExist`."""
     found = locked_links([link_id], changes)
     if not found:
         raise Link.DoesNotExist(f"Link {link_id} was removed.")
@@ -18,11 +18,11 @@ def locked_link(link_id: int, changes: Changes) -> Link:
 
 
 def locked_links(link_ids: Collection[int], changes: Changes) -> list[Link]:
-    """The same of several at once, by their primary keys; those that were removed are missing."""
+    """Lock several Links, by primary key; deleted ones are missing."""
     ap_ids = Link.objects.filter(pk__in=link_ids).values_list("interface_a__AS__attachment_point", flat=True)
     found = {one for one in ap_ids if one is not None}  # a Link never moves to another provider
     if found:
         locks.lock_attachment_points(found)
     for ap_id in sorted(found):
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return read_links(set(link_ids))

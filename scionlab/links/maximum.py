@@ -1,4 +1,4 @@
-"""Where a limit is refused that is above the maximum of the attachment point, for every form, API and service."""
+"""Rejects limits above the maximum of the attachment point, for every form, API and service."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from scionlab.platform.field_errors import FieldRuleError
 def limit_errors(
     old: Limits | None, new: Limits, maximum_kbit: int, index: int | None = None
 ) -> Iterator[FieldRuleError]:
-    """What `check_change` refuses, at the columns of a Link, which the fields of forms and of the API are called by."""
+    """Errors of `check_change` by column of a Link, which are also the field names of forms and of the API."""
     for direction, error in check_change(old, new, maximum_kbit).items():
         yield FieldRuleError.of(error, "bandwidth_kbit" if direction == "to_user_kbit" else direction, index)

@@ -1,6 +1,6 @@
-"""What a limit makes of a throughput that somebody measured: counted to the byte, and whether the limit explains it.
+"""Compares a throughput that a user measured with the limit: counted to the byte, and whether the limit explains it.
 
-Pure. What was measured is payload; a limit counts frames (`framing`).
+Pure. The measurement is of payload; a limit counts frames (`framing`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scionlab.usage.totals import AT_LIMIT_PERCENT
 
 # SCION's common header and the shortest addresses (IPv4) are 36 bytes; the header's length field ends at 1020.
 SHORTEST_PACKET: Final = 36
-LONGEST_SCION_HEADERS: Final = 1028  # with those of UDP inside
+LONGEST_SCION_HEADERS: Final = 1028  # including those of UDP
 ABOVE_PERCENT: Final = 101  # limits hold to 1 % in the long run (docs/performance.md)
 
 Code = Literal["limit", "below", "above", "blocked", "unknown"]
@@ -24,8 +24,8 @@ Code = Literal["limit", "below", "above", "blocked", "unknown"]
 
 @dataclass(frozen=True)
 class Measured:
-    """`kbit` of payload in packets of `payload_bytes`, inside SCION packets with `scion_bytes` of headers.
-    `limit_kbit` None: not known."""
+    """`kbit` of payload in packets of `payload_bytes`, inside SCION packets with `scion_bytes` of headers. `limit_kbit`
+    None: unknown."""
 
     kbit: int
     payload_bytes: int
@@ -43,7 +43,7 @@ class Measured:
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """What one packet counts: names and bytes, from the inside."""
+        """What counts for one packet: names and bytes, innermost first."""
         scion = [("Headers of SCION", self.scion_bytes)] if self.scion_bytes else []
         return [("What you measured", self.payload_bytes), *scion, *self.framing.parts]
 
@@ -71,15 +71,16 @@ class Measured:
 
     @property
     def most_kbit(self) -> tuple[float, float]:
-        """Of packets of this size the limit leaves so much, beside as many heartbeats as there may be, and none."""
+        """Payload rate left by the limit for packets of this size, with the highest rate of heartbeats and without
+        any."""
         limit = self.limit_kbit or 0.0
         share = self.payload_bytes / self.counted_bytes
         return max(0.0, limit - self.framing.heartbeat_kbit[1]) * share, limit * share
 
     @property
     def missing_bytes(self) -> int | None:
-        """With so many more bytes of headers in each packet, this would be the limit; None where no SCION packet has so
-        many, or they would not fit the Link."""
+        """Additional header bytes per packet that would explain the measurement; None if a SCION packet cannot have
+        that many, or they would not fit the Link."""
         if self.code != "below" or not self.kbit:
             return None
         more = round((self.limit_kbit or 0.0) * self.payload_bytes / self.kbit) - self.counted_bytes
@@ -89,7 +90,7 @@ class Measured:
     @property
     def text(self) -> str:
         if self.limit_kbit is None:
-            return "No limit is known to hold, so nothing can be said of this measurement."
+            return "No limit is known to be in force, so there is nothing to compare this measurement with."
         counted = f"{format_kbit(self.kbit)} in packets of {format_number(self.payload_bytes)} bytes "
         counted += f"are {tenths(self.counted_kbit)} as the limit counts"
         limit = f"the limit of {tenths(self.limit_kbit)}"
@@ -100,7 +101,7 @@ class Measured:
                 return f"This is the limit: {counted}, {percent(self.used_percent)} of {limit}."
             case "above":
                 return (
-                    f"More than the limit lets pass: {counted}, {percent(self.used_percent)} of {limit}. The "
+                    f"More than the limit allows: {counted}, {percent(self.used_percent)} of {limit}. The "
                     "measurement was short or at another time, its sizes differ, or it did not go over this link."
                 )
         free = (self.limit_kbit or 0.0) - self.counted_kbit
@@ -111,7 +112,7 @@ class Measured:
 
 
 def check_measured(payload_bytes: int, scion_bytes: int, framing: Framing) -> None:
-    """A SCION packet that the Link carries without fragments. Raises `RuleError` (`packet_size`)."""
+    """Check that the Link carries such a SCION packet without fragments. Raises `RuleError` (`packet_size`)."""
     packet = payload_bytes + scion_bytes
     if not SHORTEST_PACKET <= packet <= framing.largest_bytes:
         raise RuleError(

@@ -1,8 +1,8 @@
-"""What this service knows of the links of SCION paths that somebody pasted. Nothing is stored, and nothing guessed.
+"""What this service knows about the links of pasted SCION paths. Nothing is stored or guessed.
 
-Figures are for those who may see the Link on its own page: its owner and administrators. Of another user's Link anybody
-may read what SCION itself tells everybody: that an active one is there, and the number that its attachment point
-publishes as path metadata. Another user's inactive Link is in no configuration, and is not known here either.
+Figures are visible to those who may see the Link's own page: its owner and administrators. Of another user's Link only
+what SCION makes public is shown: that an active one exists, and the limit published in path metadata. An inactive Link
+of another user is not shown at all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORDS: Final[dict[Kind, str]] = {
     "registered_otherwise": "One of the interfaces belongs to another link in this service.",
     "unknown": "Not registered in this service.",
 }
-_NOT_KNOWN: Final[dict[Kind, tuple[str, str]]] = {  # of one, and of several
+_NOT_KNOWN: Final[dict[Kind, tuple[str, str]]] = {  # singular and plural
     "shown": ("1 limit that is not confirmed", "{} limits that are not confirmed"),
     "withheld": ("1 limit of another user", "{} limits of other users"),
     "not_limited": ("the capacity of 1 link without a limit", "the capacity of {} links without a limit"),
@@ -49,7 +49,7 @@ _NOT_KNOWN: Final[dict[Kind, tuple[str, str]]] = {  # of one, and of several
 
 
 class RoundTrips(NamedTuple):
-    """To both interfaces of a link [ms]; None where nothing is known."""
+    """Round trip times to both interfaces of a link [ms]; None if unknown."""
 
     leaves: float | None = None
     enters: float | None = None
@@ -60,8 +60,8 @@ NOT_TRACED: Final = RoundTrips()
 
 @dataclass(frozen=True)
 class LinkView:
-    """One link of a path, in the direction of travel. `status` (and `direction`) only where the reader may see it;
-    `enforced_kbit` is what the kernel is confirmed to have."""
+    """One link of a path, in the direction of travel. `status` (and `direction`) only if the reader may see it;
+    `enforced_kbit` is confirmed from the kernel."""
 
     ends: PathLink
     kind: Kind
@@ -89,7 +89,6 @@ class PathView:
 
     @property
     def hops(self) -> list[str]:
-        """The ASes, in the direction of travel."""
         return [self.links[0].ends.leaves.isd_as, *(one.ends.enters.isd_as for one in self.links)]
 
     @property
@@ -102,7 +101,7 @@ class PathView:
 
     @property
     def text(self) -> str:
-        """The narrowest known limit, and what is not known."""
+        """The narrowest known limit, and what is unknown."""
         missing = [one.kind for one in self.links if one.known_kbit is None]
         counts = {kind: missing.count(kind) for kind in _NOT_KNOWN}
         parts = [_NOT_KNOWN[kind][n > 1].format(n) for kind, n in counts.items() if n]
@@ -121,8 +120,8 @@ class PathView:
 
 
 def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: datetime) -> list[PathView]:
-    """Six statements at most, at any number of paths. Raises `FieldRuleError` at `paths` or `traceroute`: what
-    `notation.scion_path` says of them, and `traceroute_elsewhere`."""
+    """Look up all links; at most six SQL statements. Raises `FieldRuleError` at `paths` or `traceroute`: those of
+    `notation.scion_path`, and `traceroute_elsewhere`."""
     paths = _read(parse_paths, paths_text, "paths")
     probes = _read(parse_traceroute, traceroute_text, "traceroute") if traceroute_text.strip() else []
     traced = [_is_along(probes, path) for path in paths]
@@ -153,14 +152,13 @@ def _read(parse: Callable[[str], _Read], text: str, field: str) -> _Read:
 
 
 def _is_along(probes: Sequence[Probe], path: Path) -> bool:
-    """A round trip is that of one path: the way to an interface may be another one on the others."""
+    """A round trip belongs to one path: other paths may reach an interface differently."""
     interfaces = [end for one in path for end in one]
     along = zip(probes, interfaces, strict=False)
     return len(probes) <= len(interfaces) and all(probe.at in {None, end} for probe, end in along)
 
 
 def _looked_up(paths: Sequence[Path], reader: User, now: datetime) -> dict[PathLink, LinkView]:
-    """Each link of the paths once."""
     wanted = {one for path in paths for one in path}
     there = _ends_there({end for one in wanted for end in one}, reader)
     keys = {one: there[one.leaves][0] for one in wanted if there.get(one.leaves, (0, None))[1] == one.enters}
@@ -177,7 +175,7 @@ def _looked_up(paths: Sequence[Path], reader: User, now: datetime) -> dict[PathL
 
 
 def _ends_there(ends: set[PathInterface], reader: User) -> dict[PathInterface, tuple[int, PathInterface]]:
-    """Of these interfaces those with a Link that the reader may know of: its key, and its other end."""
+    """Interfaces with a Link that the reader may know of: its key and its other end."""
     may_know = Q() if reader.is_staff else Q(active=True) | Q(interface_b__AS__useras__owner=reader)
     ids = {"AS__as_id__in": {end.as_id for end in ends}, "interface_id__in": {end.interface_id for end in ends}}
     a, b = (Q(**{f"interface_{side}__{name}": values for name, values in ids.items()}) for side in "ab")

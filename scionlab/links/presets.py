@@ -1,6 +1,6 @@
-"""Well-known links that people want to try their application on, with nominal figures of their standards.
+"""Presets with the nominal bandwidths of well-known links.
 
-Bandwidth alone: delay and loss of such links are not imitated. Sources are in docs/domain.md section 2.
+Bandwidth only: delay and loss are not emulated. Sources are in docs/domain.md section 2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bandwidth_config import Limits
 
 @dataclass(frozen=True)
 class Preset:
-    """A link as its user has it: what comes down goes to the user AS, what goes up comes from it [kbit/s]."""
+    """A link from its user's perspective: downstream goes to the user AS, upstream comes from it [kbit/s]."""
 
     key: str
     name: str
@@ -27,7 +27,7 @@ class Preset:
         return max(self.limits) <= maximum_kbit
 
 
-# Whole kbit/s below the standard's figure where that has a fraction.
+# Rounded down to whole kbit/s.
 PRESETS = (
     Preset("modem", "Dial-up modem (V.92)", 56, 48),
     Preset("isdn", "ISDN, one channel", 64, 64),
@@ -50,6 +50,6 @@ BY_KEY = {preset.key: preset for preset in PRESETS}
 
 
 def offered(maximum_kbit: int) -> tuple[list[Preset], list[Preset]]:
-    """Those that may be chosen at an attachment point with this maximum, and those above it; slowest first."""
+    """Presets within this maximum, and those above it; slowest first."""
     ordered = sorted(PRESETS, key=lambda preset: (max(preset.limits), preset.from_user_kbit))
     return [one for one in ordered if one.fits(maximum_kbit)], [one for one in ordered if not one.fits(maximum_kbit)]

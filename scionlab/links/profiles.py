@@ -1,4 +1,4 @@
-"""Profiles: limits over a time, as people choose them. Pure; when one begins is said by who uses it."""
+"""Profiles: limits over time, relative to their start. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Kind = Literal["constant", "stair", "square", "outage"]
 
 @dataclass(frozen=True)
 class Profile:
-    """Limits from second 0 until `duration_s`, when the Link's own return. The names of kinds are the API's."""
+    """Limits from second 0 until `duration_s`, when the Link's own limits apply again. The kinds are named as in the
+    API."""
 
     kind: Kind
     steps: tuple[LinkStep, ...]
@@ -28,7 +29,6 @@ def constant(limits: Limits, duration_s: int) -> Profile:
 
 
 def outage(duration_s: int) -> Profile:
-    """Nothing passes."""
     return _profile("outage", [Limits.both(0)], duration_s)
 
 
@@ -60,7 +60,7 @@ def square_wave(low: Limits, high: Limits, half_period_s: int, cycles: int) -> P
 
 
 def _check_count(count: int) -> None:
-    """Before a list of that length is made."""
+    """Check before a list of that length is created."""
     if count > MAX_STEPS:
         raise RuleError(
             "timed_steps",

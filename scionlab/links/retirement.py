@@ -1,4 +1,4 @@
-"""Takes temporary limits and tests that have ended out of the configurations. No kernel changes by that."""
+"""Removes ended timed limits and tests from the configurations. Kernels do not change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Ended = type[TimedLimit] | type[LinkTest]
 
 
 def retire(model: Ended, *, until: datetime, now: datetime) -> list[int]:
-    """Those that ended at `until` or before, one attachment point per transaction; returns the hosts whose L rose.
-    Idempotent."""
+    """Retire those that ended at `until` or before, one attachment point per transaction; return the hosts whose L
+    rose. Idempotent."""
     over = model._default_manager.filter(cancelled_at=None, retired_at=None, ends_at__lte=until)
     ap_ids = set(over.values_list("link__interface_a__AS__attachment_point", flat=True))
     return for_each(sorted(ap_ids), lambda ap_id: _retire_locked(ap_id, model, until, now))
@@ -37,7 +37,7 @@ def _retire_locked(attachment_point_id: int, model: Ended, until: datetime, now:
 
 
 def retire_at(ap: AttachmentPoint, model: Ended, *, until: datetime, now: datetime, changes: Changes) -> None:
-    """A step of services that hold the lock of the attachment point."""
+    """For services that hold the lock of the attachment point."""
     over = model._default_manager.filter(
         link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None, ends_at__lte=until
     )

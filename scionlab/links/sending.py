@@ -1,5 +1,5 @@
-"""What a test that sends is: the phases of its tool under the limits of its Link, and what must be so before one is
-reserved. Reserving is `links.link_test`."""
+"""Tests that send: the phases of a tool under the limits of its Link, and preconditions. `links.link_test` reserves
+them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Plan:
 
 
 def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
-    """`limits` are those that hold at the beginning. Raises `FieldRuleError` (`test_blocked`, `test_parameter`,
+    """Make the plan for the `limits` at its start. Raises `FieldRuleError` (`test_blocked`, `test_parameter`,
     `test_bytes`)."""
     for name, kbit in zip(DIRECTIONS, limits, strict=True):
         if kbit == 0:
@@ -75,7 +75,7 @@ def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
 
 
 def check_plan(plan: Plan, allowance: Allowance, sent_today_bytes: int) -> None:
-    """Against what a person may. Raises `FieldRuleError` (`test_long`, `test_share`, `test_data`)."""
+    """Check the plan against a person's allowance. Raises `FieldRuleError` (`test_long`, `test_share`, `test_data`)."""
     allowed_s = min(allowance.max_seconds, MAX_TEST_S)
     if plan.duration_s > allowed_s:
         text = (
@@ -104,7 +104,7 @@ def check_plan(plan: Plan, allowance: Allowance, sent_today_bytes: int) -> None:
 
 
 def _streams(phase: Phase) -> tuple[DirectionName, ...]:
-    """The directions in which it offers more than the Link may carry: TCP gives way to the limit."""
+    """Directions in which it may offer more than the limit: TCP backs off instead."""
     return tuple(one for one in DIRECTIONS if phase.kind == STREAM and phase.direction in {one, "both"})
 
 
@@ -113,11 +113,9 @@ def _megabytes(count: int) -> str:
 
 
 def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None:
-    """What passes now through all links of the attachment point, in the busier direction, against its uplink or the
-    total of its links, the lower of those that are set. What is not known is not guessed: then there is no rule.
-
-    Raises `FieldRuleError` (`test_load`).
-    """
+    """Check the current traffic of the attachment point's links, in the busier direction, against the uplink or the
+    total of its links, whichever is lower. The rule does not apply to unknown values. Raises `FieldRuleError`
+    (`test_load`)."""
     known = [one for one in (ap.uplink_kbit, ap.total_kbit) if one]
     if allowance.max_load_percent is None or not known:
         return
@@ -132,10 +130,9 @@ def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None
 
 
 def check_ready(link: Link, tool: str, actor: User, now: datetime) -> None:
-    """Whoever starts a test consents for the user's end, so it is its owner; and the attachment point must be able to.
-
-    Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`, `test_not_possible`).
-    """
+    """Check that the person is the owner, as starting a test consents on behalf of the user's end, and that the
+    attachment point is able to test. Raises `FieldRuleError` (`test_not_yours`, `test_not_enforced`,
+    `test_not_possible`)."""
     owner = link.interface_b.AS.useras.owner
     if owner != actor:
         text = f"The AS belongs to {owner}. A test sends to its host, so only its owner may start one."

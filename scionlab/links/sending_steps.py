@@ -1,9 +1,9 @@
-"""One phase of one direction of a test that sends: what was sent, passed and received, and the code of that. Pure.
+"""One phase in one direction of a test that sends: sent, passed, received, and the resulting code. Pure.
 
-Judged are the counters of the Link's class at the attachment point (`TestResult.samples`) in the time of the phase,
-which begins by the attachment point's clock, against what the two ends sent and received (`station.report`). What the
-attachment point says is believed. What the user's end says only makes a verdict milder: what it claims to have received
-above what the class passed is contradicted and not used. Rates are of frames, as limits count them, in kbit/s.
+The counters of the Link's class at the attachment point (`TestResult.samples`) during the phase, by the attachment
+point's clock, are compared with what both ends sent and received (`station.report`). The attachment point is trusted.
+The user's end can only make a verdict milder: a claim to have received more than the class passed is ignored. Rates are
+of frames, as limits count them, in kbit/s.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from scionlab.usage.totals import AT_LIMIT_PERCENT
 from station.plan import TCP, frame_bytes, segments_bytes
 
 Code = Literal["over_the_limit", "mixed", "limited_elsewhere", "not_enough", "no_result", "enforced"]
-COUNTED_PERCENT: Final = 90  # of what the attachment point sent the class counts at least
-DROPS_PERCENT: Final = 1  # of what reached the class: from here on it was the class that dropped
+COUNTED_PERCENT: Final = 90  # share of the attachment point's traffic that the class counts at least
+DROPS_PERCENT: Final = 1  # share of what reached the class: from here on the class is what dropped
 CONTRADICTED_PERCENT: Final = 102
-_TAIL_MS: Final = 1000  # what waited in the queue arrives after the phase
-_SETTLE_MS: Final = 1000  # in which TCP looks for its rate
+_TAIL_MS: Final = 1000  # what is in the queue arrives after the phase
+_SETTLE_MS: Final = 1000  # slow start of TCP
 
 
 class Window(NamedTuple):
-    """Sums of intervals of the class: a limit that changes inside is in `budget_bytes`, what the limit carries."""
+    """Sum of intervals of the class; `budget_bytes` is what the limit carries, including changes of the limit."""
 
     took_ms: int
     budget_bytes: float
@@ -61,15 +61,15 @@ class Window(NamedTuple):
         return count * 8 / self.took_ms if self.took_ms else 0.0
 
     def allowed_bytes(self, frame: int) -> float:
-        """What never passes more in this time: limit, bucket, room of the queue and a frame (docs/agent.md)."""
+        """Upper bound of what passes in this time: limit, bucket, queue and a frame (docs/agent.md)."""
         highest = max(self.limits, default=0)
         return self.budget_bytes * 1.02 + max(4000, highest / 2) + max(20_000, highest * 100 / 8) + frame
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one phase and direction. `planned` is the phase; `ap` and `user` are what the two ends report of it, None
-    where they did not begin it; `version` is of IP, and over the VPN limits count the packets inside."""
+    """One phase and direction. `planned` is the phase; `ap` and `user` are the reports of both ends, None if they did
+    not begin it; `version` is that of IP. Over the VPN limits count the inner packets."""
 
     direction: DirectionName
     planned: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Evidence:
 
     @property
     def frame(self) -> int:
-        """Bytes that count for one packet."""
+        """Bytes counted for one packet."""
         return frame_bytes(self.planned["payload_bytes"], self.version, is_vpn=self.is_vpn)
 
     @property
@@ -106,23 +106,22 @@ class Evidence:
 
     @property
     def ends(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Who sends, and who receives."""
         return (self.ap, self.user) if self.direction == "to_user" else (self.user, self.ap)
 
     @property
     def sent_kbit(self) -> float | None:
-        """Of TCP as `received_kbit`, with what was sent again."""
+        """For TCP as `received_kbit`, with retransmissions."""
         sender = self.ends[0]
         return self._settled_kbit(sender, 0) if self.is_tcp else self._kbit(sender, "sent")
 
     @property
     def received_kbit(self) -> float | None:
-        """In the whole seconds after the first one, which has what filled the queue."""
+        """In the whole seconds after the first one, which includes the filling of the queue."""
         return self._settled_kbit(self.ends[1], 2)
 
     @property
     def silent_s(self) -> int | None:
-        """Seconds in which the sending end sent, and nothing arrived whole; None where one end has not said, and of
+        """Seconds in which the sender sent and no complete packet arrived; None if one end did not report, and for
         TCP."""
         sender, receiver = self.ends
         if self.is_tcp or sender is None or receiver is None or self.is_contradicted:
@@ -133,7 +132,7 @@ class Evidence:
 
     @property
     def all_received_kbit(self) -> float | None:
-        """With what waited in the queue and arrived after the phase; of TCP as `received_kbit`."""
+        """Includes what waited in the queue and arrived after the phase; for TCP as `received_kbit`."""
         return self.received_kbit if self.is_tcp else self._kbit(self.ends[1], "received")
 
     def _settled_kbit(self, end: Mapping[str, Any] | None, at: int) -> float | None:
@@ -145,11 +144,11 @@ class Evidence:
     def _kbit(self, end: Mapping[str, Any] | None, what: str) -> float | None:
         if end is None or not end["seconds"]:
             return None
-        took_ms = min(self.duration_ms, 1000 * len(end["seconds"]))  # it may have been cut off
+        took_ms = min(self.duration_ms, 1000 * len(end["seconds"]))  # it may have been cut short
         return self._all(end, what) * 8 / took_ms
 
     def _all(self, end: Mapping[str, Any], what: str) -> float:
-        """Bytes as limits count them; TCP has no packets of its own, and fills its segments."""
+        """Bytes as limits count them; TCP fills its segments."""
         if self.is_tcp:
             return self._segments_bytes(end[f"{what}_bytes"])
         return float(end[f"{what}_packets"] * self.frame)
@@ -159,7 +158,6 @@ class Evidence:
 
     @cached_property
     def _inside(self) -> list[Interval]:
-        """The seconds that are wholly inside the phase."""
         if self.ap is None:
             return []
         last_ms = self.ap["begins_at_ms"] + self.duration_ms
@@ -174,8 +172,8 @@ class Evidence:
 
     @cached_property
     def spanned(self) -> Window:
-        """The limits of the phase to the millisecond, as long as the ends count; no bytes. Where the limit steps, their
-        mean differs from that of the whole seconds."""
+        """The limits of the phase to the millisecond, for the time that the ends count; no bytes. If the limit steps,
+        their mean differs from that of the whole seconds."""
         if self.ap is None:
             return Window.of(())
         begin_ms = self.ap["begins_at_ms"]
@@ -199,14 +197,15 @@ class Evidence:
 
     @property
     def other_kbit(self) -> float | None:
-        """Of what passed: what is certainly no test traffic, because more came to the class than was sent."""
+        """The part of passed that is certainly other traffic: the class received more than was sent."""
         if self.passed_kbit is None or self.sent_kbit is None:
             return None
         return max(0.0, min(self.passed_kbit, self.window.kbit(self.window.offered_bytes) - self.sent_kbit))
 
     @cached_property
     def is_contradicted(self) -> bool:
-        """The user's end says that it received more than the class passed in all seconds that touch the phase."""
+        """Whether the user's end claims to have received more than the class passed in all seconds that touch the
+        phase."""
         if self.direction != "to_user" or self.user is None or self.ap is None:
             return False
         begin_ms = self.ap["begins_at_ms"]
@@ -222,9 +221,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Step:
-    """One judged phase; figures are None where nobody counted. `passed_kbit` is all that the class let into its queue,
-    which fills at first, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds in which
-    nothing arrived whole. `why` explains that there is no result. `tcp`: of a phase of TCP that had a connection."""
+    """One judged phase; figures are None if not counted. `passed_kbit` is everything that the class admitted to its
+    queue, `other_kbit` the part of it that is certainly no test traffic. `silent_s`: seconds without a complete packet.
+    `why` explains a missing result. `tcp`: of a TCP phase with a connection."""
 
     number: int
     direction: DirectionName
@@ -248,12 +247,12 @@ class Step:
 
     @property
     def is_alone(self) -> bool:
-        """Nothing else passed, and the receiving end is believed."""
+        """Whether there is no other traffic, and the receiver is credible."""
         return not self.is_contradicted and (self.other_kbit or 0) * 50 <= (self.passed_kbit or 0)
 
     @property
     def is_stepped(self) -> bool:
-        """The limit changed meanwhile."""
+        """Whether the limit changed meanwhile."""
         return len(self.limits_kbit) > 1
 
 
@@ -279,13 +278,13 @@ def step_of(evidence: Evidence) -> Step:
 
 
 def _why_not(evidence: Evidence) -> str:
-    """Why nothing can be said; empty where something can."""
+    """Why there is no verdict; empty if there is one."""
     window, sent_kbit = evidence.window, evidence.sent_kbit
     if evidence.is_observed:
         return "the limit was not enforced then"
     if not window.took_ms:
         is_missing = evidence.is_tcp and not evidence.duration_ms
-        return "no TCP connection came about" if is_missing else "the attachment point counted nothing in that time"
+        return "no TCP connection was made" if is_missing else "the attachment point counted nothing in that time"
     if _is_over(evidence):
         return ""
     offered_kbit = window.kbit(window.offered_bytes + 2 * evidence.frame)
@@ -305,7 +304,7 @@ def _code(evidence: Evidence) -> Code:
     if _is_full(evidence):
         return "enforced"
     if window.lost_packets or (window.dropped_percent or 0) > (0 if evidence.is_tcp else DROPS_PERCENT):
-        # TCP gives way to any
+        # TCP adapts to any limit
         return "mixed"
     offered_kbit = evidence.planned["kbit"] if evidence.is_tcp else evidence.sent_kbit or 0
     is_enough = offered_kbit * 100 >= window.kbit(window.budget_bytes) * AT_LIMIT_PERCENT
@@ -313,7 +312,6 @@ def _code(evidence: Evidence) -> Code:
 
 
 def _is_over(evidence: Evidence) -> bool:
-    """By the class, or by what the attachment point's end received behind it."""
     window, spanned = evidence.window, evidence.spanned
     at_ap_kbit = (evidence.all_received_kbit or 0) if evidence.direction == "from_user" else 0
     is_over_behind = at_ap_kbit > spanned.kbit(spanned.allowed_bytes(evidence.frame))
@@ -326,12 +324,12 @@ def _is_full(evidence: Evidence) -> bool:
 
 
 def _is_lost_behind(evidence: Evidence) -> bool:
-    """The user's end received clearly less than the class passed of the test."""
+    """Whether the user's end received clearly less of the test than the class passed."""
     received_kbit, passed_kbit = evidence.all_received_kbit, evidence.passed_kbit
     if evidence.direction != "to_user" or received_kbit is None or passed_kbit is None or evidence.is_contradicted:
         return False
     window, spanned = evidence.window, evidence.spanned
     own_kbit = passed_kbit - (evidence.other_kbit or 0) - window.kbit(window.lost_packets * evidence.frame)
-    if window.budget_bytes and _is_full(evidence):  # it follows the limit, which may be another one at the edges
+    if window.budget_bytes and _is_full(evidence):  # it follows the limit, which may differ at the edges
         own_kbit *= spanned.kbit(spanned.budget_bytes) / window.kbit(window.budget_bytes)
     return (received_kbit + evidence.window.kbit(2 * evidence.frame)) * 100 < own_kbit * AT_LIMIT_PERCENT

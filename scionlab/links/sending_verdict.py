@@ -1,4 +1,4 @@
-"""What a test that sends found, of all its phases and in words. Pure; a phase is judged in `links.sending_steps`."""
+"""Result of a test that sends, over all phases and in words. Pure; `links.sending_steps` judges a phase."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WORST_FIRST: Final[tuple[Code, ...]] = (
 )
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
-Report = Mapping[str, Any]  # as `station.report.Report.to_json` writes it
+Report = Mapping[str, Any]  # as written by `station.report.Report.to_json`
 ByNumber = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Echo:
-    """`rtt_us`: lowest, median, highest. `mtu`: to the user, from the user; 0: not even the smallest packet."""
+    """`rtt_us`: minimum, median, maximum. `mtu`: to the user, from the user; 0: not even the smallest packet."""
 
     sent: int
     came_back: int
@@ -61,7 +61,7 @@ class SendingVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Enforced; of a test without load: the ends reached each other."""
+        """Enforced; for a test without load: the ends reached each other."""
         if any(side.steps for side in self.sides):
             return self.code == "enforced"
         return self.echo is not None and self.echo.came_back > 0
@@ -76,7 +76,7 @@ def sending_verdict(
     is_ipv6: bool,
     is_vpn: bool = False,
 ) -> SendingVerdict:
-    """`phases` as planned (`LinkTest.phases`); `ap` and `user` are the reports, None where the user's has not come."""
+    """`phases` as planned (`LinkTest.phases`); `ap` and `user` are the reports, None if the user's is missing."""
     by_ap, by_user = _by_number(ap), _by_number(user)
     sides: dict[str, SendingSide] = {}
     for direction in DIRECTIONS:
@@ -110,7 +110,8 @@ def _by_number(report: Report | None) -> ByNumber:
 
 
 def _together(codes: Sequence[Code]) -> Code:
-    """Of all phases of a direction. Those that sent too little, as some do on purpose, count where no other does."""
+    """Combine the phases of a direction. Phases that sent too little, some on purpose, count only if there are no
+    others."""
     if "over_the_limit" in codes:
         return "over_the_limit"
     told = set(codes) - {"not_enough", "no_result"}
@@ -123,7 +124,7 @@ def _together(codes: Sequence[Code]) -> Code:
 
 _SENTENCES: Final[dict[tuple[Code, DirectionName] | Code, str]] = {
     "enforced": "enforced. {got} of {limit} {came}{dropped}.",
-    "over_the_limit": "over the limit. {passed} passed where {limit} is the limit. The administrators are told.",
+    "over_the_limit": "over the limit. {passed} passed where {limit} is the limit. The administrators are notified.",
     ("limited_elsewhere", "to_user"): "limited elsewhere. {passed} left the attachment point, {received} arrived.",
     ("limited_elsewhere", "from_user"): (
         "limited elsewhere. Your end sent {sent}, {passed} reached the attachment point, which dropped none."
@@ -135,7 +136,7 @@ _SENTENCES: Final[dict[tuple[Code, DirectionName] | Code, str]] = {
 
 
 def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> str:
-    """Of the phase that speaks for the direction: of those with its code the one that passed most."""
+    """The text of the representative phase: of those with the direction's code, the one that passed most."""
     if not steps:
         return ""
     told = max([one for one in steps if one.code == code] or steps, key=lambda one: one.passed_kbit or 0.0)
@@ -145,7 +146,7 @@ def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> s
     if told.is_stepped:
         sentence += " The limit changed meanwhile."
     if any(one.is_contradicted for one in steps):
-        sentence += " Your end reported more than the link passed; that is not used."
+        sentence += " Your end reported more than the link passed; its figure is ignored."
     return sentence
 
 
@@ -169,15 +170,13 @@ def _tcp_sentence(found: TcpFound) -> str:
     if found.share_percent is not None:
         text += f", {percent(found.share_percent)} of what headers leave of the limit"
     if found.rtt_us is not None and found.resent is not None:
-        text += (
-            f"; round trip {found.rtt_us[1] / 1000:.1f} ms (median), {format_number(found.resent)} segments sent again"
-        )
+        text += f"; round trip {found.rtt_us[1] / 1000:.1f} ms (median), {format_number(found.resent)} retransmissions"
     early = f" The rate was certain after {found.took_ms / 1000:.0f} s." if found.is_early else ""
     return f"{text}.{early}"
 
 
 def _echo(phases: Sequence[Mapping[str, Any]], by_ap: ByNumber, by_user: ByNumber) -> Echo | None:
-    """As the user's end saw it, which asked; the attachment point's, which answered, where that is missing."""
+    """From the user's end, which asked, or else from the attachment point's, which answered."""
     asked = next((one for one in phases if one["kind"] == ECHO), None)
     if asked is None:
         return None

@@ -1,4 +1,4 @@
-"""What the signed document says of a Link for a time: it ends with the Link."""
+"""Temporary entries of a Link in the signed document: they end with the Link."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DEACTIVATED = "the link was deactivated"
 
 
 def statements_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
-    """Cancel timed limits and tests that have not ended; a step of services that hold the Links' locks and raise the
-    counters. Joint tests of which they are parts are cancelled after the commit."""
+    """Cancel timed limits and tests that have not ended; for services that hold the Links' locks and raise the
+    counters. Their joint tests are cancelled after the commit."""
     ended = list(links)
     joint_tests_end(ended)
     timed_limits_end(ended, actor=actor, why=why)

@@ -1,7 +1,7 @@
-"""What TCP got in one phase, from the reports of both ends (`station.report`). Pure.
+"""TCP results of one phase, from the reports of both ends (`station.report`). Pure.
 
-What arrived is of the receiving end, round trips and segments sent again are of the sending one. Rates are of payload,
-in kbit/s: headers leave 95.6 % of a limit over IPv4 and 94.3 % over IPv6, where the path carries 1500 bytes.
+Arrived bytes are from the receiver; round trips and retransmissions from the sender. Rates are of payload, in kbit/s:
+headers leave 95.6 % of a limit over IPv4 and 94.3 % over IPv6 with an MTU of 1500 bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from station.plan import segments_bytes
 
-_EARLY_MS: Final = 500  # nearer to its planned end a phase did not end early
+_EARLY_MS: Final = 500  # closer to its planned end a phase did not end early
 
 
 class Moment(NamedTuple):
-    """Until so many ms of the phase: the rate since the one before. The others are None where the sending end did not
-    say; `resent`: segments since the one before."""
+    """Up to this time in the phase [ms]: the rate since the previous one. Other fields are None if the sender did not
+    report; `resent`: segments since the previous one."""
 
     until_ms: int
     kbit: float
@@ -33,8 +33,8 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class TcpFound:
-    """`connections` that transferred anything, each with its moments. `kbit` is what arrived in all after the first
-    second, `share_percent` of what headers leave of the limit; `rtt_us`: lowest, median, highest."""
+    """`connections` that transferred anything, each with its moments. `kbit` is the total after the first second,
+    `share_percent` its share of the limit without headers; `rtt_us`: minimum, median, maximum."""
 
     connections: tuple[tuple[Moment, ...], ...]
     took_ms: int
@@ -50,7 +50,7 @@ class TcpFound:
 
 
 def took_ms(end: Mapping[str, Any] | None) -> int:
-    """How long a phase of TCP lasted by that end; 0: no connection was there."""
+    """Duration of a TCP phase according to that end; 0: no connection."""
     rows = [rows[-1][0] for rows in (end or {}).get("tcp", ()) if rows]
     return int(max(rows, default=0))
 
@@ -64,7 +64,7 @@ def found_by_tcp(
     version: int,
     is_vpn: bool,
 ) -> TcpFound | None:
-    """None: no connection came about. Where the receiving end did not report, what was acknowledged stands for it."""
+    """None: no connection. Without a report of the receiver, acknowledged bytes are used."""
     of_sender, of_receiver = ((end or {}).get("tcp", ()) for end in (sender, receiver))
     told = of_receiver or of_sender
     connections = tuple(
@@ -88,7 +88,7 @@ def found_by_tcp(
 
 
 def _settled_kbit(rows: Sequence[Sequence[int]]) -> float:
-    """After the first second, in which TCP looks for its rate; of all, where it ended before."""
+    """Rate after the first second (slow start); of everything, if it ended before."""
     first = next((row for row in rows if row[0] >= 1000), rows[0])
     if first[0] < rows[-1][0]:
         return (rows[-1][1] - first[1]) * 8 / (rows[-1][0] - first[0])
@@ -96,7 +96,7 @@ def _settled_kbit(rows: Sequence[Sequence[int]]) -> float:
 
 
 def _moments(rows: Sequence[Sequence[int]], of_sender: Sequence[Sequence[int]]) -> tuple[Moment, ...]:
-    """Both ends look each 250 ms since the phase began, so that their rows belong together by number."""
+    """Both ends sample every 250 ms from the start of the phase, so rows match by number."""
     found = []
     for number, (before, row) in enumerate(pairwise([(0, 0), *rows])):
         if row[0] <= before[0]:

@@ -1,4 +1,4 @@
-"""A result as documents: JSON for scripts, CSV for spreadsheets. docs/api.md names every column."""
+"""Results as documents: JSON for scripts, CSV for spreadsheets. docs/api.md describes every column."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CSV_HEADER: Final = (
 
 
 def points_of(test: LinkTest) -> Iterator[dict[str, Any]]:
-    """One for each interval between two samples, in the order of their time; a direction whose counters began anew in
-    it is None."""
+    """One point per interval between two samples, in order of time; a direction whose counters were reset in it is
+    None."""
     result = test.result_of(TestResult.Side.AP)
     samples = [] if result is None else result.samples
     sides = {name: {one.begins_at_ms: one for one in intervals_of(samples, name)} for name in DIRECTIONS}
@@ -43,7 +43,7 @@ def _counted(one: Interval | None) -> dict[str, int] | None:
 
 
 def points_csv(test: LinkTest) -> str:
-    """With its header (RFC 4180). None of the cells is anybody's text."""
+    """CSV with header (RFC 4180). No cell contains user text."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_HEADER)

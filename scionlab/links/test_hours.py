@@ -1,4 +1,4 @@
-"""At which hours of a day tests may run, in a time zone, and the next time that is within them. Pure."""
+"""Hours of a day in which tests may run, in a time zone, and the next time within them. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 _DAY: Final = timedelta(days=1)
-_DAYS_AHEAD: Final = 3  # the same hours come every day; a change of clocks takes them from one day at most
+_DAYS_AHEAD: Final = 3  # hours repeat daily; a change of clocks removes them from one day at most
 
 
 class Hours(NamedTuple):
-    """Each day from `begin` (0 to 23) until `end` (1 to 24), past midnight where `end` is not later than `begin`. In a
-    night in which clocks are put they last from the first time that the clock shows `begin` until the last time that
-    it shows `end`; of an hour that is skipped nothing is left."""
+    """Each day from `begin` (0 to 23) until `end` (1 to 24), past midnight if `end` is not later than `begin`. When
+    clocks change, from the first time that shows `begin` until the last that shows `end`; a skipped hour is empty."""
 
     begin: int
     end: int
@@ -30,8 +29,8 @@ def say_hours(hours: Sequence[Hours]) -> str:
 
 
 def next_begin(hours: Sequence[Hours], begins_at: datetime, length: timedelta) -> datetime | None:
-    """The first beginning, not before `begins_at`, of a test that is within these hours from its beginning to its end;
-    none of them: any time. None: it is longer than all of them."""
+    """First start, from `begins_at` on, of a test that is completely within the hours; no hours: any time. None: the
+    test is longer than all of them."""
     if not hours:
         return begins_at
     for begin, end in _joined(_spans(hours, begins_at)):
@@ -42,7 +41,7 @@ def next_begin(hours: Sequence[Hours], begins_at: datetime, length: timedelta) -
 
 
 def _spans(hours: Iterable[Hours], begins_at: datetime) -> list[tuple[datetime, datetime]]:
-    """In UTC, from the day before `begins_at` on, in order."""
+    """In UTC, from the day before `begins_at`, in order."""
     found = []
     for one in hours:
         zone = ZoneInfo(one.zone)
@@ -59,7 +58,6 @@ def _spans(hours: Iterable[Hours], begins_at: datetime) -> list[tuple[datetime, 
 
 
 def _joined(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Those that overlap or touch as one."""
     found: list[tuple[datetime, datetime]] = []
     for begin, end in spans:
         if found and begin <= found[-1][1]:

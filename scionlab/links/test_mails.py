@@ -1,8 +1,8 @@
-"""Mails about tests of Links, found by looking once a minute at those that have ended: to whoever scheduled one, and to
-the administrators where more passed than the limit (`LinkTest.is_over_limit`, which the cockpit shows).
+"""Mails about ended tests, checked once a minute: to the creator of a scheduled test, and to administrators if more
+passed than the limit (`LinkTest.is_over_limit`, shown in the cockpit).
 
-Of a joint test there is one mail to whoever scheduled it. Looking again, or twice at once, tells nobody twice: a mail
-has the test in its key. A result that comes late is judged again.
+A joint test has one mail to its creator. The key of a mail contains the test, so nothing is sent twice. A late result
+is judged again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from link_tests import WATCH
 from scionlab.enforcement.notices import local_time
-from scionlab.enforcement.webhook import webhook_tell
+from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.links.joint_report import status_of_joint, with_parts
 from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
@@ -31,26 +31,25 @@ from scionlab.platform.retry import retried
 
 logger = logging.getLogger(__name__)
 
-SCHEDULED_AHEAD: Final = timedelta(minutes=15)  # who starts one now looks at it, and needs no mail
-LOOKED_AT_FOR: Final = timedelta(days=1)  # since the end, or since the result came
+SCHEDULED_AHEAD: Final = timedelta(minutes=15)  # a test started now is watched on its page and needs no mail
+LOOKED_AT_FOR: Final = timedelta(days=1)  # since the end, or the arrival of the result
 AT_ONCE: Final = 200
 
 
-def link_tests_tell(*, now: datetime | None = None) -> list[int]:
-    """Judge what has ended and tell who has to be told; returns the tests that were judged. Any number of times, and at
-    once."""
+def link_tests_notify(*, now: datetime | None = None) -> list[int]:
+    """Judge ended tests and create the mails; return the judged tests. Idempotent and safe to run concurrently."""
     now = now or timezone.now()
     is_recent = Q(ends_at__gt=now - LOOKED_AT_FOR) | Q(results__received_at__gt=now - LOOKED_AT_FOR)
     is_new = Q(judged_at=None) | Q(results__received_at__gt=F("judged_at"))
     matters = ~Q(tool=WATCH) | Q(begins_at__gt=F("created_at") + SCHEDULED_AHEAD)
     over = LinkTest.objects.filter(is_recent, is_new, matters, cancelled_at=None, ends_at__lte=now - LATE_AFTER)
     ids = over.order_by("ends_at", "pk").values_list("pk", flat=True)[:AT_ONCE]
-    return for_each(list(dict.fromkeys(ids)), lambda test_id: [test_id] if _tell(test_id, now) else [])
+    return for_each(list(dict.fromkeys(ids)), lambda test_id: [test_id] if _notify(test_id, now) else [])
 
 
 @retried
 @transaction.atomic
-def _tell(test_id: int, now: datetime) -> bool:
+def _notify(test_id: int, now: datetime) -> bool:
     rows = with_results(LinkTest.objects.filter(pk=test_id))
     test = rows.select_related("link__interface_b__AS__isd", "link__interface_b__AS__useras").first()
     if test is None:
@@ -62,18 +61,17 @@ def _tell(test_id: int, now: datetime) -> bool:
     if is_over_limit:
         text = f"More passed than the limit of the link {test.link}."
         page = settings.SITE_URL + reverse("link_test", args=[test.link.interface_b.AS_id, test.link_id, test.pk])
-        webhook_tell("over_the_limit", key=f"over_the_limit:{test.pk}", text=text, page=page)
+        webhook_enqueue("over_the_limit", key=f"over_the_limit:{test.pk}", text=text, page=page)
     if is_over_limit:
         logger.error("link_test.over_the_limit id=%s %s", test.pk, test)
     return True
 
 
 def _to_creator(status: TestStatus) -> Iterator[Mail]:
-    """What became of a test that was scheduled."""
     test, user = status.test, status.test.created_by
     if user is None or test.begins_at - test.created_at <= SCHEDULED_AHEAD:
         return
-    with timezone.override(user.tz):  # of the sentences in it
+    with timezone.override(user.tz):  # for its sentences
         if test.joint_id is None:
             context = {**_context(status, user), "text": status.text}
         else:
@@ -85,7 +83,7 @@ def _to_creator(status: TestStatus) -> Iterator[Mail]:
 
 
 def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, object]:
-    """Of the whole joint test, when its last part is judged; empty for the others."""
+    """For a joint test, when its last part is judged; otherwise empty."""
     status = status_of_joint(with_parts(JointTest.objects.filter(pk=joint_id)).get(), now=timezone.now())
     joint, last = status.joint, max(status.parts, key=lambda one: (one.test.ends_at, one.test.pk))
     if test.pk != last.test.pk:
@@ -104,7 +102,6 @@ def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, objec
 
 
 def _alarms(status: TestStatus) -> Iterator[Mail]:
-    """To each administrator; nobody does without these."""
     for user in User.objects.filter(is_staff=True, is_active=True).order_by("pk"):
         context = {**_context(status, user), "text": status.verdict.text if status.verdict is not None else ""}
         key = f"over_the_limit:{status.test.pk}:{user.pk}"

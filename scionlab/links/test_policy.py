@@ -1,5 +1,4 @@
-"""How much a person may test: the policies of the administrators, merged. Read with each request, so a change counts at
-the next one."""
+"""Allowances for tests: the administrators' policies, merged. Read at each request, so changes apply immediately."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from station.tools import TOOLS
 
 
 class Allowance(NamedTuple):
-    """Of one tool; named as the columns of `TestPolicy`. A watch, which sends nothing, has no share, data and load.
+    """Allowance for one tool; fields are named like the columns of `TestPolicy`. A watch has no share, data and load.
     `max_load_percent` None: any load; no `hours`: at any time."""
 
     max_seconds: int
@@ -29,15 +28,15 @@ class Allowance(NamedTuple):
     hours: tuple[Hours, ...] = ()
 
     @property
-    def said_hours(self) -> str:
+    def hours_text(self) -> str:
         return say_hours(self.hours)
 
     def columns(self) -> dict[str, int | None]:
-        """As a policy has them."""
+        """As columns of a policy."""
         return {name: getattr(self, name) for name in COLUMNS}
 
     def capped(self, tool: str) -> Allowance:
-        """Below the caps in the rules, whatever a policy says."""
+        """Capped by the rules."""
         capped = self._replace(horizon_hours=min(self.horizon_hours, MAX_AHEAD_S // 3600))
         if tool != WATCH:
             return capped._replace(max_seconds=min(self.max_seconds, MAX_TEST_S))
@@ -45,7 +44,7 @@ class Allowance(NamedTuple):
         return capped._replace(max_seconds=most_s, limit_percent=0, megabytes_per_day=0, max_load_percent=None)
 
 
-NUMBERS: Final = Allowance._fields[:6]  # of several the highest counts
+NUMBERS: Final = Allowance._fields[:6]  # the highest of several counts
 COLUMNS: Final = (*NUMBERS, "max_load_percent")
 BUILT_IN = Allowance(
     max_seconds=MAX_WATCH_S,
@@ -58,7 +57,7 @@ BUILT_IN = Allowance(
 
 
 def allowance_of(user: User, tool: str) -> Allowance:
-    """Two statements."""
+    """Two SQL statements."""
     covered = Q(applies_to=TestPolicy.AppliesTo.EVERYBODY) | Q(group__in=user.groups.all())
     if user.is_staff:
         covered |= Q(applies_to=TestPolicy.AppliesTo.STAFF)
@@ -66,7 +65,7 @@ def allowance_of(user: User, tool: str) -> Allowance:
 
 
 def _merged(tool: str, policies: Iterable[TestPolicy]) -> Allowance:
-    """The highest number of each column and the hours of all; the built-in ones where none covers everybody."""
+    """The highest value of each column and the hours of all; built-in values if no policy covers everyone."""
     rows = list(policies)
     found = [Allowance(**{name: getattr(row, name) for name in COLUMNS}, hours=hours_of(row)) for row in rows]
     if not any(row.applies_to == TestPolicy.AppliesTo.EVERYBODY for row in rows):
@@ -86,7 +85,7 @@ def hours_of(policy: TestPolicy) -> tuple[Hours, ...]:
 
 
 class Line(NamedTuple):
-    """Of the preview: who, and what they may with which tool."""
+    """Row of the preview: who, tool, and allowance."""
 
     tool: str
     who: str
@@ -95,8 +94,7 @@ class Line(NamedTuple):
 
 
 def who_may_what() -> list[Line]:
-    """By tool: everybody, the members of each group, and administrators; for a member of several groups the highest
-    counts."""
+    """By tool: everyone, members of each group, and administrators; a member of several groups gets the highest."""
     policies = list(TestPolicy.objects.select_related("group"))
     active = User.objects.filter(is_active=True)
     groups = [(one, active.filter(groups=one).count()) for one in Group.objects.order_by("name")]

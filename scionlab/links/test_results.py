@@ -1,4 +1,4 @@
-"""Results of tests: what an attachment point measured, taken in pieces until it says that it is done."""
+"""Stores test results: an attachment point uploads samples in pieces until it marks the last one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django.utils import timezone
 from scionlab.models import LinkTest, TestResult
 from scionlab.platform.retry import retried
 
-MAX_SAMPLES = 1300  # of the longest test, twice: an agent that was started again may repeat itself
+MAX_SAMPLES = 1300  # twice the longest test: a restarted agent may repeat samples
 
 
 class SideSample(NamedTuple):
-    """One direction at one moment, as docs/api.md has it. Agents of before do not tell `lost_packets`."""
+    """One direction at one moment (docs/api.md). Older agents do not send `lost_packets`."""
 
     segment: str
     rate_kbit: int
@@ -38,8 +38,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Upload:
-    """A piece of one result; `is_final`: the last one. `report`: what the end of a test that sends counted
-    (`station.report`), None where it is not in this piece."""
+    """A piece of one result; `is_final`: the last one. `report`: counts of a sending end (`station.report`), None if
+    not in this piece."""
 
     test_id: str
     agent_version: str
@@ -51,8 +51,8 @@ class Upload:
 @retried
 @transaction.atomic
 def result_store(*, host_id: int, upload: Upload, now: datetime | None = None) -> bool:
-    """Add what is new of the samples; whether anything was stored. Nothing of a test that is final, unknown, or of
-    another host. Samples that are there stay as they are."""
+    """Add new samples; return whether anything was stored. Tests that are final, unknown, or of another host are
+    ignored. Stored samples are kept."""
     tests = LinkTest.objects.filter(test_id=upload.test_id, link__interface_a__host=host_id)
     test = tests.select_for_update(of=("self",), no_key=True).first()
     if test is None:
@@ -76,8 +76,8 @@ def result_store(*, host_id: int, upload: Upload, now: datetime | None = None) -
 @retried
 @transaction.atomic
 def user_report_store(*, test_id: int, report: Mapping[str, Any], now: datetime | None = None) -> bool:
-    """Keep what the user's end of a test that sends counted; whether it is the first. A second one changes nothing.
-    `test_id` is the primary key."""
+    """Store the report of the user's end; return whether it is the first. A second one is ignored. `test_id` is the
+    primary key."""
     LinkTest.objects.select_for_update(of=("self",), no_key=True).get(pk=test_id)
     values = {"report": report, "received_at": now or timezone.now(), "is_final": True}
     _, is_first = TestResult.objects.get_or_create(test_id=test_id, side=TestResult.Side.USER, defaults=values)

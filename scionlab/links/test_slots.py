@@ -1,4 +1,4 @@
-"""Which time is free for a test: of its Link, of its attachment point, and of the lanes there."""
+"""Free times for tests: of the Link, the attachment point, and its lanes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from scionlab.models import AttachmentPoint, LinkTest
 from scionlab.notation.local_time import say_time
 from scionlab.platform.field_errors import FieldRuleError
 
-# The process that sends has its port as soon as the test is armed, and for up to a second after the end.
+# The sending process opens its port as soon as the test is armed, and keeps it for up to a second after the end.
 LANE_AHEAD: Final = timedelta(seconds=ARMED_AHEAD_S)
 LANE_REST: Final = timedelta(seconds=2)
 _SECOND: Final = timedelta(seconds=1)
 
 
 class SlotTakenError(FieldRuleError):
-    """Another test has that time; `next_free_at` is the first beginning that is free."""
+    """Another test is reserved then; `next_free_at` is the first free start."""
 
     def __init__(self, duration_s: int, next_free_at: datetime) -> None:
         message = (
-            f"Another test has that time. The next {duration_s} s that are free begin at {say_time(next_free_at)}."
+            f"Another test is scheduled at that time. The next free {duration_s} s begin at {say_time(next_free_at)}."
         )
         super().__init__("test_slot_taken", message, "begins_at")
         self.next_free_at = next_free_at
@@ -32,7 +32,7 @@ class SlotTakenError(FieldRuleError):
 
 
 class HoursError(FieldRuleError):
-    """The person may not test then; `next_allowed_at` is the first beginning at which the test is within the hours."""
+    """Outside the person's hours; `next_allowed_at` is the first start within them."""
 
     def __init__(self, hours: Sequence[Hours], next_allowed_at: datetime | None, duration_s: int) -> None:
         if next_allowed_at is None:
@@ -51,7 +51,7 @@ def check_hours(hours: Sequence[Hours], begins_at: datetime, length: timedelta) 
 
 
 class Slot(NamedTuple):
-    """`lane` is None of a watch."""
+    """`lane` is None for a watch."""
 
     begins_at: datetime
     lane: int | None
@@ -67,12 +67,12 @@ class Taken(NamedTuple):
 
 
 def reserved(ap: AttachmentPoint) -> Any:
-    """What the document of the attachment point has."""
+    """Everything in the document of the attachment point."""
     return LinkTest.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
 
 
 def taken_at(ap: AttachmentPoint, now: datetime) -> list[Taken]:
-    """What is reserved there from now on."""
+    """Reserved times there from now on."""
     rows = reserved(ap).filter(ends_at__gt=now - LANE_REST)
     return [Taken(*row) for row in rows.values_list("link_id", "lane", "begins_at", "ends_at")]
 
@@ -87,7 +87,7 @@ def next_free(
     sends: bool,
     hours: Sequence[Hours],
 ) -> Slot:
-    """As `first_free`, of what is reserved, and within `hours` where they are long enough."""
+    """As `first_free`, for what is reserved, and within `hours` if they are long enough."""
     taken, free = taken_at(ap, now), Slot(begins_at, None)
     while True:
         allowed_at = next_begin(hours, free.begins_at, length) or free.begins_at
@@ -105,8 +105,8 @@ def first_free(
     now: datetime,
     sends: bool,
 ) -> Slot:
-    """The first beginning, not before `begins_at`, at which the Link has no other test and its attachment point, where
-    `taken` is reserved, has room for one more; of a test that sends also a lane."""
+    """First start, from `begins_at` on, at which the Link has no other test and its attachment point, with `taken`
+    reserved, has room for another; for a test that sends also a lane."""
     while True:
         ends_at = begins_at + length
         beside = [one for one in taken if one.begins_at < ends_at and one.ends_at > begins_at]

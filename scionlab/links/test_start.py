@@ -1,4 +1,4 @@
-"""What the user's end of a test that sends is told when it begins: where to, when, and the key of the run."""
+"""What the user's end of a test needs to start: address, time, and the key of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_WAIT_S: Final = 60
 
 @dataclass(frozen=True)
 class Start:
-    """`key` is in hexadecimal; times in ms since 1970, all by this service's clock."""
+    """`key` is in hexadecimal; times in ms since 1970, by this service's clock."""
 
     test: str
     key: str
@@ -38,7 +38,7 @@ class Start:
 
 
 class NotArmedError(RuleError):
-    """The attachment point has not confirmed the test (yet): ask again, not before it prepares for it."""
+    """The attachment point has not confirmed the test (yet); ask again when it prepares for it."""
 
     def __init__(self, message: str, until_begin: timedelta) -> None:
         super().__init__("test_not_armed", message)
@@ -48,8 +48,8 @@ class NotArmedError(RuleError):
 
 
 def link_test_start(test: LinkTest, *, now: datetime) -> Start:
-    """Of a test of `with_results`; changes nothing. Raises `NotArmedError`, `RuleError` (`test_over`,
-    `test_sends_nothing`, `test_load`)."""
+    """Read-only, for a test of `with_results`. Raises `NotArmedError`, `RuleError` (`test_over`, `test_sends_nothing`,
+    `test_load`)."""
     if not test.sends or test.port is None:
         raise FieldRuleError("test_sends_nothing", "A watch sends nothing and has no start.", "tool")
     if test.cancelled_at is not None:
@@ -84,7 +84,7 @@ def link_test_start(test: LinkTest, *, now: datetime) -> Start:
 
 
 def _check_load(test: LinkTest, now: datetime) -> None:
-    """By the policies of now, shortly before the test begins: without the key nothing is sent."""
+    """Check the current policies shortly before the start: without the key nothing is sent."""
     if test.created_by is None or test.ap is None:
         return
     allowance = allowance_of(test.created_by, test.tool)
@@ -100,7 +100,7 @@ def _check_load(test: LinkTest, now: datetime) -> None:
 
 
 def confirmed_secret(host: Host, receipt: HostReceipt | None) -> str:
-    """The newest one that the host has by its receipt: a configuration carries the one that was new then."""
+    """The newest secret that the host has according to its receipt."""
     limits_version = None if receipt is None else receipt.limits_version
     is_behind = limits_version is not None and limits_version < host.secret_limits_version
     return host.previous_secret if is_behind and host.previous_secret else host.secret

@@ -1,4 +1,4 @@
-"""How a test of a Link stands, judged when it is read: from rows, never by a job that might be late."""
+"""State of a test of a Link, computed from rows when it is read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from scionlab.notation.local_time import say_time
 State = Literal["scheduled", "armed", "running", "finished", "failed", "missed", "cancelled"]
 OPEN: Final = frozenset({"scheduled", "armed", "running"})
 
-GRACE: Final = timedelta(seconds=15)  # after the end a result may be under way
+GRACE: Final = timedelta(seconds=15)  # after the end a result may be in transit
 LATE_AFTER: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
 class TestStatus:
-    """`why` is a sentence, empty where there is nothing to explain. `verdict` is that of all samples that came, None
-    while there are none."""
+    """`why` is a sentence, or empty. `verdict` covers all samples received so far, None without any."""
 
     __test__ = False
 
@@ -34,7 +33,7 @@ class TestStatus:
 
     @property
     def result(self) -> TestResult | None:
-        """Of the attachment point."""
+        """The attachment point's."""
         return self.test.result_of(TestResult.Side.AP)
 
     @property
@@ -72,7 +71,7 @@ class TestStatus:
 
     @property
     def text(self) -> str:
-        """The answer in one sentence, or why there is none yet."""
+        """The result in one sentence, or why there is none yet."""
         if self.verdict is not None and self.state not in OPEN:
             return f"{self.verdict.text} {self.why}".strip()
         return self.why or _TEXTS[self.state].format(begins=say_time(self.test.begins_at))
@@ -90,14 +89,14 @@ _TEXTS: Final[dict[State, str]] = {
 
 
 def status_of_test(test: LinkTest, *, now: datetime, agent: Agent | None = None) -> TestStatus:
-    """Of a test of `with_results`; no statement then."""
+    """Judge a test of `with_results`; no SQL statement."""
     ap = test.link.interface_a
     agent = agent or agent_of(ap.host, ap.AS.isd_as, now=now)
     return TestStatus(test, *_judge(test, agent, now))
 
 
 def with_results(tests: Any) -> Any:
-    """A query of tests with all that `status_of_test` reads; two statements."""
+    """Query of tests with all that `status_of_test` reads; two statements."""
     related = ("created_by", "link__interface_a__AS__isd", "link__interface_a__host__receipt", "link__interface_b")
     return tests.select_related(*related).prefetch_related("results")
 
@@ -116,7 +115,7 @@ def _judge(test: LinkTest, agent: Agent, now: datetime) -> tuple[State, str]:
     if test.armed_at is None and not has_samples:
         reason = reason_against(agent, kind=test.kind)
         return "missed", f"Not carried out: {reason or 'the attachment point did not have it in time'}."
-    what = "The end of the result did not arrive." if has_samples else "No result arrived from the attachment point."
+    what = "The end of the result is missing." if has_samples else "No result arrived from the attachment point."
     return "failed", f"{what} {_obstacle(agent, test)}".strip()
 
 
@@ -124,7 +123,6 @@ _NOTHING: Final = "No result: the attachment point did not have the limits of th
 
 
 def _by_report(test: LinkTest, result: TestResult) -> tuple[State, str]:
-    """Of what the attachment point's end said when it was done."""
     report = result.report
     if report is None:
         return "failed", "No result: the attachment point did not run its end of the test."
@@ -133,11 +131,11 @@ def _by_report(test: LinkTest, result: TestResult) -> tuple[State, str]:
         case "completed":
             return "finished", ""
         case "cut" if report["phases"]:
-            return "finished", f"It was cut off: {why or 'no reason was reported'}"
+            return "finished", f"It was cut short: {why or 'no reason was reported'}"
         case "nobody":
             place = f"{test.link.interface_a.public_ip} port {test.port}"
             return "failed", (
-                f"No result: nobody answered from {test.link.interface_b.public_ip}. Run the command on the host with "
+                f"No result: no answer came from {test.link.interface_b.public_ip}. Run the command on the host with "
                 f"that address, and let UDP pass to {place} and back."
             )
         case _:
@@ -151,14 +149,14 @@ def _before_the_end(test: LinkTest, agent: Agent, *, has_samples: bool, has_begu
 
 
 def _obstacle(agent: Agent, test: LinkTest) -> str:
-    """A sentence; empty where nothing is known to be in the way."""
+    """A sentence; empty if no obstacle is known."""
     reason = reason_against(agent, kind=test.kind)
     return f"{reason[0].upper()}{reason[1:]}." if reason else ""
 
 
 def reason_against(agent: Agent, *, kind: str) -> str:
-    """What keeps the attachment point from carrying out tests of that kind (as in signed documents) now, without a full
-    stop; empty: nothing."""
+    """Why the attachment point cannot run tests of that kind (as in signed documents) now, without a full stop; empty:
+    it can."""
     if agent.receipt is None:
         return "the attachment point has no agent that reports"
     if agent.removed_at is not None:

@@ -1,6 +1,6 @@
-"""Why a Link's throughput is what it is: each step from the requested limit to what passed, with its sentence.
+"""Explains a Link's throughput: each step from the requested limit to the measured traffic, with a sentence.
 
-Only from what rows say: what is not known has no number. Figures are "at most", so none promises what others may take.
+Uses only rows: unknown values have no number. Figures are upper bounds, as other traffic is not known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scionlab.notation.local_time import say_time
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.series import DirectionUsage, UsagePoint
 
-SMALL_BYTES: Final = 200  # of the SCION packet that is told beside the largest one
+SMALL_BYTES: Final = 200  # SCION packet shown beside the largest one
 
 Code = Literal["limit", "at_times", "elsewhere", "idle", "blocked", "not_limited", "unknown"]
 _WHERE: Final = {"to_user": "to your AS", "from_user": "from your AS"}
@@ -26,8 +26,8 @@ _WHERE: Final = {"to_user": "to your AS", "from_user": "from your AS"}
 
 @dataclass(frozen=True)
 class Step:
-    """`kbit` is the most that is left after it [kbit/s], None where that is not known; `unit` says what it counts.
-    `amount` is what is known in place of a rate."""
+    """`kbit` is the most that is left after the step [kbit/s], None if unknown; `unit` says what it counts. `amount` is
+    shown if there is no rate."""
 
     name: str
     kbit: float | None
@@ -38,8 +38,8 @@ class Step:
 
 @dataclass(frozen=True)
 class LastHour:
-    """One direction, measured in steps of 10 s. `busiest` is the one with the highest rate; `peak_percent` the highest
-    share of the limit of its time. Of a time in which the link was observed, `drops` passed."""
+    """One direction, measured in steps of 10 s. `busiest` has the highest rate; `peak_percent` is the highest share of
+    the limit. While a link was observed, `drops` passed."""
 
     measured_s: float
     at_limit_s: float
@@ -51,7 +51,7 @@ class LastHour:
 
 @dataclass(frozen=True)
 class Side:
-    """One direction. `limit_kbit` is the limit that holds, None where it is not known or there is none."""
+    """One direction. `limit_kbit` is the limit in force, None if unknown or none."""
 
     direction: DirectionName
     code: Code
@@ -61,7 +61,7 @@ class Side:
 
 
 def explain(status: LinkStatus, points: Sequence[UsagePoint]) -> tuple[Side, Side]:
-    """`points`: the last hour in steps of 10 s (`usage.series.usage_of_link`). No statement."""
+    """`points`: the last hour in steps of 10 s (`usage.series.usage_of_link`). No SQL statement."""
     to_user, from_user = (_side(status, index, points) for index in range(2))
     return to_user, from_user
 
@@ -97,7 +97,7 @@ def _maximum(status: LinkStatus, index: int) -> Step:
     if asked > status.maximum_kbit:
         text = f"The administrators allow {maximum} at this attachment point, so your limit is clamped to it."
     else:
-        text = f"The administrators allow {maximum} at this attachment point; this takes nothing away."
+        text = f"The administrators allow {maximum} at this attachment point; this does not reduce your limit."
     return Step("Maximum", min(asked, status.maximum_kbit), text)
 
 
@@ -106,11 +106,10 @@ def _temporary(status: LinkStatus, index: int) -> Step:
     if status.running is None:
         return Step("Temporary limit", kbit, "None is running.")
     until = say_time(status.running.ends_at)
-    return Step("Temporary limit", kbit, f"One is running until {until}; it asks for {format_kbit(kbit)} now.")
+    return Step("Temporary limit", kbit, f"One is running until {until}; it sets {format_kbit(kbit)} now.")
 
 
 def _known(status: LinkStatus) -> Limits | None:
-    """In the kernel by the newest report, or by the last one that there was."""
     if status.stage == "silent":
         return status.last_known
     return status.enforced
@@ -167,7 +166,7 @@ def _headers(framing: Framing, limit: float | None) -> Step:
 
 
 def last_hour(direction: DirectionName, points: Sequence[UsagePoint]) -> LastHour | None:
-    """None where nothing was measured."""
+    """None without measurements."""
     every = [(one.begins_at, usage) for one in points if (usage := getattr(one, direction)) is not None]
     known = [(at, usage) for at, usage in every if usage.covered_s]
     if not known:
@@ -214,8 +213,8 @@ def _dropped(hour: LastHour | None, *, is_observed: bool) -> Step:
 
 def _elsewhere(status: LinkStatus, index: int) -> Step:
     text = (
-        "Where more may be lost: your own connection, other links of the SCION path, the hosts at both ends, and a "
-        "sender that slows down after losses."
+        "Other possible bottlenecks: your own connection, other links of the SCION path, the hosts at both ends, and "
+        "a sender that slows down after losses."
     )
     ap = status.link.attachment_point
     if ap is not None and ap.uplink_kbit is not None:
@@ -266,6 +265,6 @@ def _seconds(value: float) -> str:
 
 
 def tenths(kbit: float) -> str:
-    """`413.2 kbit/s`: of a calculation, to compare with a measurement."""
+    """Return `413.2 kbit/s`: a computed value, to compare with a measurement."""
     whole, tenth = divmod(round(kbit * 10), 10)
     return f"{format_number(whole)}.{tenth}\N{NO-BREAK SPACE}kbit/s"

@@ -1,11 +1,11 @@
-"""Timed limits: make one, cancel it, and take it out of the configuration once it is over.
+"""Timed limits: create, cancel, and remove from the configuration after the end.
 
 A row is in the configuration of the attachment point's host from `timed_limit_create` until `timed_limit_cancel` or
-`timed_limits_retire`, each of which raises L: so a configuration is a function of its versions and never of the clock.
-The return to the Link's own limits is part of what the host has (docs/adr/0013): nothing here has to happen on time.
+`timed_limits_retire`, each of which raises L: a configuration is a function of its versions, not of the clock. The host
+also has the return to the Link's own limits (docs/adr/0013): nothing here depends on timing.
 
-Rows are changed under the lock of their attachment point, which is also what makes the checks of overlaps and of the
-host's steps hold.
+Rows are changed under the lock of their attachment point, which also protects the checks of overlaps and of the host's
+steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError, check_change, format_number
 from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
-from scionlab.enforcement.notices import timed_limit_cancelled_tell
+from scionlab.enforcement.notices import timed_limit_cancelled_notify
 from scionlab.links.locked import locked_link
 from scionlab.links.profiles import Profile
 from scionlab.links.retirement import retire, retire_at
@@ -34,12 +34,12 @@ from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
 
-# Who writes "18:30" at 18:30:20 means now.
+# "18:30" entered at 18:30:20 means now.
 PAST_GRACE = timedelta(seconds=60)
 
 
 class TimedOverlapError(FieldRuleError):
-    """`other` is the timed limit that is in the way."""
+    """`other` is the timed limit that overlaps."""
 
     def __init__(self, message: str, other: TimedLimit) -> None:
         super().__init__("timed_overlap", message, "begins_at")
@@ -56,13 +56,12 @@ def timed_limit_create(
     ends_at: datetime | None = None,
     reason: str = "",
 ) -> TimedLimit:
-    """Let `profile` hold at the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
+    """Apply `profile` to the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
 
-    `ends_at`: the moment that somebody chose as its end, None where they chose how long it lasts. It is kept, however
-    long their form was open: the last step is as long as there is time until then.
-    L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`, `timed_inactive`,
-    `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`, `bandwidth_too_high`,
-    `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
+    `ends_at`: the chosen end, None if a duration was chosen. It is kept even if the form was open for a while: the last
+    step is shortened. L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`,
+    `timed_inactive`, `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`,
+    `bandwidth_too_high`, `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
     """
     changes = Changes()
     link = locked_link(link_id, changes)
@@ -84,8 +83,8 @@ def timed_limit_add(
     reason: str = "",
     joint: JointTest | None = None,
 ) -> TimedLimit:
-    """A step of services that hold the Link's lock and raise the counters. `joint`: whose congestion it is. Raises as
-    `timed_limit_create`."""
+    """For services that hold the Link's lock and raise the counters. `joint`: the joint test that it congests for.
+    Raises as `timed_limit_create`."""
     ap, now = _attachment_point(link), timezone.now()
     _check_limits(profile, selectors.maximum_in_force(link, ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
@@ -109,10 +108,8 @@ def timed_limit_add(
 
 @transaction.atomic
 def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit:
-    """Take it out of the configuration; the Link's own limits hold as soon as the attachment point has that.
-
-    One that has ended, or was cancelled before, stays as it is. Raises `TimedLimit.DoesNotExist`.
-    """
+    """Cancel it; the Link's own limits apply as soon as the attachment point knows. Does nothing if it ended or was
+    cancelled. Raises `TimedLimit.DoesNotExist`."""
     link_id = TimedLimit.objects.values_list("link_id", flat=True).get(pk=timed_limit_id)
     changes = Changes()
     try:
@@ -122,25 +119,25 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     if timed_limits_cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
-        timed_limit_cancelled_tell(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
+        timed_limit_cancelled_notify(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
     changes.carry_out()
     return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
 
 
 def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
-    """Cancel all that have not ended; a step of services that hold the Links' locks and raise the counters."""
+    """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
     by_id = {link.pk: link for link in links}
     timed_limits_cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
-    """As `retire`, of temporary limits."""
+    """`retire` timed limits."""
     now = now or timezone.now()
     return retire(TimedLimit, until=now, now=now)
 
 
 def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
-    """Those of `which` at these Links that have not ended; a step like `timed_limits_end`. Returns how many."""
+    """Cancel those of `which` at these Links that have not ended; like `timed_limits_end`. Return their number."""
     now = timezone.now()
     by_id = {link.pk: link for link in links}
     running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")
@@ -168,7 +165,6 @@ def _attachment_point(link: Link) -> AttachmentPoint:
 
 
 def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
-    """In whole seconds."""
     chosen = now if begins_at is None else begins_at
     if chosen < now - PAST_GRACE:
         text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."
@@ -198,14 +194,14 @@ def _check_limits(profile: Profile, maximum_kbit: int) -> None:
 
 
 def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: datetime) -> None:
-    """Called with what is over retired: what is left has not ended."""
+    """Call after ended ones are retired."""
     ends_at = begins_at + timedelta(seconds=profile.duration_s)
     present = TimedLimit.objects.filter(link=link, cancelled_at=None, retired_at=None)
     other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
     if other is not None:
         text = (
             f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
-            f"link: {other.said()}. Cancel that one, or choose another time."
+            f"link: {other.describe()}. Cancel that one, or choose another time."
         )
         raise TimedOverlapError(text, other)
     if present.count() >= MAX_TIMED_PER_LINK:

@@ -1,4 +1,4 @@
-"""What a person changes at one Link that exists: its bandwidth, and whether it is active."""
+"""Changes of one existing Link: bandwidth, and activation."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 def link_set_bandwidth(
     *, link_id: int, bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
 ) -> Link:
-    """`link_update` of the bandwidth alone: whether the Link is active stays as it is."""
+    """`link_update` of the bandwidth only."""
     return link_update(link_id=link_id, bandwidth_kbit=bandwidth_kbit, actor=actor, reason=reason, shown=shown)
 
 
 def link_set_active(*, link_id: int, actor: User | None, active: bool) -> Link:
-    """`link_update` that puts the Link into the configurations of both ASes, or takes it out."""
+    """`link_update` that adds the Link to the configurations of both ASes, or removes it."""
     return link_update(link_id=link_id, active=active, actor=actor)
 
 
@@ -54,15 +54,14 @@ def link_update(
     reason: str = "",
     shown: Values | None = None,
 ) -> Link:
-    """Store what is asked for; None leaves a value as it is. `bandwidth_kbit` is both directions of `limits`.
+    """Update a Link; None keeps a value. `bandwidth_kbit` sets both directions of `limits`.
 
-    L of the attachment point's host rises when only what is enforced changes by that, H of both hosts when the Link
-    appears in their configurations or goes. Limits that are stored already are accepted whatever the default is by
-    now: a clamped choice is kept. While a timed limit runs, new limits hold from its end on. A Link that becomes
-    inactive loses its timed limits. `observe_only` is for administrators. `shown`: what the page showed of these
-    values, see `people.stale_pages`.
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`),
-    `StalePageError`, `Link.DoesNotExist`.
+    L of the attachment point's host rises if only enforced limits change, H of both hosts if the Link is added to or
+    removed from their configurations. Stored limits are accepted again even above the current maximum: a clamped choice
+    is kept. During a timed limit, new limits apply from its end. A Link that becomes inactive loses its timed limits.
+    `observe_only` is for administrators. `shown`: values that the page showed, see `people.stale_pages`. Raises
+    `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`), `StalePageError`,
+    `Link.DoesNotExist`.
     """
     changes = Changes()
     link = locked_link(link_id, changes)
@@ -93,11 +92,8 @@ def link_update(
 
 
 def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
-    """The same limit in both directions for all of these Links, which are locked: each within its own maximum, or none
-    is changed.
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names those that refuse it.
-    """
+    """Set the same limit in both directions of all these locked Links, if each allows it; otherwise change none. Raises
+    `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names the Links that reject it."""
     try:
         check_bandwidth(bandwidth_kbit)
     except RuleError as exc:
@@ -130,14 +126,14 @@ def limits_to_values(limits: Limits) -> dict[str, Value]:
 
 
 def _with_directions(shown: Values | None) -> Values | None:
-    """A page with one number for both directions showed that they are the same."""
+    """A page with one number for both directions showed equal values."""
     if shown is None or "bandwidth_kbit" not in shown:
         return shown
     return {"from_user_kbit": None, **shown}
 
 
 def last_change_of_link(link: Link) -> LastChange:
-    """Of the whole user AS, or the administrators' pages where the Link belongs to none."""
+    """Last change of the whole user AS, or of the Link itself if it belongs to none."""
     return last_change_of_user_as(link.interface_b.AS_id) if link.is_limited else last_admin_change(link)
 
 

@@ -1,4 +1,4 @@
-"""User ASes: create, edit, (de)activate and delete one, with its attachments."""
+"""User ASes: create, edit, (de)activate and delete, with their attachments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import transaction
 from bandwidth_config import RuleError
 from scionlab.links.attachment_rules import check_attachments, raise_first
 from scionlab.links.attachments import AttachmentSpec, attachment_point_id, provider_links, public_addresses, spec_of
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.links.statements import DEACTIVATED, statements_end
 from scionlab.links.update import links_set_bandwidth
 from scionlab.links.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_quota(owner: User) -> None:
-    """Raises `FieldRuleError` (`quota_exceeded`) when the owner may not have one more AS."""
+    """Raises `FieldRuleError` (`quota_exceeded`) if the owner has used the quota."""
     count = UserAS.objects.filter(owner=owner).count()
     if count >= owner.as_quota:
         has = "1 AS" if count == 1 else f"{count} ASes"
@@ -52,14 +52,10 @@ def user_as_create(
     scion_packages: str | None = None,
     as_id: int | None = None,
 ) -> UserAS:
-    """Make a user AS with its host, its border routers and keys, and one provider Link per attachment.
-
-    `scion_packages` None: SCIONLab's. `as_id` None: the smallest number that is free; another one is for seeds and
-    laboratories, and must be free.
-    H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an
-    attachment point or VPN that is full, an id that is not for user ASes or is taken) or `RuleError`
-    (`keys_unavailable`).
-    """
+    """Create a user AS with its host, border routers and keys, and one provider Link per attachment. `scion_packages`
+    None: SCIONLab's. `as_id` None: the smallest free number; a given one (for seeds and labs) must be free. H rises
+    once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an attachment
+    point or VPN that is full, an id that is not for user ASes or taken) or `RuleError` (`keys_unavailable`)."""
     locks.lock_as_ids()
     check_quota(locks.lock_user(owner.pk))
     changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
@@ -77,7 +73,7 @@ def user_as_create(
     host = Host.objects.create(AS=user_as, label=user_as.label, scion_packages=packages)
     _equip(user_as, actor)
     _add(user_as, host, list(enumerate(attachments)), actor=actor, changes=changes)
-    changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
+    changes.carry_out(without_hosts=frozenset({host.pk}))  # a new host has fetched nothing
     queue_after_commit(RENDER_HOST, host.pk)
     logger.info("user_as.created as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
     return user_as
@@ -94,13 +90,10 @@ def user_as_update(
     scion_packages: str | None = None,
     shown: Values | None = None,
 ) -> UserAS:
-    """Make the AS's attachments those given: with a `link_id` kept or edited, without one added, missing ones removed.
-
-    H of a host rises once when its view of a Link changes, or its own `scion_packages` (None: they stay); L of an
-    attachment point's host once when only a limit there does. `shown`: `values_of_user_as` when the page was made that
-    these values come from.
-    Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`.
-    """
+    """Replace the AS's attachments: those with a `link_id` are kept or edited, others added, missing ones removed. H of
+    a host rises once if its view of a Link changes, or its own `scion_packages` (None keeps them); L of an attachment
+    point's host rises once if only a limit there changes. `shown`: `values_of_user_as` when the page was rendered.
+    Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
     packages = _packages_of(user_as) if scion_packages is None else scion_packages
     stored, wanted = values_of_user_as(user_as), _values(label, installation_type, packages, attachments)
@@ -132,7 +125,7 @@ def user_as_update(
 
 
 def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> None:
-    """`user_as_change` that (de)activates all attachments of the AS."""
+    """`user_as_change` that (de)activates all attachments."""
     user_as_change(user_as_id=user_as_id, actor=actor, active=active)
 
 
@@ -146,12 +139,10 @@ def user_as_change(
     scion_packages: str | None = None,
     bandwidth_kbit: int | None = None,
 ) -> None:
-    """Store what is asked for; None leaves a value as it is. `active` and `bandwidth_kbit` are of all attachments.
-
-    H rises once for each host that sees a Link appear or go, and for the AS's own where its packages are others. No
-    configuration has the label. Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`, those of
-    `links_set_bandwidth`), `UserAS.DoesNotExist`.
-    """
+    """Change the AS; None keeps a value. `active` and `bandwidth_kbit` apply to all attachments. H rises once for each
+    host that gains or loses a Link, and for the AS's own if its packages change. The label is in no configuration.
+    Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`, those of `links_set_bandwidth`),
+    `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
     stored = (user_as.label, _packages_of(user_as))
     wanted = (stored[0] if label is None else label, stored[1] if scion_packages is None else scion_packages)
@@ -181,7 +172,7 @@ def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes
 
 
 def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
-    """With the packages of the AS's host, which is locked then among the others."""
+    """Locks the AS's own host with the others, for its packages."""
     is_changed = scion_packages != host.scion_packages
     if is_changed:
         changes.note_topologies([host.pk])
@@ -192,10 +183,8 @@ def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
 
 @transaction.atomic
 def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
-    """Delete the AS with its host and Links; H of the attachment points' hosts rises once.
-
-    Raises `FieldRuleError` (`as_has_customers`) while other ASes attach at it, `UserAS.DoesNotExist`.
-    """
+    """Delete the AS with its host and Links; H of the attachment points' hosts rises once. Raises `FieldRuleError`
+    (`as_has_customers`) while other ASes are attached to it, `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
     customers = Link.objects.filter(interface_a__AS=user_as.pk).count()
     if customers:
@@ -212,22 +201,19 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     logger.info("user_as.deleted as=%s actor=%s", name, actor and actor.pk)
 
 
-# --- what is stored -----------------------------------------------------------------------------------------------
+# --- stored values ------------------------------------------------------------------------------------------------
 
 
 def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> dict[str, Value]:
-    """All that the page of the AS lets people change, for `people.stale_pages`.
-
-    A page gives the `links` that it shows: read once more, they might be newer than what stands there.
-    """
+    """Everything that can be edited on the AS's page, for `people.stale_pages`. A page passes the `links` that it
+    shows: reading them again might return newer values."""
     kind = user_as.installation_type
     specs = [spec_of(link, kind) for link in (provider_links(user_as) if links is None else links)]
     return _values(user_as.label, kind, _packages_of(user_as), specs)
 
 
 def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
-    """For a page that is not saved for another reason: raises `StalePageError` if it is old as well. Holds no lock,
-    so it decides nothing."""
+    """Raise `StalePageError` for a page that is not saved for another reason, if it is also outdated. Takes no lock."""
     stored = values_of_user_as(UserAS.objects.get(pk=user_as.pk))
     refuse_stale(shown=shown, stored=stored, wanted={}, last=lambda: last_change_of_user_as(user_as.pk))
 
@@ -235,7 +221,7 @@ def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
 def _values(
     label: str, installation_type: str, scion_packages: str, specs: Sequence[AttachmentSpec]
 ) -> dict[str, Value]:
-    """A new attachment stands in it as `new.<position>`: nothing that is stored looks like it."""
+    """A new attachment is named `new.<position>`, which no stored one is."""
     values: dict[str, Value] = {
         "label": label,
         "installation_type": installation_type,
@@ -248,11 +234,11 @@ def _values(
 
 
 def _fields_that_count(spec: AttachmentSpec) -> dict[str, Value]:
-    """Over the VPN the address is given out, and whatever stands in its fields does not count."""
+    """Over the VPN the address is allocated, so its fields are ignored."""
     values = dataclasses.asdict(spec)
     del values["link_id"]
     if spec.from_user_kbit == spec.bandwidth_kbit:
-        values["from_user_kbit"] = None  # as it is stored
+        values["from_user_kbit"] = None  # normalized
     if spec.use_vpn:
         values |= {"public_ip": None, "bind_ip": None, "bind_port": None}
     return values
@@ -275,28 +261,28 @@ def _check_fields(label: str, installation_type: str, scion_packages: str | None
 
 
 def _lock_attachment_points(ids: set[int]) -> Changes:
-    """Lock them, and settle defaults that are still on their way: a new Link must not be clamped to an old one.
-
-    Returns what that changes, to be carried out with the rest of the save.
-    """
+    """Lock them and apply pending defaults: a new Link must not be clamped to an outdated one. Returns the resulting
+    changes, to be carried out with the save."""
     changes = Changes()
     locks.lock_attachment_points(ids)
     for ap_id in sorted(ids):
-        settle_default(ap_id, changes)
+        apply_default(ap_id, changes)
     return changes
 
 
 def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
-    """The AS, locked with the attachment points that it leaves or joins. Raises `UserAS.DoesNotExist`."""
+    """The locked AS, with the attachment points that it leaves or joins. Raises `UserAS.DoesNotExist`."""
     locks.lock_as(user_as_id)
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
     present = {attachment_point_id(link) for link in provider_links(user_as)}
-    own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list("pk", flat=True)  # others may be attaching there
+    own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list(
+        "pk", flat=True
+    )  # other ASes may be attaching there
     return user_as, _lock_attachment_points({*ap_ids, *own, *(ap_id for ap_id in present if ap_id is not None)})
 
 
 def _links(user_as: UserAS) -> list[Link]:
-    """Its provider Links, locked, with all that the comparison of before and after looks at."""
+    """Its locked provider Links, with everything that is compared before and after."""
     return read_links({link.pk for link in provider_links(user_as)})
 
 
@@ -306,13 +292,13 @@ def _host_of(user_as: UserAS) -> Host:
 
 
 def _packages_of(user_as: UserAS) -> str:
-    """Of an AS that has no host (it was imported so): those that a new one has."""
+    """For an AS without a host (imported): those of its new host."""
     packages = user_as.hosts.order_by("pk").values_list("scion_packages", flat=True).first()
     return packages or Host.ScionPackages.SCIONLAB.value
 
 
 def _equip(user_as: UserAS, actor: User | None) -> None:
-    """Raises `RuleError` (`keys_unavailable`): what is wrong is the administrators' business."""
+    """Raises `RuleError` (`keys_unavailable`): only administrators can resolve the cause."""
     try:
         as_equip(user_as, actor=actor)
     except RuleError as exc:
@@ -333,7 +319,7 @@ def _add(
 def _remove_others(
     user_as: UserAS, attachments: Sequence[AttachmentSpec], actor: User | None, changes: Changes
 ) -> dict[int, Link]:
-    """Remove the Links that are not among the attachments (any more), and return the others."""
+    """Remove the Links that are no longer among the attachments; return the others."""
     stays = {spec.link_id: spec.attachment_point_id for spec in attachments}
     kept: dict[int, Link] = {}
     for link in _links(user_as):

@@ -1,8 +1,8 @@
-"""What the samples of a watch say: intervals of each direction, and the verdict in one sentence. Pure.
+"""Verdict of a watch from its samples: intervals of each direction, and one sentence. Pure.
 
-An interval lies between two neighbouring samples of one life of the counters. Its limit is that of its first sample:
-limits change at whole seconds, before the sample of that second is taken. Intervals longer than `LONGEST_MS` count in
-the sums, because counters do not stop; of their seconds nothing is known, so they are in no verdict.
+An interval lies between two adjacent samples of one counter lifetime. Its limit is that of its first sample: limits
+change at whole seconds, before the sample of that second. Intervals longer than `LONGEST_MS` count in the sums, but
+their seconds are unknown and not part of a verdict.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.totals import AT_LIMIT_PERCENT
 
 LONGEST_MS: Final = 1500
-IDLE_BELOW_PERCENT: Final = 5  # of the limit: below, too little was sent to tell
-FULL_FROM_PERCENT: Final = 50  # of the measured seconds: from here on it is "Yes"
+IDLE_BELOW_PERCENT: Final = 5  # of the limit; below, too little was sent to tell
+FULL_FROM_PERCENT: Final = 50  # of the measured seconds; from here on it is "Yes"
 
 Code = Literal["full", "at_times", "free", "idle", "not_enforced", "no_result"]
-# The strongest of both directions is told.
+# The strongest verdict of both directions counts.
 _ORDER: Final[tuple[Code, ...]] = ("full", "at_times", "free", "idle", "not_enforced", "no_result")
-_SIDE: Final = {"to_user": 3, "from_user": 4}  # where each stands in a sample
+_SIDE: Final = {"to_user": 3, "from_user": 4}  # position in a sample
 _WORDS: Final = {"to_user": "to your AS", "from_user": "from your AS"}
 _OFFERED: Final = {"to_user": "what was sent to your AS", "from_user": "what you offered"}
 
 
 class Interval(NamedTuple):
-    """One direction between two samples. Of an observed link (`in_force` false) what would have been dropped did pass,
-    and is in both counts. `lost_packets` are of those passed: the queue behind the limit dropped them."""
+    """One direction between two samples. On an observed link (`in_force` false) packets above the limit passed and
+    count both as passed and as dropped. `lost_packets` are part of passed: dropped by the queue behind the limit."""
 
     begins_at_ms: int
     took_ms: int
@@ -65,12 +65,12 @@ class Interval(NamedTuple):
 
 
 def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> list[Interval]:
-    """Of rows as `TestResult.samples` has them. Nothing between two lives of the counters."""
+    """Make intervals from rows of `TestResult.samples`; none between two counter lifetimes."""
     found = []
     at = _SIDE[direction]
     for earlier, later in pairwise(samples):
         before, after = earlier[at], later[at]
-        # HTB's drops begin anew with a class; agents of before tell none.
+        # HTB's drops restart with a class; older agents do not send them.
         lost = max(0, after[6] - before[6]) if len(before) == len(after) == 7 else 0
         counted = [*(now - then for then, now in zip(before[2:6], after[2:6], strict=True)), lost]
         took_ms = later[1] - earlier[1]
@@ -81,7 +81,7 @@ def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> 
 
 @dataclass(frozen=True)
 class Side:
-    """What one direction did. Seconds are whole intervals; percentages are None where there is nothing to divide by."""
+    """One direction. Seconds are whole intervals; percentages are None without a divisor."""
 
     direction: DirectionName
     code: Code
@@ -138,7 +138,7 @@ def _code(measured_s: int, full_s: int, peak: float | None, *, has_any: bool) ->
 
 
 def verdict_of(samples: Sequence[Sequence[Any]]) -> Verdict:
-    """Of the worse direction: the one that was full for longer, else the one that was used more."""
+    """The worse direction: full for longer, otherwise used more."""
     to_user, from_user = (side_of(one, intervals_of(samples, one)) for one in DIRECTIONS)
     told = min(
         (to_user, from_user),
@@ -161,7 +161,7 @@ def _sentence(side: Side) -> str:
                 f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped.{lost}"
             )
         case "free":
-            return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; what slows you is elsewhere."
+            return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; the bottleneck is elsewhere."
         case "idle":
             return (
                 f"Not enough was sent to tell: at most {percent(side.peak_percent or 0)} of the limit was used. Watch "
@@ -174,6 +174,6 @@ def _sentence(side: Side) -> str:
 
 
 def percent(value: float) -> str:
-    """`12 %`; what is above 0 is never called 0, nor what is below 100 all of it."""
+    """`12 %`; above 0 is never rounded to 0, nor below 100 to 100."""
     shown = "< 1" if 0 < value < 0.5 else "> 99" if 99.5 <= value < 100 else format_number(round(value))
     return f"{shown}\N{NO-BREAK SPACE}%"

@@ -1,6 +1,6 @@
-"""Makes, changes and removes the rows of one attachment: two interfaces, their Link, and a VPN client where needed.
+"""Creates, changes and removes the rows of one attachment: two interfaces, their Link, and a VPN client if needed.
 
-Steps of `links.user_as`, which checked the rules, holds the locks and raises the counters.
+For `links.user_as`, which checks the rules, holds the locks and raises the counters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from scionlab.versions.changes import view_of
 
 
 def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -> Link:
-    """Attach the AS as `spec` says.
-
-    Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
-    """
+    """Attach the AS according to `spec`. Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`,
+    `border_routers_exhausted`, `vpn_full`)."""
     ap = _attachment_point(spec)
     far, near = Interface(AS=user_as, host=host), Interface(AS=ap.AS, host=ap.host)
     _set_user_side(far, ap, spec, index, user_as.installation_type)
     _set_ap_address(near, ap, far)
     _set_routers(near, far, ap, index)
-    with _told_of(index):
+    with _attributed(index):
         far.interface_id = numbers.free_interface_id(user_as)
         near.interface_id = numbers.free_interface_id(ap.AS)
         near.public_port = numbers.free_port(ap.host, near.public_ip)
@@ -45,12 +43,12 @@ def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -
 def links_edit(
     edits: Sequence[tuple[int, AttachmentSpec, Link]], *, installation_type: str, was_installation_type: str
 ) -> None:
-    """Make each Link what its spec says, at the attachment point where it is; with the index of the attachment.
+    """Change each Link to match its spec, at the same attachment point; each comes with the index of its attachment.
 
-    Interface ids stay, and so do ports of the attachment point, unless the Link goes to another of its addresses where
-    somebody has the port. Links may exchange their addresses and ports. One whose end is asked for as it was keeps its
-    addresses and border routers, though a new one would get others, and its MTU: so nobody's SCION restarts because
-    rules changed. Raises `FieldRuleError` (`ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
+    Interface ids are kept, and so are ports of the attachment point, unless the Link moves to an address where its port
+    is taken. Links may exchange addresses and ports. An unchanged end keeps its addresses, border routers and MTU even
+    if a new one would get others: SCION does not restart because rules changed. Raises `FieldRuleError`
+    (`ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
     """
     moving: list[Interface] = []
     for index, spec, link in edits:
@@ -74,7 +72,7 @@ def links_edit(
     for index, _, link in edits:
         near, far = link.interface_a, link.interface_b
         if near in moving and not numbers.is_port_free(near.host, near.public_ip, near.public_port):
-            with _told_of(index):
+            with _attributed(index):
                 near.public_port = numbers.free_port(near.host, near.public_ip)
         near.save()
         far.save()
@@ -82,8 +80,8 @@ def links_edit(
 
 
 def link_switch(link: Link, *, active: bool) -> None:
-    """Store whether it is active. One that becomes active appears in both configurations, so SCION restarts there
-    anyway: its MTU is from then on the one that fits its addresses."""
+    """Activate or deactivate. Activating restarts SCION at both ends anyway, so the MTU is then set to fit the
+    addresses."""
     if active and not link.active:
         link.mtu = _fitting_mtu_bytes(link)
     link.active = active
@@ -96,17 +94,15 @@ def link_remove(link: Link) -> None:
 
 
 def drop_unused_vpn_clients(host: Host) -> None:
-    """With their border routers. To be called when all Links of the host are stored: a Link that is new may have the
-    address of one that went."""
+    """Remove unused clients with their border routers. Call it after all Links of the host are stored: a new Link may
+    have the address of a removed one."""
     VPNClient.objects.filter(host=host, interfaces=None).delete()
     BorderRouter.objects.filter(host=host, vpn__isnull=False, interfaces=None).exclude(vpn__host=host).delete()
 
 
 def _park(ends: Sequence[Interface]) -> None:
-    """Take sockets out of each other's way: the unique constraint looks at every statement on its own.
-
-    Nobody has this address, and each end gets a port of its own there until it is saved.
-    """
+    """Move sockets out of the way: the unique constraint is checked per statement. The placeholder address is unused;
+    each end gets its own port there until it is saved."""
     for port, end in enumerate(ends, start=MIN_PORT):
         Interface.objects.filter(pk=end.pk).update(public_ip="0.0.0.0", public_port=port)  # noqa: S104  not listened at
 
@@ -124,7 +120,7 @@ def _set_user_side(
 ) -> None:
     far.public_port = spec.public_port
     if spec.use_vpn:
-        with _told_of(index, "use_vpn"):
+        with _attributed(index, "use_vpn"):
             client = vpn_client_for(ap.host.vpn, far.host)
         far.vpn_client, far.public_ip, far.bind_ip, far.bind_port = client, client.ip, None, None
     else:
@@ -139,17 +135,17 @@ def _set_ap_address(near: Interface, ap: AttachmentPoint, far: Interface) -> Non
 
 
 def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: int) -> None:
-    """A router that fits stays: an AP may have several."""
+    """A matching router is kept: an AP may have several."""
     vpn = ap.host.vpn if far.vpn_client_id else None
-    with _told_of(index):
+    with _attributed(index):
         for end in (near, far):
             if end.border_router_id is None or end.border_router.vpn != vpn:
                 end.border_router = numbers.border_router_for(end, vpn)
 
 
 @contextlib.contextmanager
-def _told_of(index: int, field: str = "attachment_point_id") -> Iterator[None]:
-    """A number that ran out is an error of what was chosen."""
+def _attributed(index: int, field: str = "attachment_point_id") -> Iterator[None]:
+    """Attribute an exhausted number to the attachment point that was chosen."""
     try:
         yield
     except FieldRuleError:
@@ -159,7 +155,7 @@ def _told_of(index: int, field: str = "attachment_point_id") -> Iterator[None]:
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:
-    """The attachment point's end: the VPN server, or its address of the family that the user AS's end has."""
+    """The attachment point's end: the VPN server, or the host's address of the user AS's family."""
     if far.vpn_client_id:
         return ap.host.vpn.server_ip
     is_ipv4 = ipaddress.ip_address(far.public_ip).version == 4
@@ -170,6 +166,6 @@ def _address_of(ap: AttachmentPoint, far: Interface) -> str:
 
 
 def _fitting_mtu_bytes(link: Link) -> int:
-    """One that is neither of ours was chosen by somebody, and is only lowered."""
+    """An MTU that is not one of ours was set by hand and is only lowered."""
     fitting = link_mtu_bytes(link.interface_b.public_ip)
     return fitting if link.mtu in {MTU_BYTES, MTU_OVER_IPV6_BYTES} else min(link.mtu, fitting)

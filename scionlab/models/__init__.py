@@ -1,4 +1,4 @@
-"""The data of the Coordination Service, one module per noun of the field."""
+"""Models of the Coordination Service, one module per noun."""
 
 from scionlab.models.account import AccountRequest
 from scionlab.models.api_request import ApiRequest

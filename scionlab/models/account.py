@@ -1,4 +1,4 @@
-"""What somebody asked for by mail: an account, another email address, a new password."""
+"""Requests that are confirmed by email: an account, a new email address, a new password."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ def new_nonce() -> str:
 
 
 class AccountRequest(models.Model):
-    """A form that was sent, with the address that is to prove itself. A worker answers it by mail.
-
-    Whoever sends the form is answered before anybody looks whether the address has an account, so nobody learns it.
-    The link in the mail is signed over `nonce` with SECRET_KEY when it is sent: no copy of the database has one.
-    """
+    """A submitted form with the address to confirm. A worker answers by mail. The response does not depend on whether
+    the address has an account. The link in the mail is signed over `nonce` with SECRET_KEY when it is sent, so no copy
+    of the database contains it."""
 
     class Purpose(models.TextChoices):
         REGISTER = "register", "a new account"

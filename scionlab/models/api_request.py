@@ -1,4 +1,4 @@
-"""Requests that a script may send again without doing twice what they ask for."""
+"""Requests with an Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ MAX_KEY_CHARS = 200
 
 
 class ApiRequest(models.Model):
-    """A POST that came with an Idempotency-Key, and its answer; written in the transaction of what it did.
-
-    Kept for a day (`rest.idempotency`), then the key is free again.
-    """
+    """A POST with an Idempotency-Key, and its response; written in the transaction of its effects. Kept for a day
+    (`rest.idempotency`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=MAX_KEY_CHARS)

@@ -1,4 +1,4 @@
-"""What lets a person's programs use the REST API in their name."""
+"""Tokens for the REST API."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from django.utils import timezone
 
 
 class ApiToken(models.Model):
-    """A token of a person, named by them after the program that has it. Only its hash is kept.
-
-    Withdrawing one deletes its row and those of the tokens that it made; another password deletes all
-    (`models.User.save`).
-    """
+    """A user's token, named after the program that uses it. Only its hash is stored. Revoking deletes its row and those
+    of the tokens that it created; a new password deletes all (`models.User.save`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
@@ -25,11 +22,11 @@ class ApiToken(models.Model):
         null=True,
         blank=True,
         editable=False,
-        on_delete=models.CASCADE,  # no token lives longer than the one that made it
+        on_delete=models.CASCADE,  # a token never outlives its creator
         related_name="made",
         help_text="The token that created this one; empty if it was created on a page or with a password.",
     )
-    # Through the cache, at most a minute late (enforcement.last_contact): no request writes a row.
+    # Updated through the cache, up to a minute late (enforcement.last_contact): no request writes a row.
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
 
     class Meta:

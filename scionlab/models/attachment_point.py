@@ -1,4 +1,4 @@
-"""Attachment points: ASes that let user ASes attach, and how much bandwidth they give away."""
+"""Attachment points, their defaults, and the site's policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_UPLINK_KBIT = 1_000_000_000  # 1 Tbit/s
 
 
 def cost_field(help_text: str) -> models.DecimalField[Decimal | None, Decimal | None]:
-    """Money for 10^9 bytes towards the user ASes; exact, because it is multiplied."""
+    """Cost of 10^9 bytes towards user ASes; a decimal, as it is multiplied."""
     return models.DecimalField(
         "cost per GB",
         max_digits=10,
@@ -35,7 +35,7 @@ def cost_field(help_text: str) -> models.DecimalField[Decimal | None, Decimal | 
 
 
 class BandwidthPolicy(models.Model):
-    """The site's default bandwidth: x of every attachment point that has none of its own. There is exactly one row."""
+    """The site default: used by every attachment point without its own. A single row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     default_bandwidth_kbit = models.PositiveBigIntegerField(
@@ -66,7 +66,7 @@ class BandwidthPolicy(models.Model):
 
 
 class AttachmentPoint(models.Model):
-    """An AS that user ASes may attach to, and the host of it on which their Links end."""
+    """An AS that user ASes can attach to, and its host on which their Links end."""
 
     AS = models.OneToOneField(
         "scionlab.AS", on_delete=models.CASCADE, related_name="attachment_point", verbose_name="AS"
@@ -78,8 +78,8 @@ class AttachmentPoint(models.Model):
         blank=True,
         help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
     )
-    # The default as last carried out (`links.defaults.fan_out`), which follows the default in force within moments.
-    # Configurations clamp to this one: so they are a function of their versions.
+    # The default as last applied (`links.defaults.fan_out`), which follows the default in force within moments.
+    # Configurations clamp to this one, so they are a function of their versions.
     maximum_kbit = models.PositiveBigIntegerField("applied maximum [kbit/s]", default=0, editable=False)
     total_kbit = models.PositiveBigIntegerField(
         "total of all links [kbit/s]",
@@ -94,12 +94,12 @@ class AttachmentPoint(models.Model):
         db_default=False,
         help_text="All Links here are measured but not limited.",
     )
-    # Both are path metadata of SCION: staticInfoConfig.json, where the control service of this AS runs.
+    # Both are SCION path metadata: staticInfoConfig.json of the control service of this AS.
     publishes_limits = models.BooleanField(
         "publish limits",
         default=False,
         db_default=False,
-        help_text="The limits of the Links here are in SCION's path metadata, for the whole world to read.",
+        help_text="The limits of the Links here are public, in SCION's path metadata.",
     )
     path_metadata = models.TextField(
         "path metadata of the operator",
@@ -108,7 +108,7 @@ class AttachmentPoint(models.Model):
         db_default="",
         help_text="JSON in the form of SCION's staticInfoConfig.json. Empty: none.",
     )
-    # What the operator has and pays for. The cockpit compares, and policies of tests may; no link is limited by it.
+    # Capacity and cost, for the cockpit and policies of tests; they limit no link.
     uplink_kbit = models.PositiveBigIntegerField(
         "uplink [kbit/s]",
         null=True,
@@ -138,15 +138,15 @@ class AttachmentPoint(models.Model):
 
     @property
     def metadata_entries(self) -> dict[str, Any]:
-        """The operator's own path metadata; checked when it was stored (`network.path_metadata`)."""
+        """The operator's own path metadata; validated when stored (`network.path_metadata`)."""
         found: dict[str, Any] = json.loads(self.path_metadata or "{}")
         return found
 
     @property
     def has_path_metadata(self) -> bool:
-        """The control service of this AS gets a staticInfoConfig.json."""
+        """Whether the control service of this AS gets a staticInfoConfig.json."""
         return self.publishes_limits or bool(self.path_metadata)
 
     def default_in_force(self, policy: BandwidthPolicy) -> int:
-        """x of this attachment point [kbit/s]."""
+        """Default of this attachment point or the site [kbit/s]."""
         return default_in_force(policy.default_bandwidth_kbit, self.default_bandwidth_kbit)

@@ -1,4 +1,4 @@
-"""Who changed which limit: append-only."""
+"""The audit log, the outbox of mails, and the state of the service."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from scionlab.models.user import MailKind
 
 
 class BandwidthChange(models.Model):
-    """One change of a bandwidth. Rows are added and never altered, which the database sees to
-    (`scionlab.platform.append_only`); `subject` and `actor_email` stay readable when their objects are gone."""
+    """A change of a bandwidth. Append-only, which the database enforces (`scionlab.platform.append_only`); `subject`
+    and `actor_email` remain when their objects are deleted."""
 
     class Kind(models.TextChoices):
         LINK = "link", "Link"
@@ -48,7 +48,7 @@ class BandwidthChange(models.Model):
     address = models.GenericIPAddressField(null=True, blank=True, help_text="Address of the client.")
     old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: none.")
     new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: none.")
-    # Of a Link the numbers above are those to the user AS.
+    # For a Link the numbers above are those to the user AS.
     old_from_user_kbit = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="Empty: the same as to the user AS."
     )
@@ -61,7 +61,7 @@ class BandwidthChange(models.Model):
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [
-            # A row is never deleted, so what a page shows must not grow with the table.
+            # Rows are never deleted, so pages must not depend on the size of the table.
             models.Index(fields=["-at", "-id"], name="change_newest"),
             models.Index(
                 fields=["link", "-at", "-id"], condition=models.Q(link__isnull=False), name="change_newest_of_link"
@@ -77,33 +77,33 @@ class BandwidthChange(models.Model):
         return f"{self.subject}: {self.text}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Only adds. Raises `ValueError` for a row that is already stored."""
+        """Insert only. Raises `ValueError` for a stored row."""
         if not self._state.adding:
             raise ValueError("A BandwidthChange cannot be changed; add another one.")
         super().save(*args, **kwargs)
 
     @property
     def by(self) -> str:
-        """Who changed it; of an account that is gone, the email address that the row holds."""
+        """Who changed it; for a deleted account, the stored email address."""
         if self.actor is not None:
             return str(self.actor)
         return f"{self.actor_email} (deleted)" if self.actor_email else "the service"
 
     @property
     def text(self) -> str:
-        """What changed, in words, with both directions where they differ."""
+        """The change in words, with both directions if they differ."""
         if self.detail:
             return self.detail
         return f"{_written(self.old)} \N{RIGHTWARDS ARROW} {_written(self.new)}"
 
     @property
     def old(self) -> Limits | None:
-        """None: there was none."""
+        """None: there was no limit."""
         return None if self.old_kbit is None else Limits.of_columns(self.old_kbit, self.old_from_user_kbit)
 
     @property
     def new(self) -> Limits | None:
-        """None: there is none any more."""
+        """None: removed."""
         return None if self.new_kbit is None else Limits.of_columns(self.new_kbit, self.new_from_user_kbit)
 
 
@@ -112,7 +112,7 @@ def _written(limits: Limits | None) -> str:
 
 
 class Mail(models.Model):
-    """A mail that must reach somebody: kept until it was sent, whatever happens to the worker. One per `key`."""
+    """A mail in the outbox: kept until sent. One per `key`."""
 
     key = models.CharField(max_length=200, unique=True, help_text="Identifies the event, so that it is sent once.")
     recipient = models.EmailField()
@@ -121,14 +121,14 @@ class Mail(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
-    # Who sends it first moves this into the future, in one statement: so two workers never send it both, no
-    # transaction stays open while a mail server answers, and what a killed worker had is tried again.
+    # A sender first moves this into the future in one statement: two workers never send the same mail, no transaction
+    # stays open during SMTP, and mails of a killed worker are retried.
     not_before = models.DateTimeField("not tried before", default=timezone.now)
     last_error = models.CharField(max_length=200, blank=True)
-    # Of an event: what `user` may choose to do without. The link for that is made when the mail is sent.
+    # For mails about events: the kind that `user` can unsubscribe from. The link is created when the mail is sent.
     kind = models.CharField(max_length=16, choices=MailKind, blank=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
-    # Its link takes the place of {link} in the body when the mail is sent, so it is stored nowhere.
+    # Replaces {link} in the body when the mail is sent, so the link is not stored.
     request = models.ForeignKey(AccountRequest, null=True, blank=True, on_delete=models.SET_NULL)
 
     class Meta:
@@ -143,7 +143,7 @@ class Mail(models.Model):
 
 
 class ServiceState(models.Model):
-    """Facts about the service itself. There is exactly one row."""
+    """State of the service. A single row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     generation = models.PositiveIntegerField(

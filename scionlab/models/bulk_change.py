@@ -1,4 +1,4 @@
-"""Changes of many limits, or of many defaults, at once: what was previewed, and what was then done."""
+"""Bulk changes of limits or defaults: previews and records."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from django.db import models
 
 
 class BulkChange(models.Model):
-    """New limits for many Links, or new defaults for attachment points or the site: first a preview and, once
-    confirmed, the record of what was done.
-
-    `lines` has a list for each of them, in the order of their keys (`links.bulk_plan.Line`): so a preview is carried
-    out exactly as it was shown or not at all, and what was done can be put back.
-    """
+    """New limits for Links, or new defaults for attachment points or the site: a preview and, once applied, the record.
+    `lines` has a list for each, ordered by key (`links.bulk_plan.Line`), so that it is applied exactly as shown and can
+    be undone."""
 
     class About(models.TextChoices):
         LINKS = "links", "limits of Links"

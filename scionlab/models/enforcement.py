@@ -1,4 +1,4 @@
-"""What APs say that they really enforce: the receipts that close the loop (docs/api.md)."""
+"""Receipts: what attachment points report that they enforce (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HostReceipt(models.Model):
     """The newest receipt of a host's agent."""
 
     class Content(models.TextChoices):
-        """What the receipt is about, compared with the documents that this service issued (`IssuedLimits`)."""
+        """The document of the receipt, compared with those issued by this service (`IssuedLimits`)."""
 
         PROVEN = "proven", "a document of this service, by its digest"
         COUNTED = "counted", "identified by its versions: the agent is too old to prove content"
@@ -41,7 +41,7 @@ class HostReceipt(models.Model):
         blank=True,
         db_default="",
         editable=False,
-        help_text="Identifies what this receipt said of Links (enforcement.said). Empty: to be read again.",
+        help_text="Digest of the Links in this receipt (enforcement.receipt_changes). Empty: to be read again.",
     )
     content = models.CharField(max_length=16, choices=Content, default=Content.COUNTED, db_default=Content.COUNTED)
     run = models.CharField(max_length=32, blank=True, db_default="", help_text="Identifies one run of the agent.")
@@ -57,7 +57,7 @@ class HostReceipt(models.Model):
     devices = models.JSONField(
         null=True, blank=True, help_text="Names of the devices on which packets are classified. Empty: not known."
     )
-    # The total of all Links [kbit/s]: what the configuration wants, and what is in force in each direction.
+    # The total of all Links [kbit/s]: as configured, and as in force in each direction.
     says_total = models.BooleanField(
         default=False, db_default=False, help_text="Not set: the agent is too old to enforce a total."
     )
@@ -89,7 +89,7 @@ class HostReceipt(models.Model):
 
 
 class ReportGap(models.Model):
-    """A time that is over, in which a host's agent should have sent receipts and none was stored."""
+    """A past period without receipts from a host's agent."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="report_gaps")
     begins_at = models.DateTimeField(help_text="The receipt before, by the clock of this service.")
@@ -100,10 +100,8 @@ class ReportGap(models.Model):
 
 
 class IssuedLimits(models.Model):
-    """One link_info.json that this service rendered for a host: the evidence that a receipt is about our content.
-
-    One version may have several digests: an upgrade of the service may write the same limits in other bytes.
-    """
+    """A link_info.json that this service rendered for a host: evidence that a receipt is about our content. One version
+    may have several digests: an upgrade may write the same limits as different bytes."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="issued_limits")
     generation = models.PositiveIntegerField()
@@ -124,14 +122,10 @@ class IssuedLimits(models.Model):
 
 
 class LinkEnforcement(models.Model):
-    """What the newest receipt says of one Link: the limit that the AP's kernel was seen to have.
-
-    A Link of which it does not speak has no row. A receipt that repeats what is known writes nothing here:
-    `received_at`, `observed_at` and the versions are those of the receipt that changed the row last.
-
-    Counters begin again when the AP's host does. `drops` are all packets that did not pass: those `refused` in front of
-    the queue and those `dropped` from it, where the agent tells them apart.
-    """
+    """What the newest receipt says about one Link: the limit in the AP's kernel. A Link that is not in the receipt has
+    no row. A repeated receipt writes nothing here: `received_at`, `observed_at` and the versions are those of the last
+    receipt that changed the row. Counters restart with the AP's host. `drops` are all packets that did not pass:
+    `refused` before the queue plus `dropped` from it, if the agent separates them."""
 
     class State(models.TextChoices):
         ENFORCED = "enforced", "enforced"
@@ -139,7 +133,7 @@ class LinkEnforcement(models.Model):
         ERROR = "error", "error"
 
     link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
-    # What the configuration wanted at `observed_at`, by the agent's clock.
+    # As configured at `observed_at`, by the agent's clock.
     kbit = models.PositiveBigIntegerField("wanted, the lower of both directions [kbit/s]")
     to_user_kbit = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="Empty: the same in both directions."
@@ -181,18 +175,18 @@ class LinkEnforcement(models.Model):
 
     @property
     def wanted(self) -> Limits:
-        """What the configuration wanted when the kernel was read."""
+        """As configured when the kernel was read."""
         kbit = self.kbit
         return Limits(*(kbit if one is None else one for one in (self.to_user_kbit, self.from_user_kbit)))
 
     @property
     def in_kernel(self) -> Limits | None:
-        """What the kernel has in both directions, None where it lacks one."""
+        """In the kernel, in both directions; None if one is missing."""
         if self.to_user_rate_kbit is None or self.from_user_rate_kbit is None:
             return None
         return Limits(self.to_user_rate_kbit, self.from_user_rate_kbit)
 
     @property
     def limited_to(self) -> Limits | None:
-        """The same, None where nothing is limited because it is observed only."""
+        """As `in_kernel`; None if the Link is only observed."""
         return None if self.state == LinkEnforcement.State.OBSERVED else self.in_kernel

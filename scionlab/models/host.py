@@ -1,4 +1,4 @@
-"""Hosts: the machines that run an AS's services and pull their configuration from here."""
+"""Hosts: machines that run an AS's services and pull their configuration."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ def new_secret() -> str:
 
 
 def secret_fits(given: bytes, *, secret: str, previous: str, previous_until: datetime | None, now: datetime) -> bool:
-    """True for the secret, and for the previous one until its grace time is over. Always as many comparisons.
-
-    An empty secret never fits: it means that there is none.
-    """
+    """True for the secret, and during its grace period for the previous one. Takes constant time. An empty secret never
+    matches: it means none."""
     in_grace = previous_until is not None and now < previous_until
     fits = hmac.compare_digest(given, secret.encode()) and bool(secret)
     fits_previous = hmac.compare_digest(given, previous.encode()) and bool(previous) and in_grace
@@ -34,17 +32,15 @@ def secret_fits(given: bytes, *, secret: str, previous: str, previous_until: dat
 
 
 def trace_of(uid: str, config_version: int, limits_version: int) -> str:
-    """What all logs, also those of agent and limiter, call one version of a host's configuration, from the save that
-    made it to the receipt that has it in the kernel (docs/operations.md, One change through all logs)."""
+    """Identifier of one configuration version of a host in all logs, including agent and limiter, from the save to the
+    receipt (docs/operations.md, One change through all logs)."""
     return f"{uid[:8]}.{config_version}.{limits_version}"
 
 
 class Host(models.Model):
-    """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2).
-
-    `config_version` (H) rises when its SCION configuration changes: stock clients restart SCION then.
-    `limits_version` (L) rises when only the enforcement changes: our agent alone looks at it.
-    """
+    """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2). `config_version` (H)
+    rises when its SCION configuration changes: stock clients then restart SCION. `limits_version` (L) rises when only
+    limits change: only our agent reads it."""
 
     class ScionPackages(models.TextChoices):
         SCIONLAB = "scionlab", "SCIONLab's packages"
@@ -56,7 +52,7 @@ class Host(models.Model):
     label = models.CharField(max_length=100, blank=True)
     uid = models.CharField("host id", max_length=32, unique=True, default=new_uid, editable=False)
     secret = models.CharField("host secret", max_length=64, default=new_secret)
-    # Accepted until then beside the new one, so that a host can fetch its new secret with the old one.
+    # The previous secret is accepted until then, so that the host can fetch the new one.
     previous_secret = models.CharField(max_length=64, blank=True, default="", editable=False)
     previous_secret_until = models.DateTimeField(null=True, blank=True, editable=False)
     # L of the first configuration that carries `secret`.
@@ -82,8 +78,8 @@ class Host(models.Model):
         db_default=ScionPackages.SCIONLAB.value,
         help_text="The installed packages: names of units and files differ between them.",
     )
-    # It rises with H alone (versions.counters.hosts_bump), so a host keeps its bytes until something of it changes. The
-    # database's own default is for rows that are older than this column, or of a service that does not know it.
+    # Rises only with H (versions.counters.hosts_bump), so a host's bytes are stable until something changes. The
+    # database default is for rows older than this column, or of an older version of the service.
     configuration_format = models.PositiveSmallIntegerField(
         choices=[(TOPOLOGY_ONLY, "topology.json only"), (COMPLETE, "complete")],
         default=COMPLETE,
@@ -101,8 +97,8 @@ class Host(models.Model):
     delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
     delivered_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
-    # The version that the host proved to have, by a text that we signed, though this database does not know it: a
-    # backup was restored (configuration.evidence). It counts until the generation is above it.
+    # A version that the host proved by a text that we signed, although this database does not know it: a backup was
+    # restored (configuration.evidence). Valid until the generation is above it.
     ahead_generation = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
@@ -124,15 +120,13 @@ class Host(models.Model):
 
     @property
     def link_ends(self) -> list[LocalLinkEnd]:
-        """The active Links that end here, as `bandwidth_config.generate_link_info` wants them."""
+        """The active Links that end here, as input of `bandwidth_config.generate_link_info`."""
         return local_link_ends(self.pk, self.interfaces.all())
 
 
 class BorderRouter(models.Model):
-    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4).
-
-    One with a `vpn` has the Links over that VPN and no others: it ends at its start while the tun device is missing.
-    """
+    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4). One with a `vpn` has
+    exactly the Links over that VPN: it exits at start while the tun device is missing."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="border_routers")
     number = models.PositiveSmallIntegerField(default=1)

@@ -1,4 +1,4 @@
-"""What is known of the SCION files that a host has installed, and the hosts that were deleted."""
+"""Installed SCION files of hosts, and deleted hosts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from scionlab.models.host import Host
 
 
 class InstalledFiles(models.Model):
-    """Whose SCION files a host has, as far as anybody but our agent said so.
-
-    Without a row nothing is known of them: nobody but our agent has fetched or shown anything.
-    """
+    """Which service manages the SCION files of a host, as reported by clients other than our agent. No row: unknown, as
+    no such client has fetched or reported anything."""
 
     class Owner(models.TextChoices):
         OURS = "ours", "this service, or none"
@@ -23,7 +21,7 @@ class InstalledFiles(models.Model):
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="installed_files")
     owner = models.CharField(max_length=8, choices=Owner)
     seen_at = models.DateTimeField()
-    # Of another coordination service, as the host showed it.
+    # Of another coordination service, as reported by the host.
     version = models.CharField(max_length=40, blank=True, help_text="Empty: not reported.")
     url = models.CharField(max_length=200, blank=True, help_text="Empty: not reported.")
     files = models.JSONField(null=True, blank=True, help_text="Paths in its manifest. Empty: not reported.")
@@ -44,7 +42,7 @@ class InstalledFiles(models.Model):
 
     @property
     def is_another_services(self) -> bool:
-        """True until an administrator took them over."""
+        """True until an administrator takes the host over."""
         return self.owner == self.Owner.OTHER and self.taken_over_at is None
 
 
@@ -58,7 +56,7 @@ FILES_WORDS: dict[FilesState, str] = {
 
 
 def files_state(host: Host) -> FilesState:
-    """Who coordinates the SCION files of the host, as far as we know; nobody else by default."""
+    """Which service manages the SCION files of the host; this one if unknown."""
     if host.limits_only:
         return "limits_only"
     known = getattr(host, "installed_files", None)
@@ -68,8 +66,8 @@ def files_state(host: Host) -> FilesState:
 
 
 class DeletedHost(models.Model):
-    """Credentials of a host that was deleted, as hashes: for 30 days its polls are answered 204, so that the stock
-    client stops SCION there. A secret is 128 random bits, so its SHA-256 gives nobody the secret."""
+    """Hashed credentials of a deleted host: for 30 days its polls are answered 204, so that the stock client stops
+    SCION. A secret has 128 random bits, so its SHA-256 does not reveal it."""
 
     uid = models.CharField("host id", max_length=32, unique=True)
     secret_sha256 = models.CharField(max_length=64)

@@ -1,4 +1,4 @@
-"""Isolation domains and autonomous systems: who takes part in the network."""
+"""Isolation domains and autonomous systems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ISD(models.Model):
 
 
 class AS(models.Model):
-    """An autonomous system: infrastructure, or (as a `UserAS`) made by a user in the web form."""
+    """An autonomous system: infrastructure, or (as a `UserAS`) created by a user."""
 
     isd = models.ForeignKey(ISD, on_delete=models.PROTECT, related_name="ases", verbose_name="ISD")
     as_id = models.BigIntegerField("AS number", unique=True, help_text="48-bit number, shown as ffaa:1:b6.")
@@ -51,7 +51,7 @@ class AS(models.Model):
 
 
 class UserAS(AS):
-    """An AS that a user made; attached to 1 to 5 attachment points by one provider Link each."""
+    """An AS created by a user; attached to 1 to 5 attachment points by one provider Link each."""
 
     class Installation(models.TextChoices):
         VM = "vm", "Install inside a virtual machine"
@@ -59,7 +59,7 @@ class UserAS(AS):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="user_ases")
     installation_type = models.CharField(max_length=16, choices=Installation, default=Installation.VM)
-    # Of the AS or one of its Links: told to whoever saves an older page of it (people.stale_pages).
+    # Last change of the AS or one of its Links, shown when an outdated page is saved (people.stale_pages).
     changed_at = models.DateTimeField(null=True, blank=True, editable=False)
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"

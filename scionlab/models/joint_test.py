@@ -1,4 +1,4 @@
-"""Joint tests: what several Links of a user AS carry together. Their parts are rows of `LinkTest`."""
+"""Joint tests of several Links of a user AS. Their parts are rows of `LinkTest`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from django.db import models
 
 
 class JointTest(models.Model):
-    """Tests of all active Links of a user AS that are reserved together, and cancelled together.
-
-    `begins_at` is that of the first part, `ends_at` that of the last one. `parameters` are as chosen, with defaults
-    filled in (`links.joint_plan`). Where Links are congested, temporary limits do it (`TimedLimit.joint`).
-    """
+    """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
+    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`links.joint_plan`).
+    Timed limits congest Links (`TimedLimit.joint`)."""
 
     class Kind(models.TextChoices):
         SINGLES = "singles-then-together", "each link alone, then all together"

@@ -1,4 +1,4 @@
-"""Interfaces and the Links between them: the thing that gets a bandwidth."""
+"""Interfaces and the Links between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_MTU_BYTES = MTU_BYTES
 
 
 class Interface(models.Model):
-    """One end of a Link: a UDP socket of a border router, `public_ip:public_port` as the other end sees it."""
+    """One end of a Link: a UDP socket of a border router, `public_ip:public_port` as seen by the other end."""
 
     AS = models.ForeignKey("scionlab.AS", on_delete=models.CASCADE, related_name="interfaces", verbose_name="AS")
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="interfaces")
@@ -62,7 +62,7 @@ class Interface(models.Model):
 
     @property
     def local_ip(self) -> str:
-        """The address of this end's packets on its own host."""
+        """Address of this end on its own host."""
         return self.bind_ip or self.public_ip
 
     @property
@@ -76,7 +76,7 @@ class Interface(models.Model):
 
 
 class Link(models.Model):
-    """A SCION link between two interfaces. Of a provider Link, A is the provider's end (the attachment point's)."""
+    """A SCION link between two interfaces. For a provider Link, A is the provider's end (the attachment point's)."""
 
     Type: TypeAlias = LinkType
 
@@ -99,16 +99,16 @@ class Link(models.Model):
         db_default=False,
         help_text="The Link is measured but not limited.",
     )
-    # The highest exception that holds (`MaximumException`), as carried out by `links.defaults.settle_default`.
+    # The highest exception in force (`MaximumException`), as applied by `links.defaults.apply_default`.
     exception_kbit = models.PositiveBigIntegerField(
         "maximum by an exception [kbit/s]", null=True, blank=True, editable=False
     )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
-    # Versions of the provider's host from which on its configuration has what this Link wants now.
+    # First versions of the provider's host whose configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
     changed_at = models.DateTimeField("last changed", auto_now_add=True)
-    # Its owner has one mail for all that administrators changed with it, and gets none of its own when it is enforced.
+    # The owner gets one mail about the whole bulk change, and none when this Link is enforced.
     is_told = models.BooleanField(default=False, db_default=False, editable=False)
 
     class Meta:
@@ -133,7 +133,7 @@ class Link(models.Model):
 
     @property
     def attachment_point(self) -> AttachmentPoint | None:
-        """The AP that limits this Link, None where nobody does."""
+        """The AP that limits this Link, or None."""
         if self.type != Link.Type.PROVIDER or not is_user_as(self.interface_b.AS):
             return None
         return getattr(self.interface_a.AS, "attachment_point", None)
@@ -145,18 +145,18 @@ class Link(models.Model):
 
     @property
     def maximum_kbit(self) -> int:
-        """What its limits are clamped to: the applied maximum of the AP, or an exception above it."""
+        """The maximum its limits are clamped to: that of the AP, or an exception above it."""
         ap = self.attachment_point
         return MAX_BANDWIDTH_KBIT if ap is None else with_exception(ap.maximum_kbit, self.exception_kbit)
 
     @property
     def requested(self) -> Limits:
-        """What the user chose, in each direction."""
+        """The user's choice in each direction."""
         return Limits.of_columns(self.bandwidth_kbit, self.from_user_kbit)
 
     @property
     def enforced(self) -> Limits:
-        """What the AP is told to enforce while no timed limit runs: the user's choice, clamped to `maximum_kbit`."""
+        """The limit in force without timed limits: the user's choice, clamped to `maximum_kbit`."""
         return self._clamped(self.requested)
 
     @property
@@ -166,13 +166,13 @@ class Link(models.Model):
 
     @property
     def is_to_observe(self) -> bool:
-        """The administrators want it measured and not limited: this Link, or all of the attachment point."""
+        """Whether administrators set this Link, or the whole attachment point, to observe only."""
         ap = self.attachment_point
         return ap is not None and (self.observe_only or ap.observe_only)
 
     @property
     def is_published(self) -> bool:
-        """Its attachment point publishes limits, and its SCION files, all of them, are those of this service."""
+        """Whether its attachment point publishes limits, and this service provides all of its SCION files."""
         ap = self.attachment_point
         if ap is None or not self.active or not ap.publishes_limits:
             return False
@@ -180,21 +180,19 @@ class Link(models.Model):
 
     @property
     def published_kbit(self) -> int | None:
-        """The number in the path metadata (`scion_files.published_limits`): of both directions, None where none is."""
+        """The number in the path metadata (`scion_files.published_limits`) for both directions, or None."""
         return self.enforced_kbit or None if self.is_published and not self.is_to_observe else None
 
     @property
     def timed_in_configuration(self) -> list[TimedLimit]:
-        """Those that are neither cancelled nor retired, in the order of their times.
-
-        No statement where they were read along (`selectors.with_relations`).
-        """
+        """Timed limits that are neither cancelled nor retired, in order of time. No SQL statement if prefetched
+        (`selectors.with_relations`)."""
         return sorted(
             (one for one in self.timed_limits.all() if one.is_in_configuration), key=lambda one: one.begins_at
         )
 
     def limits_at(self, when: datetime) -> Limits:
-        """What the AP is told to enforce at a moment: a timed limit that runs then, else `enforced`; clamped."""
+        """The clamped limit at a moment: that of a running timed limit, otherwise `enforced`."""
         return self._clamped(limits_at(self.requested, (one.limits for one in self.timed_in_configuration), when))
 
     def _clamped(self, limits: Limits) -> Limits:

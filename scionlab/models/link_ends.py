@@ -1,6 +1,6 @@
-"""Links as one of their hosts sees them, read as plain values for its configuration.
+"""Links from the perspective of one host, read as plain values for its configuration.
 
-Begins at the interfaces of the host, so that `Host` may use it: needs neither its model nor that of Links.
+Starts at the interfaces of the host, so that `Host` can use it without importing Links.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LinkType(models.TextChoices):
 
 @dataclass(frozen=True)
 class LocalLinkEnd:
-    """An active Link seen from one of its hosts; satisfies `bandwidth_config.LinkEnd`."""
+    """An active Link from the perspective of one of its hosts; implements `bandwidth_config.LinkEnd`."""
 
     interface_id: int
     remote_isd_as: str
@@ -45,14 +45,12 @@ class LocalLinkEnd:
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
     tests: tuple[Mapping[str, str | int], ...]
-    is_observed: bool  # by its own setting; that of the whole attachment point is not in link_info.json
+    is_observed: bool  # its own setting; that of the whole attachment point is not in link_info.json
 
 
 def local_link_ends(host_id: int, interfaces: models.QuerySet[Any]) -> list[LocalLinkEnd]:
-    """The active Links of a host with these interfaces, in the order of their ids; four SQL statements at any number.
-
-    Read as plain values: objects for thousands of Links, each with its ends and their ASes, take four times as long.
-    """
+    """The active Links of a host with these interfaces, ordered by id; four SQL statements for any number. Read as
+    plain values, which is four times as fast as objects for thousands of Links."""
     timed, tests = timed_of(host_id), tests_of(host_id)
     ends = [_end(row, timed, tests, is_a=is_a) for is_a in (True, False) for row in _rows(interfaces, is_a=is_a)]
     return sorted(ends, key=lambda end: end.interface_id)

@@ -1,4 +1,4 @@
-"""Tests of Links: who reserved which time for one, what was measured then, and who may reserve how much."""
+"""Tests of Links, their results, and the policies that allow them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def tool_choices() -> list[tuple[str, str]]:
 class LinkTest(models.Model):
     """A test of a Link from `begins_at` until `ends_at` (whole seconds).
 
-    A row is in the configuration of the attachment point's host from its creation until it is cancelled, or retired
-    after its end (`links.link_test`), like a timed limit. The database keeps the times of one Link apart
-    (`platform.reservations`), and those of one lane of an attachment point.
+    Like a timed limit, a row is in the configuration of the attachment point's host until it is cancelled, or retired
+    after its end (`links.link_test`). Database constraints prevent overlaps on one Link and on one lane of an
+    attachment point (`platform.reservations`).
 
-    `phases` are what the two ends do (`station.plan`), made of the tool, its parameters and the limits that hold at
-    `begins_at`; `kbit` and `max_bytes` what the attachment point's end sends at most, `offered_bytes` what both do. A
-    watch has none of these.
+    `phases` are what both ends do (`station.plan`), derived from the tool, its parameters and the limits at
+    `begins_at`; `kbit` and `max_bytes` are the maximum that the attachment point's end sends, `offered_bytes` what both
+    send. A watch has none of these.
     """
 
     link = models.ForeignKey("scionlab.Link", on_delete=models.CASCADE, related_name="tests")
@@ -66,7 +66,7 @@ class LinkTest(models.Model):
     armed_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first receipt that confirms it: the attachment point has it."
     )
-    # Of `links.test_mails`: what was found after the end, for mails and the cockpit. Pages judge it anew.
+    # From `links.test_mails`, after the end; pages judge again.
     judged_at = models.DateTimeField(null=True, blank=True)
     is_over_limit = models.BooleanField(default=False, db_default=False)
 
@@ -92,8 +92,8 @@ class LinkTest(models.Model):
         return round((self.ends_at - self.begins_at).total_seconds())
 
     @property
-    def said_by(self) -> link_tests.LinkTest:
-        """As the rules know it."""
+    def as_rule_value(self) -> link_tests.LinkTest:
+        """As named in the rules."""
         times = (self.begins_at, self.ends_at, self.test_id, self.kind)
         return link_tests.LinkTest(*times, self.port, self.kbit, self.max_bytes)
 
@@ -103,29 +103,29 @@ class LinkTest(models.Model):
 
     @property
     def kind(self) -> str:
-        """As the signed document has it."""
+        """As named in the signed document."""
         return TOOLS[self.tool].kind if self.sends else link_tests.WATCH
 
     @property
     def port(self) -> int | None:
-        """Of the attachment point's end."""
+        """UDP port of the attachment point's end."""
         return None if self.lane is None else link_tests.FIRST_TEST_PORT + self.lane
 
     def result_of(self, side: str) -> TestResult | None:
-        """No statement where the results were read along."""
+        """No SQL statement if the results were prefetched."""
         return next((one for one in self.results.all() if one.side == side), None)
 
 
 class TestResult(models.Model):
-    """What one end found; once it is final nothing is added.
+    """Result of one end; immutable once final.
 
-    Of the attachment point `samples` are rows as they came, in the order of their time, each of one moment: `[at_ms,
-    clock_ms, in_force, [segment, rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets,
-    lost_packets], the same from the user]`; those of older agents lack the last one. `report` is what the end of a test
-    that sends counted (`station.report`), None before it came; the user's end has nothing else. docs/api.md describes
-    both."""
+    Of the attachment point, `samples` are rows in order of time, one per moment: `[at_ms, clock_ms, in_force, [segment,
+    rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets, lost_packets], the same from the user]`;
+    those of older agents lack the last one. `report` is the report of an end that sends (`station.report`), None before
+    it arrives; the user's end has only that. docs/api.md describes both.
+    """
 
-    __test__ = False  # pytest takes it for one of its own
+    __test__ = False  # not a test class of pytest
 
     class Side(models.TextChoices):
         AP = "ap", "attachment point"
@@ -147,9 +147,9 @@ class TestResult(models.Model):
 
 
 class TestPolicy(models.Model):
-    """How much people may test, and when. Of several rows that a person is covered by, the highest number of each
-    column counts, and the hours of all; where none covers everybody, the built-in numbers do (`links.test_policy`).
-    The caps in the rules stand above."""
+    """How much people may test, and when. Of several rows that cover a person, the highest value of each column and the
+    hours of all apply; without a row for everyone, the built-in values apply (`links.test_policy`). The rules cap
+    them."""
 
     __test__ = False
 
@@ -247,14 +247,14 @@ class TestPolicy(models.Model):
             text = "Enter both hours, or none for any time."
             raise ValidationError({empty: ValidationError(text, code="hours_incomplete")})
         if self.hours_begin is not None and self.hours_begin == self.hours_end:
-            text = f"From {self.hours_begin} to {self.hours_end} is no time. Enter two hours, or none for any time."
+            text = f"From {self.hours_begin} to {self.hours_end} is empty. Enter two hours, or none for any time."
             raise ValidationError({"hours_end": ValidationError(text, code="hours_empty")})
 
 
 def tests_of(host_id: int) -> dict[int, tuple[dict[str, str | int], ...]]:
-    """By Link, of the active Links that the host provides: what its configuration says of their tests."""
+    """By Link, tests of the active Links that the host provides, for its configuration."""
     rows: Any = LinkTest.objects.filter(cancelled_at=None, retired_at=None)
     found: dict[int, list[link_tests.LinkTest]] = defaultdict(list)
     for one in rows.filter(link__interface_a__host=host_id, link__active=True):
-        found[one.link_id].append(one.said_by)
+        found[one.link_id].append(one.as_rule_value)
     return {link_id: tuple(one.statement() for one in sorted(several)) for link_id, several in found.items()}

@@ -1,39 +1,39 @@
-"""The locks and their order. The numbers that they guard are found in `models.numbers`.
+"""The locks and their order. `models.numbers` allocates the numbers that they guard.
 
-Every service takes the locks that it needs in this order, and rows of one table in the order of their primary keys.
-So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test_lock_order.py watches them all):
+Every service takes its locks in this order, and rows of one table in the order of their primary keys, which prevents
+deadlocks (docs/adr/0026; tests/concurrency/test_lock_order.py checks all services):
 
      1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
-     2. NoticeWatch         who looks for what to tell people
-     3. BulkChange          which preview is carried out
-     4. AccountRequest, MaximumException  whose link is used; which request for a higher maximum is decided
-     5. BandwidthPolicy     who changes the site's default
-     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes signing keys or raises G
-     7. User                who is counted against a quota; all administrators where one of them might be the last
+     2. NoticeWatch         the check for due notices
+     3. BulkChange          which preview is applied
+     4. AccountRequest, MaximumException  which link is used; which request for a higher maximum is decided
+     5. BandwidthPolicy     the site default
+     6. ServiceState        guards the ids of all ASes, signing keys, and G
+     7. User                quota of a user; all administrators if one of them might be the last
      8. ISD                 guards its TRCs, and the certificates of its core ASes
-     9. AS                  whose hosts, routers, attachments or own keys change
+     9. AS                  guards its hosts, routers, attachments and keys
     10. AttachmentPoint     guards the default in force there, its numbers (interface ids, ports, VPN addresses, border
                             routers), and its Links
-    11. Link                in any order where the attachment point's row is held
-    12. UserAS              who changed it last
+    11. Link                in any order if the attachment point's row is held
+    12. UserAS              last change of the AS
     13. Host                all hosts of each AS concerned, once, because every service ends by raising counters
     14. HostReceipt
     15. LinkEnforcement
-    16. UsageBatch, UsageSeries  and what is summed up of them
+    16. UsageBatch, UsageSeries  and their sums
     17. EnrolmentToken, Mail
 
-A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order
-to decide (is this number allowed?) holds the attachment point's row; whoever changes a default holds the rows of all
-the attachment points it counts for. Saves at two attachment points do not meet.
+A service locks the rows of a table at once, or later only rows that it holds already. Reading a default to decide (is
+this number allowed?) requires the attachment point's lock; changing a default requires those of all attachment points
+that use it. Saves at two attachment points do not block each other.
 
-Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
-lock is the database's own (`lock_addresses`).
+Public addresses are locked between the attachment points and the Links, with advisory locks, as there is no row for an
+address (`lock_addresses`).
 
-Where two meet anyway (a row that is deleted takes others along, in whichever order the database finds them), the
-database ends one of the two transactions, which is then run again (`scionlab.platform.retry`).
+If a deadlock happens anyway (a deleted row takes others along, in an order of the database's own), the database aborts
+one transaction, which is then repeated (`scionlab.platform.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
-`transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.
+`transaction_mode` IMMEDIATE), so they run one after the other. On both, decisive reads must be inside the transaction.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from scionlab.models import (
     selectors,
 )
 
-_ADDRESSES: Final = 0x5C10  # the first half of each advisory lock of ours on an address
+_ADDRESSES: Final = 0x5C10  # first half of our advisory locks on addresses
 
 
 # --- locks ------------------------------------------------------------------------------------------------
@@ -74,12 +74,12 @@ def lock_exception(exception_id: int) -> MaximumException:
 
 
 def lock_policy() -> BandwidthPolicy:
-    selectors.policy()  # makes the row where there is none yet
+    selectors.policy()  # creates a missing row
     return BandwidthPolicy.objects.select_for_update(no_key=True).get(pk=1)
 
 
 def lock_as_ids() -> None:
-    selectors.generation()  # makes the row where there is none yet
+    selectors.generation()  # creates a missing row
     ServiceState.objects.select_for_update(no_key=True).get(pk=1)
 
 
@@ -88,10 +88,8 @@ def lock_user(user_id: int) -> User:
 
 
 def lock_administrators(user_id: int) -> User:
-    """The person's row and those of all administrators: whether another one stays is decided by one at a time.
-
-    Returns the person. Raises `User.DoesNotExist`.
-    """
+    """Lock a user and all administrators, so that the check for another administrator is serialized. Returns the user.
+    Raises `User.DoesNotExist`."""
     _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
     return User.objects.get(pk=user_id)
 
@@ -102,18 +100,18 @@ def lock_isd(isd_id: int) -> None:
 
 
 def lock_keys_of_ases(as_ids: Iterable[int]) -> None:
-    """The rows of the ASes, without their attachment points: no Link is touched."""
+    """Lock the ASes without their attachment points: for changes that touch no Link."""
     _lock(AS.objects.filter(pk__in=set(as_ids)))
 
 
 def lock_as(as_id: int) -> None:
-    """Whether it exists (still) is for the caller to find out, once he has the lock."""
+    """The caller checks whether it (still) exists."""
     _lock(AS.objects.filter(pk=as_id))
 
 
 def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
-    """With the attachment points there, those where the ASes are attached, and those that they are about to attach to:
-    holds up everybody who makes or changes hosts, routers or Links of these ASes."""
+    """Lock ASes with the attachment points there, those they are attached to, and those they are about to attach to:
+    blocks all changes of hosts, routers and Links of these ASes."""
     wanted = set(ids)
     _lock(AS.objects.filter(pk__in=wanted))
     aps = AttachmentPoint.objects.filter(
@@ -129,7 +127,7 @@ def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
 
 
 def storable_ids(ids: Iterable[int]) -> set[int]:
-    """Without numbers from outside that no row can have and that a database would refuse to look for."""
+    """Drop numbers from outside that are out of the range of a key, which a database would reject."""
     return {one for one in ids if 0 < one < 2**63}
 
 
@@ -138,8 +136,8 @@ def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
 
 
 def lock_addresses(addresses: Iterable[str]) -> None:
-    """Until the transaction ends nobody else gives out sockets of these public addresses, at whichever attachment
-    point. On SQLite the transaction holds the database anyhow."""
+    """Lock public addresses until the transaction ends, at all attachment points: no other transaction assigns sockets
+    on them. On SQLite the transaction holds the database anyway."""
     if connection.vendor != "postgresql":
         return
     hashes = {hashlib.sha256(address.encode()).digest()[:4] for address in addresses}
@@ -153,8 +151,8 @@ def lock_links(ids: Iterable[int]) -> None:
 
 
 def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
-    """These and all other hosts of their ASes, whose counters rise with theirs, by key, with what `Host.trace` needs
-    and their AS's key alone."""
+    """Lock these hosts and all others of their ASes, whose counters rise with theirs; by key, with what `Host.trace`
+    needs and only the key of their AS."""
     wanted = set(ids)
     siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
     rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
@@ -163,8 +161,7 @@ def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
 
 
 def lock_network() -> None:
-    """All ISDs, ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the
-    network."""
+    """Lock all ISDs, ASes, attachment points, Links and hosts, and the site default: the whole network."""
     lock_policy()
     lock_as_ids()
     for model in (ISD, AS, AttachmentPoint, Link, UserAS, Host):
@@ -172,7 +169,7 @@ def lock_network() -> None:
 
 
 def lock_receipts() -> None:
-    """All: no receipt is being stored."""
+    """Lock all receipts: none can be stored."""
     _lock(HostReceipt.objects.all())
 
 
@@ -181,16 +178,16 @@ def _lock(rows: QuerySet[Any]) -> None:
 
 
 # --- before a service ---------------------------------------------------------------------------------------
-# For whoever first compares what is stored with what somebody has seen, and then calls a service, which takes the same
-# locks again: these begin where it begins, and hold all that it will hold of the same table. Within a transaction.
+# For callers that compare stored values with shown ones and then call a service, which takes the same locks again:
+# these start at the same table, and hold all rows that it will lock there. Within a transaction.
 
 
 def lock_link(link_id: int) -> None:
-    """Nobody else changes the Link, its timed limits or its being there."""
+    """Lock the Link, its timed limits, and its existence."""
     aps = Link.objects.filter(pk=link_id).values_list("interface_a__AS__attachment_point", flat=True)
     lock_attachment_points(ap_id for ap_id in aps if ap_id is not None)
 
 
 def lock_user_as(user_as_id: int, *, joins: Collection[int] = ()) -> None:
-    """Nobody else changes the AS or one of its Links. `joins`: attachment points that it is about to attach to."""
+    """Lock the AS and its Links. `joins`: attachment points that it is about to attach to."""
     lock_ases([user_as_id], joins=joins)

@@ -1,5 +1,4 @@
-"""A higher maximum for one person, one AS, one Link or a group, until a date: without raising that of an attachment
-point."""
+"""Exceptions: a higher maximum for one user, AS, Link or group until a date."""
 
 from __future__ import annotations
 
@@ -13,16 +12,13 @@ from scionlab.models.link import Link
 
 
 class MaximumException(models.Model):
-    """Asked for by a user, or granted by an administrator at once. It is about exactly one of `user` (all Links of all
-    ASes of that person), `user_as` (all Links of that AS), `link` and `group`: the name of a course, say, whose
-    `members` may have it on their Links at the `attachment_points`.
-
-    It counts while it is approved and `ends_at` has not come; `links.exceptions` stores at the Links what follows from
-    it (`Link.exception_kbit`).
-    """
+    """Requested by a user, or granted directly by an administrator. Exactly one is set of `user` (all Links of all
+    their ASes), `user_as` (all its Links), `link` and `group`: a name, whose `members` get it on their Links at the
+    `attachment_points`. It applies while it is approved and `ends_at` has not come; `links.exceptions` stores the
+    effect at the Links (`Link.exception_kbit`)."""
 
     class State(models.TextChoices):
-        ASKED = "asked", "asked for"
+        ASKED = "asked", "requested"
         APPROVED = "approved", "approved"
         DECLINED = "declined", "declined"
 
@@ -72,7 +68,7 @@ class MaximumException(models.Model):
 
     @property
     def of(self) -> str:
-        """Whom it is about: an email address, an ISD-AS, a Link by its ends, or a group by its name."""
+        """Its subject: an email address, an ISD-AS, a Link by its ends, or a group by name."""
         if self.group:
             return f"group {self.group}"
         if self.user is not None:

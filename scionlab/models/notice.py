@@ -1,4 +1,4 @@
-"""States that people are told of by mail: which began and have not ended. Found by `enforcement.notices`."""
+"""Current states that people were notified of. `enforcement.notices` finds them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from scionlab.models.user import MailKind
 
 
 class Notice(models.Model):
-    """Somebody was told that something is wrong at an attachment point, and will be told, or not, that it is over.
-    Without `user` it was the webhook of the site.
-
-    While a row is there nobody is told again; it goes when the state has ended. `links` are what it is about: a list of
-    `[link, requested to the user AS, from it]` in kbit/s, to tell an administrator's doing from the owner's.
-    """
+    """A user (or without `user` the webhook) was notified of a problem at an attachment point and may be notified of
+    its end. No repeated notification while the row exists; it is deleted when the state has ended. `links` are `[link,
+    requested to the user AS, from it]` in kbit/s, to distinguish changes by administrators from the owner's."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
@@ -35,10 +32,8 @@ class Notice(models.Model):
 
 
 class NoticeWatch(models.Model):
-    """Since when somebody looks without a gap: while the service itself was away, no agent could be heard.
-
-    There is exactly one row, whose lock lets one worker at a time look.
-    """
+    """Since when states are checked without a pause: during a pause no agent could report. A single row, whose lock
+    serializes workers."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     since = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Filters of the cockpit's lists that administrators keep."""
+"""Saved filters of the cockpit's lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import models
 
 
 class SavedFilter(models.Model):
-    """What one administrator looks for again and again: the query of the page `view` (the name of its address)."""
+    """A saved query of one administrator for the page `view` (its URL name)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_filters")
     view = models.CharField(max_length=32)

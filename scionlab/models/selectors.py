@@ -1,4 +1,4 @@
-"""Reads that span relations, each with a known number of SQL statements."""
+"""Reads across relations, each with a constant number of SQL statements."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ LINK_RELATIONS += [
 ]
 
 
-# The lower of both directions [kbit/s]: what is shown where there is room for one number (`Limits.lowest_kbit`).
+# The lower of both directions [kbit/s] (`Limits.lowest_kbit`).
 LOWEST_KBIT = Least("bandwidth_kbit", Coalesce("from_user_kbit", F("bandwidth_kbit")))
 
-# What attachment points limit: the attachments of user ASes.
+# Links that attachment points limit: the attachments of user ASes.
 USER_LINKS = Q(
     type=Link.Type.PROVIDER,
     interface_b__AS__useras__isnull=False,
     interface_a__AS__attachment_point__isnull=False,
 )
 
-# Those that the judgement looks at, to be read along with Links.
+# Read by the judgement, to be prefetched with Links.
 TIMED_LIMITS = Prefetch("timed_limits", queryset=TimedLimit.objects.filter(cancelled_at=None, retired_at=None))
 
 
-# The generation, beside each row of a statement that is made anyway.
+# The generation as a column, without its own statement.
 GENERATION = {"service_generation": Subquery(ServiceState.objects.filter(pk=1).values("generation"))}
 
 
 def links_with_other_exception(now: datetime) -> QuerySet[Link]:
-    """Links of which the stored exception is not the highest that holds, which is `held_kbit` (None: none holds)."""
+    """Links whose stored exception is not the highest in force, which is `held_kbit` (None: none)."""
     of = Q(link=OuterRef("pk")) | Q(user_as=OuterRef("interface_b__AS"))
     owner, ap = "interface_b__AS__useras__owner", "interface_a__AS__attachment_point"
     members, places = (
         getattr(MaximumException, name).through._default_manager.filter(maximumexception=OuterRef("pk"))
         for name in ("members", "attachment_points")
     )
-    of_group = ~Q(group="")  # first: of other exceptions nothing more is looked up
+    of_group = ~Q(group="")  # first, so that other exceptions are not looked up
     of_group &= Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
     of_group &= Q(Exists(places.filter(attachmentpoint=OuterRef(OuterRef(ap)))))
     held = MaximumException.objects.filter(
@@ -80,14 +80,14 @@ def links_with_other_exception(now: datetime) -> QuerySet[Link]:
 
 
 def with_relations(links: QuerySet[Link]) -> QuerySet[Link]:
-    """With all that `enforcement.status` looks at: one more statement than the Links, at any number."""
+    """With everything that `enforcement.status` reads: one additional statement for any number of Links."""
     rows = links.select_related(*LINK_RELATIONS).prefetch_related(TIMED_LIMITS)
     return rows.annotate(**GENERATION)
 
 
 def limited_links(host_id: int, of: Q | None = None) -> dict[int, Link]:
-    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys; `of`: of these
-    alone. Two statements, one where there are none."""
+    """The Links of user ASes that this host limits, by interface id, ordered by key; `of`: only these Links. Two SQL
+    statements, one if there are none."""
     links = Link.objects.filter(USER_LINKS, of or Q(), interface_a__host_id=host_id)
     related = ("interface_a__AS__attachment_point", "interface_a__AS__isd", "interface_a__host")
     owner = ("interface_b__AS__isd", "interface_b__AS__useras__owner")
@@ -96,7 +96,7 @@ def limited_links(host_id: int, of: Q | None = None) -> dict[int, Link]:
 
 
 def policy() -> BandwidthPolicy:
-    """The site's one policy; the row is made on demand."""
+    """The policy of the site; created if missing."""
     return BandwidthPolicy.objects.get_or_create(pk=1)[0]
 
 
@@ -106,13 +106,13 @@ def generation() -> int:
 
 
 def generation_beside(link: Link) -> int:
-    """The same; no statement for a Link of `with_relations`."""
+    """As `generation`; no SQL statement for a Link of `with_relations`."""
     found: int | None = getattr(link, "service_generation", None)
     return generation() if found is None else found
 
 
 def host_named(written: str) -> Host | None:
-    """The host with this host id or key, or of the AS with this ISD-AS: its attachment point's, else its only one."""
+    """The host with this host id or key, or of the AS with this ISD-AS: its attachment point's, or its only one."""
     hosts = Host.objects.select_related("AS__isd")
     try:
         isd, as_id = parse_isd_as(written)
@@ -125,55 +125,53 @@ def host_named(written: str) -> Host | None:
 
 
 def hosts_of(ases: Iterable[UserAS]) -> dict[int, Host]:
-    """The host of each user AS, by key of the AS, with what is known of its SCION files; one statement."""
+    """The host of each user AS, by key of the AS, with the state of its SCION files; one statement."""
     hosts = Host.objects.filter(AS__in=[one.pk for one in ases]).select_related("installed_files").order_by("-pk")
     return {host.AS_id: host for host in hosts if host.AS_id is not None}
 
 
 def hosts_of_vpn_clients(server_host_id: int) -> set[int]:
-    """Hosts whose configuration names the VPN server of this host: of clients with keys and an active Link."""
+    """Hosts whose configuration names the VPN server of this host: clients with keys and an active Link."""
     ends = Interface.objects.filter(vpn_client__vpn__host=server_host_id, vpn_client__keys__isnull=False)
     return set(ends.filter(link_as_b__active=True).values_list("host", flat=True))
 
 
 def isds_of_others() -> set[int]:
-    """ISDs (as primary keys) with core ASes, all of whose hosts have limits only: another service makes their keys."""
+    """ISDs (primary keys) with core ASes whose hosts all have limits only: another service manages their keys."""
     hosts = Host.objects.filter(AS__is_core=True)
     ours = hosts.filter(limits_only=False).values("AS__isd")
     return set(hosts.exclude(AS__isd__in=ours).values_list("AS__isd", flat=True))
 
 
-# Hosts that showed SCION files of another coordination service, which an administrator has to decide about.
+# Hosts with SCION files of another coordination service, for an administrator to decide.
 HAS_FILES_OF_OTHERS = Q(installed_files__owner="other", installed_files__taken_over_at=None, limits_only=False)
 
 
 def hosts_of_others() -> QuerySet[Host]:
-    """The hosts about which an administrator has to decide."""
+    """Hosts for which an administrator has to decide."""
     return Host.objects.filter(HAS_FILES_OF_OTHERS).order_by("pk")
 
 
 def hosts_ahead() -> QuerySet[Host]:
-    """Hosts that proved to have something newer than this database knows, or another thing of the same version.
-
-    That is so after a backup was restored, until the generation is raised above it: their agents refuse what is older.
-    """
+    """Hosts that proved to have something newer than this database, or different content of the same version. A backup
+    was restored. Until the generation is raised above it, their agents reject older configurations."""
     now = ServiceState.objects.filter(pk=1).values("generation")
     return Host.objects.filter(ahead_generation__gte=Coalesce(Subquery(now), 1)).order_by("pk")
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:
-    """Where a user AS may attach, in the order of their ISD-AS; one statement."""
+    """Where a user AS can attach, ordered by ISD-AS; one statement."""
     related = ("AS__isd", "AS__useras", "host__vpn", "host__installed_files")
     return AttachmentPoint.objects.select_related(*related).order_by("AS__isd__isd_id", "AS__as_id")
 
 
 def default_in_force(ap: AttachmentPoint) -> int:
-    """x of the attachment point [kbit/s]: what a new Link starts with and may have at most."""
+    """Default of the attachment point [kbit/s]: initial value and maximum of a new Link."""
     return ap.default_in_force(policy()) if ap.default_bandwidth_kbit is None else ap.default_bandwidth_kbit
 
 
 def maximum_in_force(link: Link, ap: AttachmentPoint) -> int:
-    """x of the Link at `ap` [kbit/s]: the default in force there, or an exception above it."""
+    """Maximum of the Link at `ap` [kbit/s]: the default in force there, or an exception above it."""
     return with_exception(default_in_force(ap), link.exception_kbit)
 
 
@@ -181,7 +179,7 @@ def maximum_in_force(link: Link, ap: AttachmentPoint) -> int:
 
 
 def user_ases_of(user: User) -> list[UserAS]:
-    """The user's ASes with their Links (`links_of` asks no more); three statements at any number."""
+    """The user's ASes with their Links (for `links_of`); three statements for any number."""
     ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
     by_as = _links_by_as(ases)
     for as_ in ases:
@@ -190,7 +188,8 @@ def user_ases_of(user: User) -> list[UserAS]:
 
 
 def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
-    """The AS if it is this user's, or the user is staff. Raises `Http404`: strangers do not learn whether it exists."""
+    """The AS, if it is this user's or the user is staff. Raises `Http404` otherwise, so that existence is not
+    revealed."""
     rows = UserAS.objects.select_related("isd", "owner")
     if not user.is_staff:
         rows = rows.filter(owner_id=user.pk)
@@ -201,7 +200,7 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
 
 
 def link_at(user: User, link_id: object, attachment_point_id: object) -> Link | None:
-    """This Link to this attachment point; None where the user has no such Link. Staff has all."""
+    """This Link to this attachment point; None if it is not the user's. Staff can access all."""
     keys = [str(link_id), str(attachment_point_id)]
     if not all(key.isascii() and key.isdecimal() and len(key) < 19 for key in keys):
         return None
@@ -210,10 +209,8 @@ def link_at(user: User, link_id: object, attachment_point_id: object) -> Link | 
 
 
 def links_of(user_as: UserAS) -> list[Link]:
-    """Its Links to attachment points with all that a page shows of them, in the order of their interface ids.
-
-    Two statements; none for an AS of `user_ases_of`.
-    """
+    """Its Links to attachment points with everything that a page shows, ordered by interface id. Two statements; none
+    for an AS of `user_ases_of`."""
     found: list[Link] | None = getattr(user_as, "_links", None)
     return _links_by_as([user_as])[user_as.pk] if found is None else found
 

@@ -1,4 +1,4 @@
-"""What lets an agent trust this service: the keys that sign configurations, and the tokens that enrol hosts."""
+"""Signing keys of configurations, and enrolment tokens of hosts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from scionlab.models.host import Host
 
 
 class SigningKey(models.Model):
-    """An Ed25519 key of this service. Rows are never deleted: agents are told of every key that was revoked.
-
-    The private part is encrypted with SIGNING_SECRET, so that a backup of the database gives nobody the key.
-    """
+    """An Ed25519 key of this service. Never deleted: revoked keys are announced to agents. The private part is
+    encrypted with SIGNING_SECRET, so that a backup of the database does not reveal it."""
 
     key_id = models.CharField("key id", max_length=32, unique=True, editable=False)
     public_key = models.CharField(max_length=44, editable=False, help_text="The 32 raw bytes in base64.")
@@ -33,7 +31,7 @@ class SigningKey(models.Model):
 
 
 class EnrolmentToken(models.Model):
-    """Lets whoever has it once fetch a host's credentials and this service's keys. Only its hash is kept."""
+    """One-time token for a host's credentials and this service's keys. Only its hash is stored."""
 
     token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="enrolment_tokens")

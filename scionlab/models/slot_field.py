@@ -1,4 +1,4 @@
-"""A time at which five minutes begin, in the four bytes of an integer."""
+"""A field for the start of five minutes, stored as a 4-byte integer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models.lookups import IntegerGreaterThanOrEqual, IntegerLessThan
 
 if TYPE_CHECKING:
-    _Field = models.DateTimeField[Any, Any]  # whose values it has
+    _Field = models.DateTimeField[Any, Any]  # type of its values
 else:
     _Field = models.IntegerField
 
@@ -18,15 +18,13 @@ _SLOT: Final = timedelta(minutes=5)
 
 
 def slot_number(at: datetime) -> int:
-    """Of the five minutes since 1970 that `at` is in."""
+    """Number of the five minutes since 1970 that contain `at`."""
     return (at - _EPOCH) // _SLOT
 
 
 class SlotField(_Field):
-    """Stored as the number of the five minutes since 1970, given and taken as a datetime.
-
-    Any moment may be compared with it by `gte` and `lt`; a value between two slots is stored as the earlier one.
-    """
+    """A datetime, stored as the number of five minutes since 1970. `gte` and `lt` accept any moment; a value between
+    two slots is stored as the earlier one."""
 
     def get_prep_value(self, value: Any) -> Any:
         return slot_number(value) if isinstance(value, datetime) else super().get_prep_value(value)
@@ -36,7 +34,7 @@ class SlotField(_Field):
 
 
 class _RoundedUp:
-    """A slot is not before a moment, or before it, where it is so of the next slot's beginning."""
+    """Rounds a moment between slots up to the next one."""
 
     rhs: Any
 
@@ -48,9 +46,9 @@ class _RoundedUp:
 
 @SlotField.register_lookup
 class _NotBefore(_RoundedUp, IntegerGreaterThanOrEqual):
-    """`gte`"""
+    pass
 
 
 @SlotField.register_lookup
 class _Before(_RoundedUp, IntegerLessThan):
-    """`lt`"""
+    pass

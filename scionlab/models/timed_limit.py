@@ -1,4 +1,4 @@
-"""Limits for a time: what a user wants a Link to carry instead of its own limits, and until when."""
+"""Timed limits of Links."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from scionlab.notation.local_time import say_time
 
 
 class TimedLimit(models.Model):
-    """Limits that hold at a Link from `begins_at` until `ends_at` (whole seconds), in steps; then its own hold again.
-
-    A row is in the configuration of the attachment point's host from its creation until it is cancelled, or retired
-    after its end (`links.timed_limit`). So a configuration depends on rows alone, never on the clock. `steps` are
-    what the user chose, `[[offset_s, to_user_kbit, from_user_kbit], ...]`; a lower maximum is applied on the way out.
-    """
+    """Limits of a Link from `begins_at` until `ends_at` (whole seconds), in steps; then its own limits apply again. A
+    row is in the configuration of the attachment point's host until it is cancelled, or retired after its end
+    (`links.timed_limit`), so that a configuration depends on rows and not on the clock. `steps` are the user's choice,
+    `[[offset_s, to_user_kbit, from_user_kbit], ...]`; it is clamped when rendered."""
 
     class Kind(models.TextChoices):
         CONSTANT = "constant", "constant"
@@ -33,13 +31,13 @@ class TimedLimit(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="timed_limits",
-        help_text="Whose congestion it is.",
+        help_text="Joint test for which it congests the Link.",
     )
     kind = models.CharField(max_length=16, choices=Kind)
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     steps = models.JSONField()
-    # Of `steps`, for the database to sum up and compare.
+    # Number of `steps`, for sums and comparisons in SQL.
     step_count = models.PositiveSmallIntegerField()
     highest_kbit = models.PositiveBigIntegerField()
     created_by = models.ForeignKey(
@@ -65,26 +63,26 @@ class TimedLimit(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.said(UTC)
+        return self.describe(UTC)
 
-    def said(self, zone: tzinfo | None = None) -> str:
-        """`square wave from … until …`, in `zone`, else in that of whoever reads; for logs and the audit it is UTC."""
+    def describe(self, zone: tzinfo | None = None) -> str:
+        """Return `square wave from … until …`, in `zone` or the reader's; for logs and the audit in UTC."""
         return f"{self.get_kind_display()} from {say_time(self.begins_at, zone)} until {say_time(self.ends_at, zone)}"
 
     @property
     def is_in_configuration(self) -> bool:
-        """Not cancelled, and not retired yet; it may have ended."""
+        """Neither cancelled nor retired; it may have ended."""
         return self.cancelled_at is None and self.retired_at is None
 
     @property
     def limits(self) -> TimedLimits:
-        """As the user chose them."""
+        """As chosen by the user."""
         steps = tuple(LinkStep(offset_s, Limits(to_user, from_user)) for offset_s, to_user, from_user in self.steps)
         return TimedLimits(self.begins_at, self.ends_at, steps)
 
 
 def timed_of(host_id: int) -> dict[int, tuple[TimedLimits, ...]]:
-    """By Link, of the active Links that the host provides: what its configuration says of them for a time."""
+    """By Link, timed limits of the active Links that the host provides, for its configuration."""
     rows = TimedLimit.objects.filter(cancelled_at=None, retired_at=None)
     found: dict[int, list[TimedLimits]] = defaultdict(list)
     for one in rows.filter(link__interface_a__host=host_id, link__active=True):

@@ -1,7 +1,7 @@
-"""What makes SCION trust an AS: certificates of core ASes, TRCs of ISDs, and each AS's own keys.
+"""SCION trust material: certificates of core ASes, TRCs of ISDs, and the keys of each AS.
 
-`scionlab.trust.pki` says what these are; `trust.isd` and `trust.chain` make them. Private keys are
-encrypted with SIGNING_SECRET (`trust.secrets_box`) and are shown on no page.
+`scionlab.trust.pki` defines them; `trust.isd` and `trust.chain` create them. Private keys are encrypted with
+SIGNING_SECRET (`trust.secrets_box`) and never shown.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from scionlab.notation.isd_as import format_isd_as
 
 
 class Certificate(models.Model):
-    """A certificate of a core AS: of a voter, a root or a CA. Rows stay when their AS is deleted: TRCs name them for
-    ever, and it takes the voters of one TRC to make the next.
-
-    `private_encrypted` is empty once nothing can be signed with the key any more.
-    """
+    """A voter, root or CA certificate of a core AS. Rows outlive their AS: TRCs refer to them, and the voters of one
+    TRC sign the next. `private_encrypted` is empty once the key is no longer needed."""
 
     class Kind(models.TextChoices):  # values as `scionlab.trust.pki.certificates.Kind`
         SENSITIVE = "sensitive-voting", "sensitive voter"
@@ -60,8 +57,8 @@ class Certificate(models.Model):
 
 
 class TRC(models.Model):
-    """A trust root configuration, as it was signed. Rows are added and never altered or deleted: signatures differ each
-    time, and SCION's programs end on two files of one id with different bytes."""
+    """A signed trust root configuration. Never altered or deleted: signatures differ each time, and SCION exits on two
+    files of one id with different bytes."""
 
     isd = models.ForeignKey(ISD, on_delete=models.PROTECT, related_name="trcs")
     base = models.PositiveIntegerField()
@@ -80,18 +77,15 @@ class TRC(models.Model):
         return f"ISD{self.isd.isd_id}-B{self.base}-S{self.serial}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Only adds. Raises `ValueError` for a row that is already stored."""
+        """Insert only. Raises `ValueError` for a stored row."""
         if not self._state.adding:
             raise ValueError("A TRC cannot be changed; create its successor.")
         super().save(*args, **kwargs)
 
 
 class ASKeys(models.Model):
-    """An AS's own: the two master keys that all of its hosts have, and the certificate and key of its control service.
-    Deleted with the AS.
-
-    `ca` is None, and the certificate empty, while the ISD has no core AS to issue one.
-    """
+    """Keys of an AS: two master keys shared by its hosts, and certificate and key of its control service. Deleted with
+    the AS. `ca` is None, and the certificate empty, while the ISD has no core AS to issue one."""
 
     AS = models.OneToOneField(AS, on_delete=models.CASCADE, related_name="keys")
     master0_encrypted = models.TextField()

@@ -1,6 +1,6 @@
-"""What went through each Link, as the agents counted it (docs/adr/0015, 0036): 10 s, 5 minutes, days, months.
+"""Traffic of each Link as counted by the agents (docs/adr/0015, 0036): 10 s, 5 minutes, days, months.
 
-Everything but a month's percentiles is a sum, so a row only ever has something added to it.
+Except for a month's percentiles everything is a sum, so rows are only added to.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ SEGMENT_LENGTH = 64
 
 
 class UsageSeries(models.Model):
-    """One Link's life under one interface id of an attachment point. Never deleted: bills outlive Links and people.
-
-    The texts say whose it was when its objects are gone.
-    """
+    """One Link under one interface id of an attachment point. Never deleted: bills outlive Links and users. The text
+    columns identify it when its objects are deleted."""
 
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
     host = models.ForeignKey(Host, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
@@ -33,7 +31,7 @@ class UsageSeries(models.Model):
     ap_isd_as = models.CharField("attachment point", max_length=24)
     isd_as = models.CharField("user AS", max_length=24)
     owner_email = models.CharField(max_length=254)
-    # H of the host's configurations in which the interface id is known to have been this Link's.
+    # H of the host's configurations in which the interface id was this Link's.
     first_config_version = models.PositiveIntegerField()
     last_config_version = models.PositiveIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
@@ -50,7 +48,7 @@ class UsageSeries(models.Model):
 
 
 class UsageBatch(models.Model):
-    """One upload of an agent, kept as long as its samples: what comes again is known."""
+    """One upload of an agent, kept as long as its samples to detect repeats."""
 
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="usage_batches")
     key = models.CharField(max_length=KEY_LENGTH)
@@ -71,7 +69,7 @@ class UsageBatch(models.Model):
 
 
 class UsageSamples(models.Model):
-    """What a batch added to one series: every sample of both directions, packed (`scionlab.usage.packing`)."""
+    """All samples of a batch for one series, both directions, packed (`scionlab.usage.packing`)."""
 
     batch = models.ForeignKey(UsageBatch, on_delete=models.CASCADE, related_name="samples")
     series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="samples", db_index=False)
@@ -87,7 +85,7 @@ class UsageSamples(models.Model):
 
 
 class UsageCounter(models.Model):
-    """How far the kernel's counters of one life of a class (a segment) are counted already, and its newest sample."""
+    """How far the kernel's counters of one class lifetime (a segment) are counted, and its newest sample."""
 
     class Direction(models.TextChoices):
         TO_USER = "to_user", "to the user AS"
@@ -115,11 +113,9 @@ class UsageCounter(models.Model):
 
 
 class UsageTotals(models.Model):
-    """Sums of both directions over a time. A direction of which nothing is known has no `limit_kbit`.
-
-    `rated_bytes` are those of the `covered_ms` in which a rate is known; the others were found after a gap. The limit
-    is the mean over what is covered, `backlog_bytes` the highest.
-    """
+    """Sums of both directions over a period. A direction without data has no `limit_kbit`. `rated_bytes` are those of
+    the `covered_ms` with a known rate; the rest was counted after a gap. The limit is the mean over the covered time,
+    `backlog_bytes` the maximum."""
 
     id: int
     series_id: int
@@ -151,11 +147,8 @@ class UsageTotals(models.Model):
 
 
 class UsageSlot(models.Model):
-    """Five minutes of a series: both mean rates, and all sums packed (`scionlab.usage.compact`).
-
-    PostgreSQL has a partition for each day (`scionlab.usage.partitions`), and the series in four bytes; SQLite has a
-    plain table.
-    """
+    """Five minutes of a series: both mean rates, and all sums packed (`scionlab.usage.compact`). PostgreSQL has a
+    partition for each day (`scionlab.usage.partitions`); SQLite a plain table."""
 
     series_id: int
     pk = models.CompositePrimaryKey("series_id", "begins_at")
@@ -163,7 +156,7 @@ class UsageSlot(models.Model):
         UsageSeries, on_delete=models.CASCADE, related_name="slots", db_index=False, db_constraint=False
     )
     begins_at = SlotField()
-    # Empty where no rate is known.
+    # Empty if unknown.
     to_user_kbit = models.PositiveIntegerField(null=True)
     from_user_kbit = models.PositiveIntegerField(null=True)
     packed = models.BinaryField()
@@ -176,11 +169,11 @@ class UsageSlot(models.Model):
 
 
 class UsageUplink(models.Model):
-    """Five minutes of all links of an attachment point: the sums of their mean rates, and of what was dropped."""
+    """Five minutes of all links of an attachment point: sums of mean rates and of drops."""
 
     ap_isd_as = models.CharField("attachment point", max_length=24)
     begins_at = SlotField()
-    # Empty where no rate is known.
+    # Empty if unknown.
     to_user_kbit = models.PositiveBigIntegerField(null=True)
     from_user_kbit = models.PositiveBigIntegerField(null=True)
     to_user_drops = models.PositiveBigIntegerField(default=0)
@@ -195,11 +188,11 @@ class UsageUplink(models.Model):
 
 
 class UsageProgress(models.Model):
-    """How far an attachment point's percentiles are. Its row is held by whoever adds 5 minutes there or ranks them."""
+    """Progress of an attachment point's percentiles. The row is locked while 5-minute rows are added or ranked."""
 
     ap_isd_as = models.CharField("attachment point", max_length=24, unique=True)
-    ranked_until = SlotField(help_text="Five minutes before are in the windows of their month.")
-    settled_before = models.DateField(help_text="Percentiles of months before are for good.")
+    ranked_until = SlotField(help_text="Earlier five-minute rows are included in the windows of their month.")
+    settled_before = models.DateField(help_text="Percentiles of earlier months are final.")
 
     class Meta:
         verbose_name_plural = "usage progress"
@@ -209,7 +202,7 @@ class UsageProgress(models.Model):
 
 
 class UsageDay(UsageTotals):
-    """A day (UTC) of a series; kept for ever."""
+    """A day (UTC) of a series; kept permanently."""
 
     series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="days", db_index=False)
 
@@ -220,9 +213,7 @@ class UsageDay(UsageTotals):
 
 class UsageMonth(models.Model):
     """95th percentiles of a month (UTC), of an attachment point (`isd_as` and `owner_email` empty) or of an AS there.
-
-    Made from the 5-minute rows while there are any, and kept for ever.
-    """
+    Computed from the 5-minute rows while they exist, and kept permanently."""
 
     begins_on = models.DateField()
     ap_isd_as = models.CharField("attachment point", max_length=24)
@@ -234,7 +225,7 @@ class UsageMonth(models.Model):
     from_user_slots = models.PositiveIntegerField()
     computed_at = models.DateTimeField()
     window = models.BinaryField(
-        null=True, help_text="What later values of the month need (`usage.rank`); empty: it must be read anew."
+        null=True, help_text="Window for later values of the month (`usage.rank`); empty: to be recomputed."
     )
 
     class Meta:

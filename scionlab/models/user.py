@@ -1,4 +1,4 @@
-"""A person with an account. Log-in is by email address."""
+"""User accounts; the email address is the login name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_AS_QUOTA = 5
 
 
 class MailKind(models.TextChoices):
-    """Mails of events, each of which a person may do without. Others (a link that was asked for) have no kind."""
+    """Mails about events, which a user can unsubscribe from by kind. Other mails (a requested link) have no kind."""
 
     ENFORCED = "enforced", "An attachment point has enforced a change of one of my limits"
     CLAMPED = "clamped", "A maximum was lowered below my limit, or raised again"
@@ -33,20 +33,20 @@ class MailKind(models.TextChoices):
 
 @cache
 def _zones() -> frozenset[str]:
-    """All of this machine: `available_timezones` opens each of their 600 files (20 ms)."""
+    """All zones of this machine, cached: `available_timezones` opens 600 files (20 ms)."""
     return frozenset(available_timezones())
 
 
 @cache
 def time_zone_names() -> tuple[str, ...]:
-    """The zones that a person may choose, in their order: those named after places (`Europe/Zurich`), and UTC."""
+    """The zones to choose from, sorted: those named after places (`Europe/Zurich`), and UTC."""
     legacy = ("Etc/", "SystemV/", "US/", "Brazil/", "Canada/", "Chile/", "Mexico/")
     places = (name for name in _zones() if "/" in name and not name.startswith(legacy))
     return ("UTC", *sorted(places))
 
 
 def validate_time_zone(name: str) -> None:
-    """Also takes the older names that the list does not offer, e.g. `US/Pacific` sent by a program."""
+    """Also accepts older names that are not offered, e.g. `US/Pacific` from a program."""
     if name not in _zones():
         text = f'"{name[:64]}" is not a time zone. Choose one from the list, for example Europe/Zurich.'
         raise ValidationError(text, code="time_zone_unknown")
@@ -60,7 +60,7 @@ def validate_mail_kinds(kinds: object) -> None:
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
-        """Email addresses are kept in lower case: people do not remember how they once wrote theirs."""
+        """Store the address in lower case, so that case does not matter."""
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
         user.full_clean(exclude=["password"])
@@ -89,7 +89,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         validators=[validate_time_zone],
         help_text="Used for times on pages and in emails.",
     )
-    # What is left out, so that a kind of mail that is new reaches everybody until they say otherwise.
+    # Opt-outs, so that new kinds of mail reach everyone by default.
     mail_opt_outs = models.JSONField(default=list, blank=True, validators=[validate_mail_kinds])
 
     objects: ClassVar[UserManager] = UserManager()
@@ -106,22 +106,22 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     @property
     def tz(self) -> tzinfo:
-        """In which times are shown to this person."""
+        """Zone in which times are shown."""
         return zone_of(self)
 
-    def wants_mail(self, kind: str) -> bool:
-        """True if a mail of this `MailKind` may be sent; "" is for those that everybody gets."""
+    def accepts_mail(self, kind: str) -> bool:
+        """Whether a mail of this `MailKind` may be sent; "" is always sent."""
         return kind == "" or (self.is_active and kind not in self.mail_opt_outs)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Another password ends what the former one opened: Django ends the sessions, and here the tokens go."""
+        """Save; a new password also revokes API tokens (Django ends the sessions)."""
         is_new_password = (
             getattr(self, "_password", None) is not None and self.pk is not None
-        )  # a better hash of the same sets none
+        )  # not for a better hash of the same password
         super().save(*args, **kwargs)
         if is_new_password:
             apps.get_model("scionlab", "ApiToken").objects.filter(user_id=self.pk).delete()
-            # Somebody else may have asked for another address, whom the new password is to lock out.
+            # Cancels pending changes of the email address, which someone else may have requested.
             asked = apps.get_model("scionlab", "AccountRequest").objects.filter(user_id=self.pk, used_at=None)
             asked.update(expires_at=timezone.now())
 

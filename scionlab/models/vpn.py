@@ -1,4 +1,4 @@
-"""OpenVPN of an attachment point: addresses, and the keys of the server and its clients."""
+"""OpenVPN of an attachment point: addresses, and keys of the server and its clients."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class VPNClient(models.Model):
         return f"{self.ip} in {self.vpn.subnet}"
 
 
-# Apart from the two above, so that no list of VPNs reads keys. Private ones are encrypted as those of `SigningKey` are.
+# Separate tables, so that lists of VPNs do not read keys. Private keys are encrypted as in `SigningKey`.
 
 
 class VPNServerKeys(models.Model):
-    """The CA of a VPN and its server's certificate. A VPN without them has an OpenVPN that its operator set up."""
+    """CA and server certificate of a VPN. A VPN without them has an OpenVPN set up by its operator."""
 
     vpn = models.OneToOneField(VPN, on_delete=models.CASCADE, related_name="keys")
     ca_certificate = models.TextField(editable=False)
@@ -62,7 +62,7 @@ class VPNServerKeys(models.Model):
 
 
 class VPNClientKeys(models.Model):
-    """A client's certificate. Its common name is never given again: the server admits clients by it."""
+    """A client's certificate. Its common name is never reused: the server admits clients by it."""
 
     client = models.OneToOneField(VPNClient, on_delete=models.CASCADE, related_name="keys")
     common_name = models.CharField(max_length=64, unique=True, editable=False)

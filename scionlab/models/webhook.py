@@ -1,4 +1,4 @@
-"""Where administrators' notices are sent beside mail, and those that are on their way."""
+"""The webhook for administrators' notices, and its pending deliveries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils import timezone
 
 
 class Webhook(models.Model):
-    """The one address that notices are sent to. There is a row while there is one."""
+    """URL and secret of the webhook. At most one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     url = models.CharField("URL", max_length=500)
@@ -21,7 +21,7 @@ class Webhook(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """A notice for the webhook: made in the transaction of its event, kept until the receiver has it or for 30 days."""
+    """A notice for the webhook: created in the transaction of its event, kept until delivered or for 30 days."""
 
     key = models.CharField(max_length=200, unique=True, help_text="Identifies the event, so that it is sent once.")
     event = models.CharField(max_length=32)

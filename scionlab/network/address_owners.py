@@ -1,8 +1,8 @@
-"""Whose address is this? Those of the testbed's own hosts are not for user ASes; those that several people use are told
-to the administrators.
+"""Owners of addresses: user ASes cannot use those of the testbed's hosts; shared addresses are reported to
+administrators.
 
-An address is refused when somebody asks for it. One that an AS has already stays: a host of the testbed may move to it
-later, and administrators are told, rather than held up by whoever was there first.
+An address is rejected when it is requested. One that an AS already has is kept: if a host of the testbed moves to it
+later, administrators are notified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class TestbedAddresses:
-    """The ISD-AS by address of the testbed's hosts, and by network of its VPNs."""
+    """ISD-AS by address of the testbed's hosts, and by network of its VPNs."""
 
     hosts: dict[str, str]
     vpns: dict[IPNetwork, str]
@@ -45,12 +45,12 @@ class TestbedAddresses:
                 )
 
 
-# Hosts of infrastructure and of attachment points. Other user ASes have addresses per attachment, and may share them.
+# Hosts of infrastructure and attachment points. User ASes have addresses per attachment and may share them.
 _TESTBED = Q(AS__isnull=False) & (Q(AS__useras=None) | Q(attachment_point__isnull=False))
 
 
 def testbed_addresses(among: Collection[str], *, user_as: UserAS | None) -> TestbedAddresses:
-    """Of these addresses, those of hosts other than the user AS's own; and all VPNs. Two statements."""
+    """Which of these addresses belong to hosts other than the user AS's own; and all VPNs. Two statements."""
     hosts = Host.objects.filter(_TESTBED, Q(public_ipv4__in=among) | Q(public_ipv6__in=among))
     if user_as is not None:
         hosts = hosts.exclude(AS=user_as.pk)
@@ -62,15 +62,15 @@ def testbed_addresses(among: Collection[str], *, user_as: UserAS | None) -> Test
 
 @dataclass(frozen=True)
 class SharedAddress:
-    """An address that user ASes of several owners have, or one of them and a host of the testbed."""
+    """An address shared by user ASes of several owners, or by one of them and a host of the testbed."""
 
     address: str
     emails: list[str]
-    host_of: str  # ISD-AS; empty: no host of the testbed has it
+    host_of: str  # ISD-AS; empty: no host of the testbed
 
 
 def ends_with_shared_addresses() -> QuerySet[Interface]:
-    """Of user ASes, where several owners have the address, or one of them and a host of the testbed."""
+    """Ends of user ASes whose address is shared by several owners, or with a host of the testbed."""
     ends = Interface.objects.filter(link_as_b__type=Link.Type.PROVIDER, AS__useras__isnull=False, vpn_client=None)
     by_address = ends.order_by().values("public_ip").annotate(owners=Count("AS__useras__owner", distinct=True))
     several = by_address.filter(owners__gt=1).values("public_ip")
@@ -80,7 +80,7 @@ def ends_with_shared_addresses() -> QuerySet[Interface]:
 
 
 def shared_addresses() -> list[SharedAddress]:
-    """In the order of addresses, of a hundred rows at most; three statements."""
+    """Ordered by address, from at most a hundred rows; three statements."""
     rows = ends_with_shared_addresses().order_by("public_ip", "AS__useras__owner__email")
     emails: dict[str, list[str]] = {}
     for address, email in rows.values_list("public_ip", "AS__useras__owner__email").distinct()[:100]:

@@ -1,6 +1,6 @@
-"""Hosts that were deleted with their AS: their polls are answered 204 for a while, so the stock client stops SCION.
+"""Deleted hosts: their polls are answered 204 for a while, so that the stock client stops SCION.
 
-Our agent takes 204 as news to report, never as an order to remove limits.
+Our agent only reports a 204 and keeps its limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOBODY: Final = "0" * 64
 
 
 def hosts_bury(as_id: int) -> None:
-    """To be called in the transaction that deletes the AS, before it does."""
+    """Call in the transaction that deletes the AS, before the deletion."""
     now = timezone.now()
     DeletedHost.objects.bulk_create(
         DeletedHost(
@@ -33,7 +33,7 @@ def hosts_bury(as_id: int) -> None:
 
 
 def was_deleted(uid: str, secret: bytes) -> bool:
-    """True for the credentials of a host that was deleted less than 30 days ago; one SQL statement."""
+    """Whether these are the credentials of a host deleted less than 30 days ago; one SQL statement."""
     row = DeletedHost.objects.filter(uid=uid, deleted_at__gt=timezone.now() - KEPT_FOR).first()
     given = _hash(secret)
     fits = hmac.compare_digest(given, row.secret_sha256 if row else _NOBODY)

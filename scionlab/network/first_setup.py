@@ -1,4 +1,4 @@
-"""The first rows of an empty testbed, each step whole or not at all: for the administrators' setup page."""
+"""Setup of an empty testbed, each step atomic, for the setup page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def core_as_set_up(
     public_ipv6: str | None,
     actor: User,
 ) -> AS:
-    """A core AS, with its ISD where that is new. Raises what `infrastructure_as_create` raises."""
+    """Create a core AS, and its ISD if new. Raises as `infrastructure_as_create`."""
     if not ISD.objects.filter(isd_id=isd_id).exists():
         isd_create(isd_id=isd_id, label=isd_label)
     return infrastructure_as_create(
@@ -45,10 +45,8 @@ def attachment_point_set_up(
     vpn_subnet: str | None,
     actor: User,
 ) -> AttachmentPoint:
-    """An attachment point below `core`, which is its provider; at `core` itself where `as_text` is empty.
-
-    Raises what `infrastructure_as_create`, `infrastructure_link_create` and `attachment_point_create` raise.
-    """
+    """Create an attachment point below `core`, its provider; at `core` itself if `as_text` is empty. Raises as
+    `infrastructure_as_create`, `infrastructure_link_create` and `attachment_point_create`."""
     as_ = core
     if as_text:
         as_ = infrastructure_as_create(

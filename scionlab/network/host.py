@@ -1,4 +1,4 @@
-"""What happens to hosts: their two counters, credentials, addresses, and what they tell when they pull."""
+"""Changes of hosts: creation, credentials, addresses, and reports."""
 
 from __future__ import annotations
 
@@ -41,12 +41,9 @@ def host_create(
     bind_ip: str | None,
     internal_ip: str,
 ) -> Host:
-    """A further host of an infrastructure AS, with a border router.
-
-    No counter rises: a router without Links is in no configuration, and the control service stays on the first host.
-    Raises `FieldRuleError` (`host_of_user_as`, `internal_ip_of_other`, `border_routers_exhausted`, the rules of
-    addresses).
-    """
+    """Add a host with a border router to an infrastructure AS. No counter rises: a router without Links is in no
+    configuration, and the control service stays on the first host. Raises `FieldRuleError` (`host_of_user_as`,
+    `internal_ip_of_other`, `border_routers_exhausted`, the rules of addresses)."""
     locks.lock_ases([as_.pk])
     _refuse_user_as(as_, "AS")
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
@@ -60,10 +57,8 @@ def host_create(
 
 @transaction.atomic
 def border_router_create(*, host: Host, actor: User) -> BorderRouter:
-    """A further border router on a host of an infrastructure AS; in no configuration before a Link ends on it.
-
-    Raises `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`).
-    """
+    """Add a border router to a host of an infrastructure AS; it is in no configuration until a Link ends on it. Raises
+    `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`)."""
     if host.AS is None:
         raise FieldRuleError("host_without_as", f"{host} belongs to no AS. Choose a host of an AS.", "host")
     locks.lock_ases([host.AS.pk])
@@ -84,17 +79,16 @@ def _refuse_user_as(as_: AS, field: str) -> None:
 
 
 @transaction.atomic
-def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, for_stock_client: bool = False) -> None:
-    """Give the host a new secret, which its next configuration carries.
-
-    The former one is accepted for SECRET_GRACE_HOURS more, so that the host can fetch with it; one that was in its own
-    grace time is refused from the commit on. Without `keep_former` (it was stolen) both are, and the host must be
-    enrolled again. L rises: our agent fetches. H rises only `for_stock_client`, which sees nothing else and restarts
-    SCION for it.
-    """
+def host_rotate_secret(
+    *, host_id: int, actor: User, keep_previous: bool = True, for_stock_client: bool = False
+) -> None:
+    """Rotate the secret; the next configuration carries the new one. The previous one is accepted for
+    SECRET_GRACE_HOURS, so that the host can fetch with it; the one before is rejected immediately. Without
+    `keep_previous` (it was stolen) both are rejected, and the host must be enrolled again. L rises: our agent fetches.
+    H rises only `for_stock_client`, which ignores L and restarts SCION."""
     locks.lock_hosts([host_id])
-    former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_former else ""
-    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_former else None
+    former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_previous else ""
+    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_previous else None
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))
@@ -114,13 +108,12 @@ def host_set_addresses(
     scion_packages: str | None = None,
     shown: Values | None = None,
 ) -> None:
-    """Move a host to other addresses, and the interfaces on it along; what is None of the last three stays.
+    """Change the addresses of a host and of its interfaces; None keeps one of the last three.
 
     H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
-    address changed, or over this host's VPN; for nobody when the values are those stored, or in no configuration.
-    `shown`: what the page showed of these values, see `people.stale_pages`.
-    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`, `scion_packages_unknown`),
-    `StalePageError`, `Host.DoesNotExist`.
+    address changes, or over this host's VPN; not if nothing changes that is in a configuration. `shown`: values that
+    the page showed, see `people.stale_pages`. Raises `FieldRuleError` (the rules of addresses, `address_required`,
+    `address_in_use`, `scion_packages_unknown`), `StalePageError`, `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
     new = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=needs_public_address(old))
@@ -142,7 +135,7 @@ def host_set_addresses(
             moved[was] = (name, becomes)
     config_ids = _move_interfaces(old, moved, new["bind_ip"], remote_hosts)
     if (new["public_ipv4"] or new["public_ipv6"]) != (old.public_ipv4 or old.public_ipv6):
-        clients = selectors.hosts_of_vpn_clients(host_id)  # each among the hosts locked above, by its Link
+        clients = selectors.hosts_of_vpn_clients(host_id)  # each among the locked hosts, by its Link
         config_ids |= clients | ({host_id} if clients else set())
     if new.get("internal_ip", old.internal_ip) != old.internal_ip and _is_reached_inside(old, remote_hosts):
         config_ids.add(host_id)
@@ -164,7 +157,7 @@ def checked_packages(name: str) -> str:
 
 
 def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
-    """The host locked, and per interface on it the host at the other end and whether the Link is active."""
+    """Lock the host; also return, per interface, the host at the other end and whether the Link is active."""
     as_ids = Host.objects.filter(pk=host_id, AS__isnull=False).values_list("AS", flat=True)
     locks.lock_ases(as_ids)
     links = Link.objects.filter(Q(interface_a__host=host_id) | Q(interface_b__host=host_id))
@@ -179,13 +172,13 @@ def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
 
 
 def _is_reached_inside(host: Host, peers: Mapping[int, tuple[int, bool]]) -> bool:
-    """True where the topology of the AS has the host's internal address: of its routers, or of the control service."""
+    """Whether the AS's topology contains the host's internal address: of its routers, or of the control service."""
     first = Host.objects.filter(AS=host.AS_id).order_by("pk").values_list("pk", flat=True).first()
     return host.AS_id is not None and (host.pk == first or any(active for _, active in peers.values()))
 
 
 def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
-    """The reverse of the rule that a user AS is not at its attachment point's own address."""
+    """The reverse of the rule that a user AS cannot have its attachment point's address."""
     for name, address in new.items():
         if address is None or name in {"internal_ip", "label", "scion_packages"}:
             continue
@@ -200,7 +193,7 @@ def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> No
 def _move_interfaces(
     host: Host, moved: dict[str, tuple[str, str | None]], bind_ip: str | None, peers: dict[int, tuple[int, bool]]
 ) -> set[int]:
-    """Carry new addresses over to the interfaces; returns the hosts whose SCION configuration changes by that."""
+    """Apply new addresses to the interfaces; return the hosts whose SCION configuration changes."""
     changed: set[int] = set()
     for interface in Interface.objects.filter(host=host, vpn_client=None).order_by("pk"):
         name, address = moved.get(interface.public_ip, ("", interface.public_ip))
@@ -223,7 +216,7 @@ def _move_interfaces(
 
 
 def _bind_for(host: Host, interface: Interface, address: str, bind_ip: str | None) -> str | None:
-    """An interface follows the host's bind address, unless it was given one of its own."""
+    """An interface follows the host's bind address unless it has its own."""
     follows = interface.bind_ip is None or interface.bind_ip == host.bind_ip
     is_public = interface.public_ip in host.public_ips
     return bind_ip_for(address, bind_ip) if follows and is_public else interface.bind_ip

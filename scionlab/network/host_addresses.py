@@ -1,4 +1,4 @@
-"""Which addresses a host may have: the rules, told beside the field that broke one. Nothing is written here."""
+"""Rules for the addresses of a host, with errors by field. Read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scionlab.platform.field_errors import FieldRuleError
 def checked_addresses(
     public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None, *, is_public: bool
 ) -> dict[str, str | None]:
-    """The three as the database writes them; `is_public`: one of the first two is needed. Raises `FieldRuleError`
+    """The three addresses, normalized; `is_public`: one of the first two is required. Raises `FieldRuleError`
     (`address_required`, see `check_underlay_address`)."""
     checked: dict[str, str | None] = {}
     only = settings.UNDERLAY_GLOBAL_ONLY
@@ -34,15 +34,13 @@ def checked_addresses(
 
 
 def needs_public_address(host: Host) -> bool:
-    """User ASes have addresses per attachment, unless somebody attaches to them."""
+    """False for user ASes without customers: they have addresses per attachment."""
     return host.AS is not None and (not is_user_as(host.AS) or hasattr(host, "attachment_point"))
 
 
 def checked_internal_ip(text: str, as_: AS | None, *, host_id: int | None) -> str:
-    """The internal address of one host (None: a new one) beside the other hosts of its AS.
-
-    Raises `FieldRuleError` (`address_invalid`, `address_refused`, `internal_ip_taken`).
-    """
+    """The internal address of a host (None: a new one), unique in its AS. Raises `FieldRuleError` (`address_invalid`,
+    `address_refused`, `internal_ip_taken`)."""
     others = [] if as_ is None else [host for host in as_.hosts.order_by("pk") if host.pk != host_id]
     try:
         checked = str(check_internal_address(text, alone=not others))
@@ -56,7 +54,7 @@ def checked_internal_ip(text: str, as_: AS | None, *, host_id: int | None) -> st
 
 
 def check_others_are_reached(as_: AS) -> None:
-    """Before an AS gets a further host. Raises `FieldRuleError` (`internal_ip_of_other`)."""
+    """Check before an AS gets another host. Raises `FieldRuleError` (`internal_ip_of_other`)."""
     for other in as_.hosts.order_by("pk"):
         try:
             check_internal_address(other.internal_ip, alone=False)

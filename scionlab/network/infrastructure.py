@@ -1,7 +1,6 @@
-"""What the operators of the testbed set up themselves: infrastructure ASes, their hosts, attachment points and the
-Links between infrastructure ASes.
+"""Infrastructure set up by the operators: ASes, hosts, attachment points and VPNs.
 
-`lab.seed` builds a small SCIONLab with these, a laboratory its own. What users make is in `links.user_as`.
+`lab.seed` builds a small SCIONLab with these. `links.user_as` has what users create.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def check_isd_id(isd_id: int) -> None:
 
 
 def check_infrastructure_as_id(as_id: int) -> None:
-    """Ids that user ASes get are not for infrastructure. Raises `RuleError` (`as_id_range`, `as_id_for_users`)."""
+    """Ids of user ASes are not allowed. Raises `RuleError` (`as_id_range`, `as_id_for_users`)."""
     written = format_as_id(as_id)
     if FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
         raise RuleError(
@@ -68,12 +67,9 @@ def infrastructure_as_create(
     internal_ip: str = "127.0.0.1",
     actor: User | None = None,
 ) -> AS:
-    """An AS with one host and one border router on it, and its keys; `as_text` like `ffaa:0:1107`. The ISD is made when
-    it is new, and a core AS makes a TRC.
-
-    Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`, `isd_range`,
-    `address_required`, and those of `check_underlay_address` and `isd_settle`.
-    """
+    """Create an AS with one host, one border router, and keys; `as_text` like `ffaa:0:1107`. Creates a missing ISD; a
+    core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`,
+    `isd_range`, `address_required`, and those of `check_underlay_address` and `isd_ensure`."""
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
@@ -100,11 +96,9 @@ def attachment_point_create(
     actor: User | None = None,
     reason: str = "",
 ) -> AttachmentPoint:
-    """Lets user ASes attach to `as_`, on its first host; with a VPN server when it gets a subnet (10.10.1.0/24).
-
-    L of the host rises: its configuration has link_info.json from now on, and SCION's files stay as they were.
-    Raises `RuleError`: `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`.
-    """
+    """Make `as_` an attachment point on its first host; with a VPN server if a subnet is given (10.10.1.0/24). L of the
+    host rises: its configuration now has link_info.json; SCION's files do not change. Raises `RuleError`:
+    `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`."""
     if default_bandwidth_kbit is not None:
         check_bandwidth(default_bandwidth_kbit)
     locks.lock_as(as_.pk)
@@ -123,13 +117,14 @@ def attachment_point_create(
 
 
 def check_subnet(subnet: str) -> ipaddress.IPv4Network:
-    """IPv4: what OpenVPN's `ifconfig-push` gives out. Raises `RuleError` (`subnet_invalid`, `subnet_too_small`)."""
+    """An IPv4 subnet, as OpenVPN's `ifconfig-push` requires. Raises `RuleError` (`subnet_invalid`,
+    `subnet_too_small`)."""
     try:
         network = ipaddress.IPv4Network(subnet)
     except ValueError as exc:
         text = f'"{subnet[:43]}" is not an IPv4 network. Enter one like 10.10.1.0/24.'
         raise RuleError("subnet_invalid", text) from exc
-    if network.num_addresses < 4:  # the network, the server, one client, and IPv4's broadcast
+    if network.num_addresses < 4:  # network, server, one client, and broadcast
         raise RuleError(
             "subnet_too_small", f"{subnet} has no room for a server and a client. Choose a subnet like 10.10.1.0/24."
         )
@@ -145,7 +140,7 @@ def check_vpn_port(server_port: int) -> None:
 
 @transaction.atomic
 def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
-    """The VPN server of an attachment point's host, with its keys; it has the subnet's first address. Raises
+    """Create the VPN server of an attachment point's host, with keys; it has the subnet's first address. Raises
     `RuleError` (`subnet_invalid`, `subnet_too_small`, `subnet_taken`, `vpn_port_range`, `vpn_exists`)."""
     network = check_subnet(subnet)
     check_vpn_port(server_port)
@@ -173,9 +168,9 @@ def _refuse_overlap(network: ipaddress.IPv4Network) -> None:
 def infrastructure_as_update(
     *, as_id: int, label: str, is_core: bool, shown: Values | None = None, actor: User | None = None
 ) -> AS:
-    """Renames the AS (`as_id` is its primary key), or makes it core or not: a TRC and its topology say so, hence H of
-    its hosts rises then. `shown`: what the page showed, see `people.stale_pages`.
-    Raises `RuleError` (`core_link_needs_core_ases`, those of `isd_settle`), `StalePageError`, `AS.DoesNotExist`."""
+    """Rename the AS (`as_id` is its primary key), or change whether it is core, which is in the TRC and its topology,
+    so H of its hosts rises. `shown`: values that the page showed, see `people.stale_pages`. Raises `RuleError`
+    (`core_link_needs_core_ases`, those of `isd_ensure`), `StalePageError`, `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     locks.lock_as(as_id)
     as_ = AS.objects.select_related("isd").get(pk=as_id)
@@ -200,10 +195,10 @@ def infrastructure_as_update(
 
 @transaction.atomic
 def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
-    """Deletes the AS with its hosts and keys; a TRC without it follows a core AS. Raises `RuleError` (`as_has_links`,
-    `link_of_user_as`, those of `isd_settle`), `AS.DoesNotExist`."""
+    """Delete the AS with its hosts and keys; for a core AS a TRC without it follows. Raises `RuleError`
+    (`as_has_links`, `link_of_user_as`, those of `isd_ensure`), `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
-    locks.lock_ases([as_id])  # nobody is attaching there
+    locks.lock_ases([as_id])  # no AS can attach there meanwhile
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
     if is_user_as(as_):
         raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it in the list of user ASes.")
@@ -218,10 +213,8 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
 
 @transaction.atomic
 def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None) -> None:
-    """The AS stays; L of the host rises, whose link_info.json goes. With path metadata H rises where that goes.
-
-    Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`.
-    """
+    """Delete the attachment point and keep the AS; L of the host rises, as its link_info.json is removed; H too if it
+    has path metadata. Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`."""
     locks.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
     count = Link.objects.filter(interface_a__AS=ap.AS, interface_b__AS__useras__isnull=False).count()

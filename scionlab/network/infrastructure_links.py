@@ -1,4 +1,4 @@
-"""Links between infrastructure ASes, which nobody limits."""
+"""Links between infrastructure ASes, which are not limited."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from scionlab.versions.changes import Changes, read_links, view_of
 
 
 def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
-    """What a Link that nobody limits may be listed with: never 0, which would mean blocked (DOMAIN section 3).
-
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`).
-    """
+    """Check the nominal bandwidth of a Link that is not limited: never 0, which would mean blocked (DOMAIN section 3).
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`)."""
     try:
         check_bandwidth(bandwidth_kbit)
     except RuleError as exc:
@@ -30,7 +28,7 @@ def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
         raise FieldRuleError("infrastructure_bandwidth", text, "bandwidth_kbit")
 
 
-# Links between infrastructure ASes are not limited: this is what link_info.json says of them (DOMAIN section 3).
+# Nominal bandwidth in link_info.json (DOMAIN section 3).
 INFRASTRUCTURE_BANDWIDTH_KBIT = 1_000_000
 
 
@@ -47,13 +45,12 @@ def infrastructure_link_create(
     router_a: BorderRouter | None = None,
     router_b: BorderRouter | None = None,
 ) -> Link:
-    """A Link between two infrastructure ASes, which nobody limits; of a provider Link, `a` is the provider.
+    """Create a Link between two infrastructure ASes; for a provider Link, `a` is the provider.
 
-    Ends on the border routers given, else on the first one of each AS's first host; over IPv4 where both hosts have it,
-    else IPv6. H of all hosts of both ASes rises.
-    Raises `RuleError`, those about one end with its field (`router_a`, `router_b`): `link_to_itself`,
-    `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`, `host_missing`, `router_elsewhere`,
-    `router_of_vpn`, `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
+    It ends on the given border routers, or on the first one of each AS's first host; over IPv4 if both hosts have it,
+    otherwise IPv6. H of all hosts of both ASes rises. Raises `RuleError`, about one end with its field (`router_a`,
+    `router_b`): `link_to_itself`, `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`,
+    `host_missing`, `router_elsewhere`, `router_of_vpn`, `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
     """
     locks.lock_ases({a.pk, b.pk})
     _check_infrastructure_link(a, b, type, bandwidth_kbit)
@@ -74,7 +71,8 @@ def infrastructure_link_create(
 
 @transaction.atomic
 def infrastructure_link_delete(*, link_id: int) -> None:
-    """H of both hosts rises if it was active. Raises `RuleError` (`link_of_user_as`), `Link.DoesNotExist`."""
+    """Delete it; H of both hosts rises if it was active. Raises `RuleError` (`link_of_user_as`),
+    `Link.DoesNotExist`."""
     locks.lock_ases(set(Link.objects.filter(pk=link_id).values_list("interface_a__AS", "interface_b__AS").get()))
     link = read_links({link_id})[0]
     if is_user_as(link.interface_b.AS):
@@ -119,7 +117,7 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
 
 
 def _router_of(as_: AS, router: BorderRouter | None, field: str) -> BorderRouter:
-    """The border router on which the Link ends, with its host as it is now that the AS is locked."""
+    """The border router on which the Link ends, with its host read under the AS's lock."""
     routers = BorderRouter.objects.select_related("host").filter(host__AS=as_, vpn=None)
     if router is None:
         host = first_host(as_)

@@ -1,8 +1,8 @@
-"""Path metadata of an attachment point: what its operator may write into SCION's staticInfoConfig.json, and that the
-limits of its Links are published there.
+"""Path metadata of an attachment point: the operator's part of SCION's staticInfoConfig.json, and whether limits of
+Links are published in it.
 
-The form is that of SCION v0.15 (doc/manuals/control.rst; control/beaconing/staticinfo_config.go). Its control service
-leaves out the whole file, with a line in its log, for one value that it cannot read. So all are checked here.
+The format is that of SCION v0.15 (doc/manuals/control.rst; control/beaconing/staticinfo_config.go). Its control service
+ignores the whole file, with a line in its log, if one value is invalid. So all values are checked here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ _UNITS_NS: Final = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6,
 _MAX_DURATION_NS: Final = (2**32 - 1) * 1_000  # beacons carry microseconds in 32 bits
 _LINK_TYPES: Final = ("direct", "multihop", "opennet")
 
-Check = Callable[[object, str], None]  # a value, and where it stands; raises `RuleError`
+Check = Callable[[object, str], None]  # a value and its location; raises `RuleError`
 
 
 def checked_metadata(text: str) -> str:
-    """The same in the one spelling that is stored; empty where nothing is said.
-
-    Raises `RuleError` (`path_metadata_not_json`, `path_metadata_invalid`, `path_metadata_long`).
-    """
+    """Return it normalized; empty if it has no content. Raises `RuleError` (`path_metadata_not_json`,
+    `path_metadata_invalid`, `path_metadata_long`)."""
     if not text.strip():
         return ""
     try:
@@ -48,7 +46,7 @@ def checked_metadata(text: str) -> str:
     except RuleError:
         raise
     except (ValueError, RecursionError) as exc:
-        words = "it is nested too deeply, or has a number of thousands of digits. Take that out."
+        words = "it is nested too deeply, or has a number of thousands of digits. Remove that."
         raise RuleError("path_metadata_not_json", f"Path metadata cannot be read: {words}") from exc
     if not document:
         return ""
@@ -57,13 +55,13 @@ def checked_metadata(text: str) -> str:
         raise RuleError(
             "path_metadata_long",
             f"Path metadata of {format_number(len(stored))} characters, as it is stored, is above "
-            f"{format_number(MAX_CHARS)}. Leave out interfaces of which nobody needs it.",
+            f"{format_number(MAX_CHARS)}. Leave out interfaces that do not need it.",
         )
     return stored
 
 
 def metadata_store(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
-    """Store `publishes_limits` and `path_metadata` as far as they are new; H rises once. Its row is locked."""
+    """Store `publishes_limits` and `path_metadata` if changed; H rises once. Its row is locked."""
     done = []
     if "publishes_limits" in new:
         ap.publishes_limits = bool(new["publishes_limits"])
@@ -89,8 +87,6 @@ def metadata_changed(ap: AttachmentPoint) -> None:
 
 
 def _members(**checks: Check) -> Check:
-    """An object with some of these members, and no others."""
-
     def check(value: object, where: str) -> None:
         for name, one in _object(value, where, example=f'{{"{next(iter(checks))}": ...}}').items():
             if name not in checks:
@@ -101,8 +97,6 @@ def _members(**checks: Check) -> Check:
 
 
 def _by_interface(inner: Check) -> Check:
-    """An object by interface ids."""
-
     def check(value: object, where: str) -> None:
         for key, one in _object(value, where, example='{"1": ...}').items():
             if not re.fullmatch(r"[1-9][0-9]{0,3}", key, re.ASCII) or int(key) > MAX_INTERFACE_ID:
@@ -177,9 +171,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise _refused("Path metadata", twice, "is there twice in one object", "Leave one of them")
+        raise _refused("Path metadata", twice, "occurs twice in one object", "Keep one of them")
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise RuleError("path_metadata_not_json", f"Path metadata holds {name}, which is no JSON. Write a number.")
+    raise RuleError("path_metadata_not_json", f"Path metadata contains {name}, which is not JSON. Write a number.")

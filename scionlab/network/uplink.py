@@ -1,6 +1,6 @@
-"""What administrators know of the attachment points' lines: how much they carry and what their traffic costs.
+"""Capacity and cost of attachment points' uplinks, set by administrators.
 
-Nothing is limited by it, so no host gets a new configuration.
+They limit nothing, so no host gets a new configuration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def uplink_set(
     *, attachment_point_id: int, uplink_kbit: int | None, cost_per_gb: Decimal | None, actor: User
 ) -> AttachmentPoint:
-    """None: not known; of the cost: the site's counts. Raises `ValidationError`, `AttachmentPoint.DoesNotExist`."""
+    """None: unknown; for the cost: the site's applies. Raises `ValidationError`, `AttachmentPoint.DoesNotExist`."""
     ap = AttachmentPoint.objects.select_for_update(of=("self",), no_key=True).get(pk=attachment_point_id)
     if (ap.uplink_kbit, ap.cost_per_gb) != (uplink_kbit, cost_per_gb):
         ap.uplink_kbit, ap.cost_per_gb = uplink_kbit, cost_per_gb
@@ -33,7 +33,7 @@ def uplink_set(
 
 @transaction.atomic
 def site_cost_set(*, cost_per_gb: Decimal | None, currency: str, actor: User) -> BandwidthPolicy:
-    """The cost where an attachment point has none of its own. Raises `ValidationError`."""
+    """Set the cost for attachment points without their own. Raises `ValidationError`."""
     policy = locks.lock_policy()
     if (policy.cost_per_gb, policy.currency) != (cost_per_gb, currency):
         policy.cost_per_gb, policy.currency = cost_per_gb, currency
@@ -44,7 +44,6 @@ def site_cost_set(*, cost_per_gb: Decimal | None, currency: str, actor: User) ->
 
 
 def _note(obj: AttachmentPoint | BandwidthPolicy, actor: User, message: str) -> None:
-    """Where the administrators' own pages keep who changed what."""
     kind = ContentType.objects.get_for_model(obj)
     LogEntry.objects.create(
         user=actor,

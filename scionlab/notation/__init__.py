@@ -1,1 +1,1 @@
-"""How numbers of the field are written and read: ISD-ASes, bandwidths, times. Pure."""
+"""Notation of ISD-ASes, bandwidths and times. Pure."""

@@ -1,8 +1,8 @@
-"""Bandwidths as people write them: `500`, `1.5M`, `10 Mbit/s` -> whole kbit/s. For pages only; the REST API takes
-integers, and files and agents never see such text.
+"""Parses bandwidths: `500`, `1.5M`, `10 Mbit/s` -> whole kbit/s. For pages only: the REST API, files and agents use
+integers.
 
-What has two readings is refused, and the sentence says what to write for each: `1,5M`, `10 MB/s`, `1 MiB/s`. Decimal
-arithmetic is exact: 1.1 Mbit/s is 1100 kbit/s, and what is no whole number of kbit/s is refused, never rounded.
+Ambiguous input is rejected with the possible readings: `1,5M`, `10 MB/s`, `1 MiB/s`. Arithmetic is decimal: 1.1 Mbit/s
+is 1100 kbit/s; fractions of kbit/s are rejected, never rounded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bandwidth_config import (
 
 _BIT_PER_UNIT = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 _NAMES = {"": "bit/s", "k": "kbit/s", "m": "Mbit/s", "g": "Gbit/s", "t": "Tbit/s"}
-_LONGEST = 40  # characters; nothing that has a meaning here is longer, save a number with too many digits
+_LONGEST = 40  # characters; nothing valid is longer
 
-# Digits in groups of three as our own pages write them (120 000), also with the spaces that do not break.
+# Digits in groups of three as on our pages (120 000), also with non-breaking spaces.
 _GROUPED = r"[0-9]{1,3}(?:[ \u00a0\u202f][0-9]{3})+"
 _NUMBER = rf"-?(?:{_GROUPED}|[0-9]+)"
 _WRITTEN = re.compile(rf"({_NUMBER}(?:\.[0-9]+)?)[ \u00a0\u202f]*([A-Za-z/]*)", flags=re.ASCII)
@@ -35,17 +35,15 @@ _BINARY = re.compile(r"([kmgt])i(?:b|bps|b/s|bit|bits|bit/s|bits/s)?")
 
 
 def parse_bandwidth_text(text: object) -> int:
-    """What a person wrote -> kbit/s; a number alone counts kbit/s.
-
-    Prefixes k, M, G, T in either case; units bit/s, bit, bps, b/s or none after a prefix. Bounds are the business of
-    `bandwidth_config.check_bandwidth`. Raises `RuleError` (`bandwidth_required`, `bandwidth_invalid`,
-    `bandwidth_ambiguous`, `bandwidth_not_whole`, `bandwidth_too_high` for more digits than any bandwidth has).
-    """
+    """Parse text to kbit/s; a plain number is kbit/s. Prefixes k, M, G, T in either case; units bit/s, bit, bps, b/s or
+    none after a prefix. `bandwidth_config.check_bandwidth` checks bounds. Raises `RuleError` (`bandwidth_required`,
+    `bandwidth_invalid`, `bandwidth_ambiguous`, `bandwidth_not_whole`, `bandwidth_too_high` for more digits than any
+    bandwidth has)."""
     written = str(text).strip() if isinstance(text, str) else text
     if not isinstance(written, str) or re.fullmatch(r"-?[0-9]*", written, flags=re.ASCII):
         return parse_bandwidth(written)
     if len(written) > _LONGEST:
-        return parse_bandwidth(written)  # says that it is no number, and cuts it short
+        return parse_bandwidth(written)  # rejects it as no number, and cuts it short
     _refuse_ambiguous(written)
     match = _WRITTEN.fullmatch(written)
     if match is None:
@@ -55,12 +53,12 @@ def parse_bandwidth_text(text: object) -> int:
     if prefix is None:
         return parse_bandwidth(written)
     if match[2] == "":
-        return parse_bandwidth(str(number))  # kbit/s; a fraction of one is refused with the rule's own sentence
+        return parse_bandwidth(str(number))  # kbit/s; a fraction is rejected with the rule's own message
     return _whole_kbit(number * _BIT_PER_UNIT[prefix], written)
 
 
 def limits_warning(limits: Limits) -> str | None:
-    """A sentence for limits that are allowed but surprising, or one for each direction; else None."""
+    """A warning about allowed but surprising limits, or one for each direction; otherwise None."""
     if limits.is_symmetric:
         return _warning(limits.to_user_kbit, "")
     directions = zip(limits, ("to the user AS", "from the user AS"), strict=True)
@@ -90,7 +88,7 @@ def _warning(kbit: int, direction: str) -> str | None:
 
 
 def _prefix(unit: str) -> str | None:
-    """k, m, g, t or nothing; None where `unit` is no unit of bits."""
+    """k, m, g, t or ""; None if `unit` is not a unit of bits."""
     match = _BITS.fullmatch(unit.lower())
     return None if match is None or (unit.lower() in {"b", "bit", "bits"}) else match[1]
 
@@ -102,7 +100,7 @@ def _whole_kbit(bit: Decimal, written: str) -> int:
     below = int(kbit.to_integral_value(rounding=ROUND_FLOOR))
     near = [
         format_number(value) for value in (below, below + 1) if value != 0
-    ]  # 0 blocks: nobody means it by a fraction
+    ]  # 0 blocks the link: never the meaning of a fraction
     raise RuleError(
         "bandwidth_not_whole",
         f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is not a whole number of kbit/s. Enter '
@@ -111,12 +109,12 @@ def _whole_kbit(bit: Decimal, written: str) -> int:
 
 
 def _refuse_ambiguous(written: str) -> None:
-    """Raises `RuleError` (`bandwidth_ambiguous`) for what different people read differently."""
+    """Raises `RuleError` (`bandwidth_ambiguous`)."""
     comma = _WITH_COMMA.fullmatch(written)
     if comma is not None:
         whole, rest, unit = comma[1], comma[2], _named(comma[3])
         readings = [f"{whole}.{rest} {unit}", f"{whole}{rest} {unit}"]
-        if not whole.removeprefix("-").isdigit():  # several separators: it can only mean thousands
+        if not whole.removeprefix("-").isdigit():  # several separators can only separate thousands
             readings = [f"{re.sub('[^0-9-]', '', whole)}{rest} {unit}"]
         raise RuleError(
             "bandwidth_ambiguous",
@@ -146,7 +144,7 @@ def _refuse_ambiguous(written: str) -> None:
 
 
 def _usable(readings: list[str]) -> str:
-    """What we tell people to write must be accepted when they do."""
+    """Suggestions must be valid input."""
     good = []
     for reading in readings:
         try:

@@ -1,7 +1,7 @@
-"""ISD-AS numbers as they are written: `17-ffaa:1:b6`. Pure text and numbers; the models are in `scionlab.models`.
+"""ISD-AS numbers as text: `17-ffaa:1:b6`. Pure.
 
-An AS number has 48 bits, written as three groups of 1 to 4 *hexadecimal* digits (DOMAIN section 1). From the tenth
-user AS on the last group has letters, so nothing here ever reads it as decimal.
+An AS number has 48 bits, written as three groups of 1 to 4 *hexadecimal* digits (DOMAIN section 1). From the tenth user
+AS on the last group may have letters; it is never read as decimal.
 """
 
 import re
@@ -39,10 +39,8 @@ def format_as_id(as_id: int) -> str:
 
 
 def parse_isd_as(text: str) -> tuple[int, int]:
-    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number).
-
-    Raises `RuleError` (`isd_as_invalid`, and those of `parse_as_id`).
-    """
+    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number). Raises `RuleError` (`isd_as_invalid`, and those of
+    `parse_as_id`)."""
     isd, dash, as_text = text.strip().partition("-")
     if not dash or not re.fullmatch(r"[1-9][0-9]{0,4}", isd, flags=re.ASCII) or int(isd) > MAX_ISD:
         shown = text if len(text) <= 40 else text[:37] + "..."
@@ -59,5 +57,5 @@ def format_isd_as(isd: int, as_id: int) -> str:
 
 
 def file_name_part(isd_as: str) -> str:
-    """`17-ffaa:1:b6` -> `17-ffaa_1_b6`, as the field writes it in file names."""
+    """`17-ffaa:1:b6` -> `17-ffaa_1_b6`, SCION's form in file names."""
     return isd_as.replace(":", "_")

@@ -1,8 +1,7 @@
-"""Times as people write them, in the zone of their profile -> UTC, and back.
+"""Parses and formats times in the zone of a profile, to and from UTC.
 
-Twice a year a zone's clocks are put forward, and an hour does not exist, or back, and an hour comes twice. Neither is
-guessed: what was written is refused, with what to write for each reading. An offset in the text (`+02:00`, `Z`)
-decides, whatever the zone.
+When clocks change, an hour may not exist or occur twice. Both are rejected with the possible readings. An offset in the
+text (`+02:00`, `Z`) decides, whatever the zone.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _WRITTEN = re.compile(
 
 
 def zone_of(user: object) -> ZoneInfo:
-    """The zone of somebody's profile; UTC for who has none, or one that this machine does not know (any more)."""
+    """The zone of a profile; UTC if none, or unknown on this machine."""
     try:
         return ZoneInfo(getattr(user, "time_zone", "") or "UTC")
     except (KeyError, ValueError, OSError):
@@ -31,17 +30,15 @@ def zone_of(user: object) -> ZoneInfo:
 
 
 def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
-    """`2026-11-22 18:30` in `zone` (or with an offset, or as a browser's control writes it) -> UTC, whole seconds.
-
-    Raises `RuleError` (`time_required`, `time_invalid`, `time_nonexistent`, `time_ambiguous`).
-    """
+    """Parse `2026-11-22 18:30` in `zone` (or with an offset, or a browser's format) -> UTC, whole seconds. Raises
+    `RuleError` (`time_required`, `time_invalid`, `time_nonexistent`, `time_ambiguous`)."""
     written = str(text or "").strip()
     if not written:
         raise RuleError("time_required", f"A time is missing. Enter one like {_EXAMPLE}.")
     match = _WRITTEN.fullmatch(written)
     shown = written if len(written) <= 40 else written[:37] + "..."
     invalid = RuleError("time_invalid", f'"{shown}" is not a date and time. Enter one like {_EXAMPLE}.')
-    if match is None or not 1970 <= int(match[1]) < 9999:  # all that is shown of it lies in the calendar, in any zone
+    if match is None or not 1970 <= int(match[1]) < 9999:  # shown in any zone, it stays in the calendar
         raise invalid
     try:
         naive = datetime(*(int(part or 0) for part in match.groups()[:6]))  # type: ignore[arg-type]  # six numbers
@@ -58,7 +55,7 @@ def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
 
 
 def readings(naive: datetime, zone: tzinfo) -> list[datetime]:
-    """The moments at which the clocks of `zone` show this, in order: usually one, none or two when they are put."""
+    """The moments at which `zone` shows this time, in order: one, or none or two around a change of clocks."""
     found: list[datetime] = []
     for fold in (0, 1):
         moment = naive.replace(tzinfo=zone, fold=fold)
@@ -69,22 +66,20 @@ def readings(naive: datetime, zone: tzinfo) -> list[datetime]:
 
 
 def say_time(at: datetime, zone: tzinfo | None = None) -> str:
-    """`2026-11-22 18:30:00 CET`, for a sentence: in `zone`, else in that of whoever reads.
-
-    Pages put the reader's zone in force (`pages.own_pages.own_page`); the API, tasks and commands have UTC.
-    """
+    """Return `2026-11-22 18:30:00 CET`, in `zone` or the reader's. Pages activate the reader's zone
+    (`pages.own_pages.own_page`); the API, tasks and commands use UTC."""
     return f"{localtime(at, zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 _SAID_IN_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC", flags=re.ASCII)
 
 
-def said_locally(text: str) -> str:
-    """A sentence that was stored with times in UTC, with those that whoever reads it has on the clock."""
-    return _SAID_IN_UTC.sub(_said_locally, text)
+def localized(text: str) -> str:
+    """Convert the UTC times in a stored sentence to the reader's zone."""
+    return _SAID_IN_UTC.sub(_localized, text)
 
 
-def _said_locally(match: re.Match[str]) -> str:
+def _localized(match: re.Match[str]) -> str:
     try:
         return say_time(datetime.strptime(match[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC))
     except (ValueError, OverflowError):  # no such date
@@ -92,15 +87,15 @@ def _said_locally(match: re.Match[str]) -> str:
 
 
 def write_local_time(at: datetime, zone: ZoneInfo) -> str:
-    """For a field, so that it can be read back: with the offset where the clocks show this time twice."""
+    """For a field, so that it can be parsed again: with an offset if the time is ambiguous."""
     local = at.astimezone(zone)
     text = f"{local:%Y-%m-%d %H:%M}" + (f":{local:%S}" if local.second else "")
     return text if len(readings(local.replace(tzinfo=None, fold=0), zone)) == 1 else f"{text}{_written_offset(local)}"
 
 
 def control_value(text: str, zone: tzinfo) -> str | None:
-    """`2026-11-22 18:30` as a browser's control for date and time takes it; None for what such a control cannot hold:
-    an offset, a time that the clocks of `zone` show twice, and what is no time."""
+    """Return `2026-11-22 18:30` for a browser's datetime control; None if it cannot hold the value: with an offset,
+    ambiguous, or invalid."""
     match = _WRITTEN.fullmatch(text.strip())
     try:
         naive = datetime(*(int(part or 0) for part in match.groups()[:6])) if match else None  # type: ignore[arg-type]  # six
@@ -137,7 +132,7 @@ def _ambiguous(naive: datetime, found: list[datetime], zone: ZoneInfo) -> RuleEr
 
 
 def _nonexistent(naive: datetime, zone: ZoneInfo) -> RuleError:
-    # Read with the offset from before the change, the moment is as long after the change as the text is into the gap.
+    # Read with the offset from before the change, the moment is as far after the change as the text is into the gap.
     after = naive.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
     before = naive.replace(tzinfo=zone, fold=1).astimezone(UTC).astimezone(zone)
     return RuleError(

@@ -1,7 +1,7 @@
-"""Paths as SCION's own programs print them (v0.15.1): `scion showpaths`, `scion traceroute`. Pure text.
+"""Parses the output of SCION's tools (v0.15.1): `scion showpaths`, `scion traceroute`. Pure.
 
-A path is read from three forms: the JSON of `showpaths`, its lines for people (`Hops: [17-ffaa:1:1 1>21 ...]`), and
-sequences (`17-ffaa:1:1#0,1 17-ffaa:0:1107#21,11`), one path a line. A hop is an AS, so n hops have n - 1 links.
+A path has three forms: the JSON of `showpaths`, its text (`Hops: [17-ffaa:1:1 1>21 ...]`), and sequences
+(`17-ffaa:1:1#0,1 17-ffaa:0:1107#21,11`), one path a line. A hop is an AS, so n hops have n - 1 links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scionlab.notation.isd_as import MAX_ISD, format_isd_as, parse_isd_as
 MAX_BYTES: Final = 65_536
 MAX_PATHS: Final = 50
 MAX_HOPS: Final = 64
-MAX_INTERFACE: Final = 65_535  # 16 bits in a hop field; those of this service are at most 4094
+MAX_INTERFACE: Final = 65_535  # 16 bits in a hop field; this service uses at most 4094
 _MAX_BGP_AS: Final = 2**32 - 1  # SCION writes these in decimal: 64-559
 _LONGEST_SHOWN: Final = 40
 
@@ -44,7 +44,7 @@ class PathInterface(NamedTuple):
 
 
 class PathLink(NamedTuple):
-    """One link in the direction of travel: the interface a packet leaves by, and the one it arrives at."""
+    """One link in the direction of travel: the interface it leaves from, and the one it arrives at."""
 
     leaves: PathInterface
     enters: PathInterface
@@ -54,16 +54,16 @@ Path = tuple[PathLink, ...]
 
 
 class Probe(NamedTuple):
-    """One line of `scion traceroute`. `at` is None where nothing answered and the program does not say who was asked;
-    `rtt_ms` is the shortest round trip, None without an answer."""
+    """One line of `scion traceroute`. `at` is None for a timeout without an interface; `rtt_ms` is the shortest round
+    trip, None without a response."""
 
     at: PathInterface | None
     rtt_ms: float | None
 
 
 def parse_paths(text: str) -> list[Path]:
-    """At least one path. Raises `RuleError` (`path_too_long`, `path_too_many`, `path_hops`, `path_not_json`,
-    `path_none`, `path_invalid`), which names the path, the hop and, in text, the character of the line."""
+    """Return at least one path. Raises `RuleError` (`path_too_long`, `path_too_many`, `path_hops`, `path_not_json`,
+    `path_none`, `path_invalid`), which names the path, the hop and, in text, the character."""
     text = _bounded(text, "The paths have", "Print fewer paths: scion showpaths -m 10.")
     if text.lstrip().startswith("{"):
         rows = _object(text, "The paths").get("paths") or []
@@ -193,8 +193,8 @@ def _of_arrows(words: list[_Word]) -> Iterator[PathLink]:
 
 
 def _of_sequence(words: list[_Word]) -> Iterator[PathLink]:
-    """`17-ffaa:1:1#0,1 17-ffaa:0:1107#21,0`: in and out. Before the first link and behind the last any number may
-    stand, or none."""
+    """`17-ffaa:1:1#0,1 17-ffaa:0:1107#21,0`: in and out. Before the first link and after the last, any number or
+    none."""
     before: PathInterface | None = None
     for i, word in enumerate(words):
         parts = _HOP.fullmatch(word.text)
@@ -213,7 +213,7 @@ def _of_sequence(words: list[_Word]) -> Iterator[PathLink]:
 
 
 def parse_traceroute(text: str) -> list[Probe]:
-    """Of the JSON or the lines for people, in the order of the path; at least one. Raises `RuleError` (`path_too_long`,
+    """Parse JSON or text, in the order of the path; at least one line. Raises `RuleError` (`path_too_long`,
     `path_hops`, `path_not_json`, `path_none`, `path_invalid`)."""
     text = _bounded(text, "The traceroute has", "Paste the output of one run.")
     if text.lstrip().startswith("{"):

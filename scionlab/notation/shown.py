@@ -1,4 +1,4 @@
-"""Values as HTML with the exact one in the title, for pages, cockpit and Django admin. Nothing here is read back."""
+"""Values as HTML with the exact one in the title, for pages, cockpit and Django admin."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def kbit(value: int) -> SafeString:
 
 
 def titled(text: str, kbit: int) -> SafeString:
-    """`text` with the exact number in the title, where it is in Mbit/s."""
+    """`text`; with the exact number in the title if in Mbit/s."""
     if kbit < MBIT_FROM_KBIT:
         return format_html("{}", text)
     return format_html('<span title="{}">{}</span>', format_exact_kbit(kbit), text)
 
 
 def age(at: datetime | None) -> str | SafeString:
-    """`3 min ago`, with the exact time in the title, in the zone of whoever reads; `never` for None."""
+    """`3 min ago`, with the exact time in the reader's zone in the title; `never` for None."""
     return "never" if at is None else _ago(at, " ago")
 
 
 def lasting(at: datetime) -> SafeString:
-    """How long it is since then: `3 min`, with the exact time in the title."""
+    """Time elapsed since then: `3 min`, with the exact time in the title."""
     return _ago(at, "")
 
 

@@ -1,1 +1,1 @@
-"""What the operators of the service look at: health, metrics, and for how long rows are kept."""
+"""Health, metrics, and retention."""

@@ -1,4 +1,4 @@
-"""Figures that are read from the database when somebody asks: nine statements, shared for 5 s by all who ask."""
+"""Metrics that are read from the database on demand: nine statements, cached for 5 s."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Values = list[tuple[str, tuple[str, ...], float]]
 
 
 def families(now: datetime | None = None) -> Iterator[Metric]:
-    """Raises what the database raises while it is away."""
+    """Raises the database's errors while it is unavailable."""
     found = _kept()
     if found is None:
         found = list(_read(now or timezone.now()))
@@ -103,7 +103,7 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
 
 
 def _standbys() -> int:
-    """Its rows are there for everybody; only their details are for some."""
+    """Its rows are visible to all; only details are restricted."""
     if connection.vendor != "postgresql":
         return 0
     with connection.cursor() as cursor:
@@ -112,7 +112,6 @@ def _standbys() -> int:
 
 
 def _ends_of_trust() -> dict[str, datetime | None]:
-    """Of what is in use, and renewed here."""
     others = isds_of_others()
     newest = TRC.objects.exclude(isd__in=others).order_by().values("isd").annotate(end=Max("not_after"))
     core = Certificate.objects.filter(replaced_at=None).exclude(isd__in=others)

@@ -1,11 +1,11 @@
-"""What whoever starts, stops and balances processes asks, without a session and without TLS (docs/operations.md).
+"""Health checks for supervisors and load balancers, without a session and without TLS (docs/operations.md).
 
-    livez    this process answers: restart it if not
-    readyz   it can do its work: send requests elsewhere if not
-    healthz  the database answers: what balancers of earlier versions ask
+    livez    this process responds: restart it if not
+    readyz   it can serve: send requests elsewhere if not
+    healthz  the database responds: for balancers of earlier versions
 
-Without Redis everything works, only later: both name it, and neither is a reason to send nobody here. What they say is
-for operators: which part, and what to do, but no address, name or message of a server.
+Without Redis everything works, only later: both mention it, and neither fails. The text names the part and the remedy,
+but no address, name or message of a server.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from scionlab.trust.signing import unreadable_keys
 @require_safe
 @never_cache
 def livez(_request: HttpRequest) -> HttpResponse:
-    """200 whatever the database does: a restart of this process would not bring that back."""
+    """200, whatever the state of the database: a restart would not help."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 @require_safe
 @never_cache
 def healthz(_request: HttpRequest) -> HttpResponse:
-    """200 while the database answers, else 503."""
+    """200 while the database responds, otherwise 503."""
     return _answer(_first_reason(_database))
 
 
 @require_safe
 @never_cache
 def readyz(_request: HttpRequest) -> HttpResponse:
-    """200 while the database answers, has the tables of this version, and its signing keys can be used; else 503."""
+    """200 while the database responds, has this version's tables, and signing keys are readable; otherwise 503."""
     return _answer(_first_reason(_database, _migrations, _signing_keys))
 
 
@@ -53,7 +53,7 @@ def _answer(reasons: list[str]) -> HttpResponse:
 
 
 def _first_reason(*checks: Callable[[], list[str]]) -> list[str]:
-    """What the first check finds that finds anything: those behind it need what it looks at."""
+    """First finding; later checks depend on earlier ones."""
     try:
         return next((found for found in (check() for check in checks) if found), [])
     except DatabaseError as exc:
@@ -70,7 +70,7 @@ _migrated = False
 
 
 def _migrations() -> list[str]:
-    """Looked up until nothing is missing: what was migrated stays so while this process lives."""
+    """Cached once nothing is missing."""
     global _migrated  # noqa: PLW0603  the process'
     if _migrated:
         return []

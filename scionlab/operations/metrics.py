@@ -1,4 +1,4 @@
-"""The page that Prometheus reads. Nobody reads it unless `METRICS_TOKEN` or `METRICS_NETWORKS` says who may."""
+"""The metrics page for Prometheus, closed unless `METRICS_TOKEN` or `METRICS_NETWORKS` is set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """404 where nobody may; 401 to who has no token; 200 with what can be known, also while a part is down."""
+    """404 if closed; 401 without a token; otherwise 200 with what is available, even while a part is down."""
     if not settings.METRICS_TOKEN and not settings.METRICS_NETWORKS:
         raise Http404("METRICS_TOKEN and METRICS_NETWORKS are not set.")
     if not (_has_token(request) or _is_near(request)):
@@ -36,14 +36,14 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def exposition() -> bytes:
-    """The text format 0.0.4, which every Prometheus reads."""
+    """Text format 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Everything())
     return generate_latest(registry)
 
 
 class _Everything:
-    """A collector of what is known; a part that is down is said to be down, and its figures are left out."""
+    """Collects all metrics; a part that is down is reported as down, without its figures."""
 
     def collect(self) -> Iterator[Metric]:
         yield from shared.collect()

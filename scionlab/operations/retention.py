@@ -1,9 +1,8 @@
-"""How long rows are kept that nobody needs any more. Samples of traffic have ages of their own (`usage.rollup`).
+"""Retention of rows. Traffic samples have their own (`usage.rollup`).
 
-What is not in this list is kept: ASes and Links while they exist; `Notice`, which goes when its state has ended; bulk
-changes that were carried out, which can be put back; and for ever `BandwidthChange`, the record of who set which limit,
-which the database itself refuses to shorten (`scionlab.platform.append_only`). What reads that record finds its rows by
-index.
+Not in this list: ASes and Links while they exist; `Notice`, deleted when its state has ended; applied bulk changes,
+which can be undone; and `BandwidthChange`, the permanent audit log, which the database protects
+(`scionlab.platform.append_only`). Queries on that log use indexes.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from scionlab.models import (
 from scionlab.network.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.rest.idempotency import KEPT_FOR
 
-REQUESTS_KEPT: Final = timedelta(days=7)  # they have addresses of people who never became users
-DELIVERIES_KEPT: Final = timedelta(days=30)  # whether they arrived or not
+REQUESTS_KEPT: Final = timedelta(days=7)  # contain addresses of people who never became users
+DELIVERIES_KEPT: Final = timedelta(days=30)  # delivered or not
 GAPS_KEPT: Final = timedelta(days=2)  # the cockpit shows 24 hours
-EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history says for ever what was decided
+EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history keeps the decision
 TESTS_KEPT: Final = timedelta(days=90)  # with their results
-ROWS_AT_ONCE: Final = 5000  # deleted in one transaction
+ROWS_AT_ONCE: Final = 5000  # deleted per transaction
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of `model` are deleted whose column `since` is older than `age`, and which meet the condition `which`."""
+    """Rows of `model` whose column `since` is older than `age` and that match `which` are deleted."""
 
     model: type[Model]
     since: str
@@ -55,7 +54,7 @@ class Kept:
 
 
 def table() -> list[Kept]:
-    """What is kept for how long."""
+    """The retention of each model."""
     used = timedelta(days=settings.USED_KEEP_DAYS)
     return [
         Kept(Mail, "sent_at", timedelta(days=settings.MAIL_KEEP_DAYS), ~Exists(_in_force())),
@@ -74,7 +73,7 @@ def table() -> list[Kept]:
 
 
 def old_rows_forget(*, now: datetime) -> dict[str, int]:
-    """Delete what has its age, in transactions of 5000 rows; by name of the model how many. May run at any time."""
+    """Delete expired rows in transactions of 5000; return the number per model. Idempotent."""
     return {kept.model.__name__: sum(_forget(kept, now)) for kept in table()}
 
 
@@ -87,7 +86,7 @@ def _forget(kept: Kept, now: datetime) -> Iterator[int]:
 
 
 def _in_force() -> QuerySet[Link]:
-    """The Link whose newest change a mail told of: while that row is there, the same is not told again."""
+    """The Link's newest change that was mailed: the row prevents a repeated mail."""
     key = Concat(
         Value("link:"),
         Cast("pk", CharField()),

@@ -1,4 +1,4 @@
-"""The pages of users: parse, call a service, show. Accounts too.
+"""The users' pages: parse, call a service, render.
 
-Every change is a POST with a CSRF token, and a stranger's AS does not exist (404).
+Every change is a POST with a CSRF token, and other users' ASes are 404.
 """

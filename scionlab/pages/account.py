@@ -1,8 +1,8 @@
-"""The pages of an account: parse, call a service, show.
+"""The account pages: parse, call a service, render.
 
-A link of a mail is opened at its own address, which remembers it in the session and leads on to one without it: so it
-stands in no history of the browser, no Referer and no log line of what follows. Looking changes nothing, because mail
-programs open links by themselves; a button does.
+A link from a mail is opened at its own URL, which stores it in the session and redirects to one without it: so it is
+not in the browser's history, a Referer or later log lines. GET changes nothing, because mail programs open links
+automatically; a button does.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ def _show(request: HttpRequest, page: str, tab: str = "", status: int = 200, **c
 @enter
 @never_cache
 def register(request: HttpRequest) -> HttpResponse:
-    """Asks for an address. Who is logged in has an account."""
+    """Register an address. Logged-in users are redirected."""
     if request.user.is_authenticated:
         return redirect(start_page(request.user))
-    return _ask(request, Purpose.REGISTER, "register")
+    return _request_mail(request, Purpose.REGISTER, "register")
 
 
 @enter
 @never_cache
 def password_reset(request: HttpRequest) -> HttpResponse:
-    return _ask(request, Purpose.PASSWORD, "password_reset")
+    return _request_mail(request, Purpose.PASSWORD, "password_reset")
 
 
-def _ask(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
-    """What follows is the same whoever was asked for."""
+def _request_mail(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
+    """The response does not depend on the address."""
     form, closed, status = EmailForm(request.POST or None), "", 200
     if purpose == Purpose.REGISTER:
         closed = _registration_closed()
@@ -90,7 +90,7 @@ def _ask(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
 
 
 def _registration_closed() -> str:
-    """The sentence, where nobody can register; "" where people can, whatever their address."""
+    """Why registration is closed; "" if it is open."""
     try:
         check_registration("")
     except RuleError as exc:
@@ -109,7 +109,7 @@ def password_reset_sent(request: HttpRequest) -> HttpResponse:
 
 
 class NewPasswordView(PasswordResetConfirmView):
-    """Django's, behind the link of the mail. Who has a new password may try it at once."""
+    """Django's view for the link of the mail. A new password also resets failed logins."""
 
     template_name = "registration/new_password.html"
     success_url = reverse_lazy("login")
@@ -117,7 +117,7 @@ class NewPasswordView(PasswordResetConfirmView):
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
         if self.user is not None:
-            failures_forget(self.user.email)  # whoever reads the mail was not the one who guessed
+            failures_forget(self.user.email)  # the mail proves that it is the owner
         logout(self.request)
         messages.success(self.request, "Your password was changed. Log in with it.")
         return answer
@@ -136,7 +136,7 @@ password_reset_confirm = enter(NewPasswordView.as_view())
 @never_cache
 @sensitive_variables("token")
 def account_confirm_link(request: HttpRequest, token: str) -> HttpResponse:
-    if request_of(token) is not None:  # what anybody made up begins no session
+    if request_of(token) is not None:  # an invalid link starts no session
         request.session[_LINK] = token
     else:
         request.session.pop(_LINK, None)
@@ -192,12 +192,12 @@ def _confirmed(request: HttpRequest, sentence: str) -> HttpResponseRedirect:
     return redirect("front")
 
 
-@csrf_exempt  # mail programs send it without a session, by themselves (RFC 8058); the link is the proof
+@csrf_exempt  # mail programs send it without a session (RFC 8058); the link is the proof
 @enter
 @never_cache
 @sensitive_variables("token")
 def mail_unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
-    """GET asks, POST does. It can be done any number of times, and undone on the profile."""
+    """GET asks, POST unsubscribes. Idempotent; can be undone on the profile."""
     found = read_unsubscribe(token)
     if found is None:
         answer = _show(request, "link_invalid", status=410)
@@ -206,7 +206,7 @@ def mail_unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
         if request.method == "POST":
             mail_opt_out(user_id=user_id, kind=kind)
         answer = _show(request, "unsubscribe", kind=kind, done=request.method == "POST")
-    answer["Referrer-Policy"] = "no-referrer"  # the link stays good
+    answer["Referrer-Policy"] = "no-referrer"  # the link stays valid
     return answer
 
 
@@ -252,7 +252,7 @@ def email_change_page(request: PageRequest) -> HttpResponse:
 
 @sensitive_variables("password")
 def _is_own_password(request: PageRequest, form: PasswordForm) -> bool:
-    """Wrong ones count as failed log-ins do (`scionlab.platform.login_guard`)."""
+    """Wrong passwords count as failed logins (`scionlab.platform.login_guard`)."""
     password = form.cleaned_data["password"]
     if authenticate(request, username=request.user.email, password=password) is not None:
         return True
@@ -263,7 +263,7 @@ def _is_own_password(request: PageRequest, form: PasswordForm) -> bool:
 @enter
 @own_page
 def api_tokens(request: PageRequest) -> HttpResponse:
-    """A new token is shown in this very answer: no redirect, session or history ever has it."""
+    """A new token is shown in this response only: it is never in a redirect, session or history."""
     form, issued = TokenForm(request.POST or taken_back(request)), None
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
@@ -302,7 +302,7 @@ def account_delete_page(request: PageRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid() and _is_own_password(request, form):
         try:
             account_delete(user_id=request.user.pk)
-        except User.DoesNotExist:  # an administrator was quicker
+        except User.DoesNotExist:  # deleted meanwhile by an administrator
             logout(request)
             return redirect("login")
         except RuleError as exc:

@@ -1,4 +1,4 @@
-"""What people type about their accounts. Rules of the site are judged by the services."""
+"""Forms of the account pages. The services check the rules of the site."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _email(**attrs: str) -> forms.EmailField:
 
 
 class RulesForm(forms.Form):
-    """A form that can show what a service found wrong."""
+    """A form that can show an error of the service."""
 
     def refuse(self, error: RuleError) -> None:
         name = error.field if isinstance(error, FieldRuleError) and error.field in self.fields else None
@@ -45,7 +45,7 @@ class RulesForm(forms.Form):
 
 
 class EmailForm(RulesForm):
-    """For an account, or a password."""
+    """Requests a mail, for an account or a password."""
 
     email = _email()
 
@@ -61,13 +61,12 @@ def _time_zone(*, required: bool = True) -> forms.CharField:
 
 
 def _time_zones() -> list[Any]:
-    """By region."""
     groups = groupby((name for name in time_zone_names() if "/" in name), key=lambda name: name.partition("/")[0])
     return [("UTC", "UTC"), *((region, list(names)) for region, names in groups)]
 
 
 class NewAccountForm(_SetPasswordMixin, RulesForm):
-    """Behind the link of the mail: the address is proven."""
+    """The form behind the link of the mail: the address is confirmed."""
 
     full_name = forms.CharField(
         required=False,
@@ -86,7 +85,7 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
 
     @property
     def offers_browser_zone(self) -> bool:
-        """What was chosen once stays."""
+        """Only as long as no zone was chosen."""
         return not self.is_bound
 
     def clean(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
 
 
 class PasswordForm(RulesForm):
-    """Asks for one's own password again, before something that a borrowed session is not to do."""
+    """Asks for the password again, before actions that a hijacked session must not do."""
 
     password = forms.CharField(
         label="Current password",
@@ -137,7 +136,7 @@ class ProfileForm(RulesForm):
 
     @property
     def zones(self) -> list[Any]:
-        """By region; an older name that a program has set stays."""
+        """Grouped by region; includes an older name set by a program."""
         own = self.user.time_zone
         return [*([] if own in time_zone_names() else [(own, own)]), *_time_zones()]
 
@@ -165,7 +164,7 @@ class TokenForm(RulesForm):
 
     @property
     def expires_at(self) -> datetime | None:
-        """The end of its last day (UTC)."""
+        """End of its last day (UTC)."""
         days = self.cleaned_data["days"]
         if not days:
             return None

@@ -1,4 +1,4 @@
-"""Addresses below /account/."""
+"""URLs below /account/."""
 
 from __future__ import annotations
 

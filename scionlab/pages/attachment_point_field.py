@@ -1,4 +1,4 @@
-"""The choice of an attachment point in a form."""
+"""Form field for an attachment point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scionlab.models import AttachmentPoint, BandwidthPolicy, UserAS
 
 @dataclass(frozen=True)
 class Choice:
-    """An attachment point as the form offers it."""
+    """An attachment point in the list."""
 
     id: int
     isd_as: str
@@ -22,7 +22,7 @@ class Choice:
     maximum_kbit: int
     ip_versions: str
     has_vpn: bool
-    is_possible: bool  # shown, but not to be chosen: in another ISD, or this AS itself
+    is_possible: bool  # disabled: in another ISD, or this AS itself
 
     @classmethod
     def of(cls, ap: AttachmentPoint, policy: BandwidthPolicy, *, user_as: UserAS | None = None) -> Choice:
@@ -51,7 +51,7 @@ class Choice:
 
 
 class AttachmentPointSelect(forms.Select):
-    """Each option carries its maximum, so that the page's own script can update the hint beside the bandwidth."""
+    """Each option carries its maximum, so that the page's script can update the hint of the bandwidth."""
 
     by_value: Mapping[str, Choice] = {}
 
@@ -66,7 +66,7 @@ class AttachmentPointSelect(forms.Select):
 
 
 class AttachmentPointField(forms.TypedChoiceField):
-    """One of the attachment points, grouped by ISD: all attachments of an AS are in one."""
+    """An attachment point, grouped by ISD: all attachments of an AS are in one."""
 
     def __init__(self, choices: Sequence[Choice]) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -1,6 +1,6 @@
-"""The minute around each change of a Link: when it was saved, what limit the kernel had, and what the traffic did.
+"""The minute around each change of a Link: time of saving, limit in the kernel, and traffic.
 
-Only from samples of 10 s, which are kept for some days, and from receipts: what was not measured is not drawn.
+From samples of 10 s, which are kept for some days, and from receipts: what was not measured is not drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 @dataclass(frozen=True)
 class Line:
-    """One direction of the minute; `words` say what is drawn."""
+    """One direction of the minute; `words` describe the plot."""
 
     name: str
     plot: UsagePlot
@@ -34,8 +34,8 @@ class Line:
 
 @dataclass(frozen=True)
 class ChangeLine:
-    """A change and its minute; no lines where nothing was measured. `save_x` is where it was saved, `kernel_x` where a
-    receipt confirmed it, `kernel_after_s` later; of older changes that is not known."""
+    """A change and its minute; no lines without measurements. `save_x` marks the save, `kernel_x` its confirmation by a
+    receipt, `kernel_after_s` later; unknown for older changes."""
 
     change: BandwidthChange
     lines: list[Line] = field(default_factory=list)
@@ -45,7 +45,7 @@ class ChangeLine:
 
 
 def change_lines(link: Link, changes: Iterable[BandwidthChange]) -> list[ChangeLine]:
-    """In the order of the changes. One statement; `link` as `selectors.links_of` reads it."""
+    """In the order of the changes. One statement; `link` as from `selectors.links_of`."""
     rows = list(changes)
     minutes = usage_around(link.pk, [one.at for one in rows], before=BEFORE, after=AFTER)
     newest = next((one for one in rows if _is_newest(link, one)), None)
@@ -54,13 +54,13 @@ def change_lines(link: Link, changes: Iterable[BandwidthChange]) -> list[ChangeL
 
 
 def _is_newest(link: Link, change: BandwidthChange) -> bool:
-    """The limits that the Link has are of this change, or of one a moment later."""
+    """Whether the Link's current limits are from this change, or one a moment later."""
     return change.kind == BandwidthChange.Kind.LINK and abs(change.at - link.changed_at) < timedelta(seconds=1)
 
 
 def confirmed_at(link: Link, newest: BandwidthChange) -> datetime | None:
-    """When a receipt first showed what the Link wants since its newest change; None where that is not known, because
-    temporary limits change what is wanted as well."""
+    """When a receipt first confirmed the Link's newest change; None if unknown, because timed limits also change the
+    wanted limits."""
     row: LinkEnforcement | None = getattr(link, "enforcement", None)
     if row is None or link.timed_in_configuration or link.is_to_observe:
         return None
@@ -91,7 +91,7 @@ def _line_of(change: BandwidthChange, points: Sequence[UsagePoint], confirmed: d
 
 
 def words_of(saved_at: datetime, slots: Sequence[Slot]) -> str:
-    """`490 kbit/s of 500 before, 790 of 800 at the end`: of the first and the last step that were measured."""
+    """`490 kbit/s of 500 before, 790 of 800 at the end`: of the first and last measured steps."""
     known = [slot for slot in slots if slot.kbit is not None]
     before = [slot for slot in known if slot.begins_at + STEP <= saved_at][:1]
     after = [slot for slot in known if slot.begins_at > saved_at][-1:]

@@ -1,4 +1,4 @@
-"""What the views of the pages share."""
+"""Shared by the views of pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scionlab.pages.own_pages import PageRequest, View
 
 
 def gone_is_404(view: View) -> View:
-    """What somebody else deleted between our look and our lock is not found, like what was never there."""
+    """404 for objects deleted between reading and locking."""
 
     @wraps(view)
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -31,8 +31,8 @@ def gone_is_404(view: View) -> View:
 
 
 def nothing_typed(request: PageRequest, conflict: Conflict, page: str, *keys: int) -> HttpResponse:
-    """An old page was saved as it stood: there is nothing to decide, and nothing of somebody else's is undone."""
-    messages.warning(request, f"You had changed nothing, so nothing was saved. {conflict.sentence}")
+    """An outdated page without changes: nothing to decide or overwrite."""
+    messages.warning(request, f"You made no changes, so nothing was saved. {conflict.sentence}")
     return redirect(page, *keys)
 
 
@@ -44,7 +44,7 @@ def say_saved(
     links: Sequence[Link] | None = None,
     done: str = "Saved.",
 ) -> None:
-    """Says what happens next, of what was stored: `links`, or read anew."""
+    """Add messages about the consequences of the save; `links` avoids reading again."""
     after = snapshot(user_as if links is not None else selectors.user_as_of(request.user, user_as.pk), links)
     messages.success(request, " ".join([done, *what_happens_next(before, after)]))
     for warning in surprises(before, after):

@@ -1,7 +1,7 @@
-"""What a page says when somebody saved something else while it was open: which values, by whom and when, and yours.
+"""Conflicts with a concurrent save: which values, by whom and when, and the submitted ones.
 
-`people.stale_pages` finds it out; here it is put into words. Nothing is decided: the page is shown again with what was
-typed, and carries what is stored now, so that its Save button means "overwrite with mine".
+`people.stale_pages` detects them; this module formats them. The page is shown again as submitted, but carries the
+stored values, so that its Save button now means "overwrite with mine".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One value: its name, what the page showed, what is stored now, and what was typed (None: the same as one)."""
+    """One value: its name, as shown, as stored now, and as submitted (None: equal to one of them)."""
 
     name: str
     was: str
@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Conflict:
-    """`who` is "You" or an email address; `at` None where nobody noted it."""
+    """`who` is "You" or an email address; `at` None if not recorded."""
 
     who: str
     at: datetime | None
@@ -57,14 +57,14 @@ class Conflict:
 
     @property
     def sentence(self) -> str:
-        """For a place where a table does not fit."""
+        """One sentence, without a table."""
         changes = "; ".join(f"{line.name} was {line.was}, is now {line.now}" for line in self.lines)
         when = "" if self.at is None else f" at {say_time(self.at)}"
         return f"In the meantime {self.who} saved other values{when}: {changes}."
 
 
 def conflict_of(error: StalePageError, *, reader: User, labels: Mapping[str, str] | None = None) -> Conflict:
-    """In the words of the page that `reader` has open; `labels` names fields where the page has words of its own."""
+    """For `reader`; `labels` has the page's names of fields."""
     links = _LinkNames(error)
     lines: list[Line] = []
     for difference in error.differences:
@@ -81,7 +81,7 @@ def _who(last: LastChange, reader: User) -> str:
 
 
 class _LinkNames:
-    """Which Links of a user AS there were and are, by the name of the attachment point."""
+    """Names the Links of a user AS, before and after, by attachment point."""
 
     def __init__(self, error: StalePageError) -> None:
         ids = {one.name: one for one in error.differences if one.name.endswith(".attachment_point_id")}
@@ -117,7 +117,7 @@ def _line(difference: Difference, links: _LinkNames, labels: Mapping[str, str]) 
 
 
 def written(field: str, value: Value) -> str:
-    """A value as people read it."""
+    """Format a value."""
     if field == "from_user_kbit" and value is None:
         return "the same as to it"
     if value is None or value == "":

@@ -1,7 +1,7 @@
-"""What saving means, in words: before it (a preview of limits), and after it (what happens next).
+"""Consequences of saving, in words: a preview of limits, and what happens next.
 
-True for this Link at this moment: a limit is enforced in about a second where an agent waits for it, later where it is
-silent or does not exist, and not before its end where a timed limit runs. Reads what was loaded; decides nothing.
+It depends on the Link's state: a limit is enforced in about a second if an agent polls, later if it is silent or
+missing, and after a running timed limit. Reads loaded objects only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def in_words(limits: Limits) -> str:
 
 
 def takes_effect(link: Link, *, now: datetime) -> str:
-    """When the attachment point enforces what is saved now, other things staying as they are: `takes effect in …`."""
+    """When the attachment point will enforce a save now: `takes effect in …`."""
     if not link.active:
         return "takes effect when the link is activated"
     if link.is_to_observe:
@@ -52,7 +52,7 @@ def _when_limited(agent: Agent) -> str:
 
 
 def local(at: datetime) -> str:
-    """`2026-11-22 18:30 CET`, in the zone of whoever reads the page."""
+    """`2026-11-22 18:30 CET`, in the reader's zone."""
     found = timezone.localtime(at)
     return f"{found:%Y-%m-%d %H:%M}{f':{found:%S}' if found.second else ''} {found.tzname()}"
 
@@ -62,7 +62,7 @@ def local(at: datetime) -> str:
 
 @dataclass(frozen=True)
 class Preview:
-    """What the page says while a limit is typed."""
+    """Shown while a limit is typed."""
 
     understood: str
     effect: str
@@ -75,7 +75,7 @@ class Preview:
 
 
 def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Preview:
-    """Of standing limits."""
+    """Preview of regular limits."""
     warning, counted = limits_warning(limits), counted_on(status.link, limits)
     if limits == status.requested:
         return Preview(_capital(in_words(limits)), "no change", warning, counted)
@@ -86,7 +86,7 @@ def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Prev
 
 
 def counted_on(link: Link, limits: Limits) -> str | None:
-    """What these limits count on the Link, and what they leave for SCION; None where all is blocked."""
+    """What these limits count on the Link, and leave for SCION; None if all is blocked."""
     end = link.interface_b
     return counted_sentence(limits, underlay_ip=end.public_ip, is_vpn=end.vpn_client_id is not None, mtu=link.mtu)
 
@@ -94,7 +94,7 @@ def counted_on(link: Link, limits: Limits) -> str | None:
 def preview_timed(
     status: LinkStatus, steps: Sequence[LinkStep], *, begins_at: datetime | None, duration_s: int, now: datetime
 ) -> Preview:
-    """Of limits for a time."""
+    """Preview of timed limits."""
     ends_at = (begins_at or now) + timedelta(seconds=duration_s)
     begins = f"from {local(begins_at)}" if begins_at else "from now"
     effect = "" if begins_at else f"{takes_effect(status.link, now=now)}; "
@@ -118,7 +118,7 @@ def _course(steps: Sequence[LinkStep]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest parts: `1 d 3 h`, `2 h`, `1 min 30 s`."""
+    """The two largest units: `1 d 3 h`, `2 h`, `1 min 30 s`."""
     left, parts = max(0, round(seconds)), list[str]()
     for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         if left >= length and len(parts) < 2:
@@ -138,8 +138,8 @@ def _capital(text: str) -> str:
 
 @dataclass(frozen=True)
 class LinkValues:
-    """What a save can change at one Link, and when the attachment point notices; the ends are (address, port, bind
-    address, bind port)."""
+    """Values of one Link that a save can change, and when it takes effect; the ends are (address, port, bind address,
+    bind port)."""
 
     ap: str
     requested: Limits
@@ -151,15 +151,15 @@ class LinkValues:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a save can change, taken before and after it."""
+    """Values that a save can change, taken before and after it."""
 
     general: tuple[str, str]
-    structure: tuple[object, ...]  # H of its hosts: differs when SCION's configuration does
+    structure: tuple[object, ...]  # H of its hosts: differs if SCION's configuration changed
     links: dict[int, LinkValues]
 
 
 def snapshot(user_as: UserAS, links: Sequence[Link] | None = None) -> Snapshot:
-    """`links`: those of `selectors.links_of`, where they were read already."""
+    """`links`: from `selectors.links_of`, if already read."""
     now = timezone.now()
     found = {link.pk: _values_of(link, now) for link in (links_of(user_as) if links is None else links)}
     hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
@@ -198,7 +198,6 @@ def _stored(taken: Snapshot) -> object:
 
 
 def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValues]:
-    """The Links whose limit is another one than before, or counts from now on."""
     old = {} if before is None else before.links
     found = []
     for pk, new in after.links.items():
@@ -221,6 +220,6 @@ def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
 
 
 def surprises(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """A warning for each limit that was saved now and is allowed but surprising."""
+    """A warning for each saved limit that is allowed but surprising."""
     saved = _with_new_limits(before, after)
     return [f"{link.ap}: {warning}" for link in saved if (warning := limits_warning(link.requested))]

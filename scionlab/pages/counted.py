@@ -1,4 +1,4 @@
-"""What a limit counts, and what it leaves for SCION: the sentence that forms and the page of a Link say."""
+"""The sentence on forms and pages about what a limit counts and what it leaves for SCION."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from scionlab.links.framing import Framing
 
 
 def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int) -> str | None:
-    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None where all is blocked.
-
-    `underlay_ip` is an address of the Link, `mtu` its MTU [byte]. What is left of a limit is limit * L / (L + headers),
-    rounded down, for packets of L bytes that fill a frame; what is counted says `Framing`.
-    """
+    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None if all is blocked.
+    `underlay_ip` is an address of the Link, `mtu` its MTU [byte]. A limit leaves limit * L / (L + headers), rounded
+    down, for packets of L bytes that fill a frame; `Framing` defines the headers."""
     framing = Framing(ip_address(underlay_ip).version, is_vpn, mtu)
     packet = framing.largest_bytes
     counted = packet + framing.header_bytes

@@ -1,6 +1,6 @@
-"""What passes now, to the second: the dials of a Link, and one line for each AS (`usage.live`).
+"""Current rates, each second: the dials of a Link, and one line per AS (`usage.live`).
 
-Whoever asks for them tells the attachment points that somebody looks.
+Reading them requests live rates from the attachment points.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from scionlab.usage import live
 from scionlab.usage.batch import DIRECTIONS
 
 FRESH_S: Final = 2.0
-SHOWN_S: Final = 10.0  # for so long a dial stays, marked as old
+SHOWN_S: Final = 10.0  # how long an outdated dial stays, marked as such
 _NAMES: Final = ("To your AS", "From your AS")
-# An agent reports each second, and the service has the next second so long after its end.
+# An agent reports each second; the next second is available this long after its end.
 _EACH_MS, _ON_ITS_WAY_MS, _SOONEST_MS = 1000, 150, 300
 
 
 @dataclass(frozen=True)
 class Dial:
-    """One direction now, kbit/s. `limit_kbit` is None where nothing limits it."""
+    """Current rate of one direction in kbit/s. `limit_kbit` is None without a limit."""
 
     name: str
     kbit: int
@@ -33,20 +33,19 @@ class Dial:
 
     @property
     def percent(self) -> int:
-        """Of the limit, 100 at most; 0 where there is none."""
+        """Share of the limit, at most 100; 0 without a limit."""
         return min(100, round(100 * self.kbit / self.limit_kbit)) if self.limit_kbit else 0
 
     @property
     def shown_kbit(self) -> int:
-        """On a dial that ends at the limit."""
+        """Capped at the limit."""
         return min(self.kbit, self.limit_kbit or 0)
 
 
 @dataclass(frozen=True)
 class Now:
-    """Of one or several Links. No dials: nobody reported lately. `told_at`: when the counted second ended, None where
-    nobody ever reported. Not `is_fresh`: more than 2 s ago. Of `count` Links `reporting` are in the sums. A new look is
-    worth it in `due_ms`."""
+    """One or several Links. No dials: no recent report. `told_at`: end of the reported second, None if there was none.
+    Not `is_fresh`: older than 2 s. `reporting` of `count` Links are in the sums. Refresh in `due_ms`."""
 
     told_at: datetime | None
     is_fresh: bool
@@ -57,24 +56,24 @@ class Now:
 
 
 def now_of(link: Link) -> Now:
-    return _now([live.look([_end(link)]).get(_end(link))])
+    return _now([live.request_rates([_end(link)]).get(_end(link))])
 
 
 def sums_of(ases: Sequence[UserAS]) -> dict[int, Now]:
-    """Of the active Links of each AS together, by its primary key; none for an AS without any."""
+    """Sums over the active Links of each AS, by its primary key; none for an AS without any."""
     links = {user_as.pk: [one for one in selectors.links_of(user_as) if one.active] for user_as in ases}
-    found = live.look(_end(link) for several in links.values() for link in several)
+    found = live.request_rates(_end(link) for several in links.values() for link in several)
     return {pk: _now([found.get(_end(link)) for link in several]) for pk, several in links.items() if several}
 
 
 def lines_of(ases: Sequence[UserAS]) -> dict[str, Any]:
-    """For user_as/now.html: `lines` by the primary key of the AS, and when a new look is worth it."""
+    """For user_as/now.html: `lines` by the primary key of the AS, and the time of the next refresh."""
     lines = sums_of(ases)
     return {"lines": lines, "due_ms": min((one.due_ms for one in lines.values()), default=_EACH_MS)}
 
 
 def _end(link: Link) -> live.End:
-    """No statement for a Link of `selectors.links_of`."""
+    """No SQL statement for a Link of `selectors.links_of`."""
     return link.interface_a.host.uid, link.interface_a.interface_id
 
 
@@ -97,7 +96,7 @@ def _now(rates: Sequence[live.Rates | None]) -> Now:
 
 
 def _dial(name: str, direction: str, rates: Sequence[live.Rates]) -> Dial | None:
-    """The sum of the Links that have figures of this direction; None where none has."""
+    """Sum of the Links with figures of this direction; None without any."""
     sides = [(one, side) for one in rates if (side := getattr(one, direction)) is not None]
     if not sides:
         return None

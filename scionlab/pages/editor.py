@@ -1,7 +1,7 @@
-"""The page on which a user AS is created or edited: the AS and its one to five attachments.
+"""The page that creates or edits a user AS with its one to five attachments.
 
-Rows of attachments come and go by submit buttons, so the page works without JavaScript and loses nothing that was
-typed. The fields of one row are in `forms`, the rules in `links.user_as`.
+Submit buttons add and remove rows, so the page works without JavaScript and keeps the input. The fields of a row are in
+`forms`, the rules in `links.user_as`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from scionlab.people.stale_pages import Value, Values, shown_from_text, shown_to
 
 _PREFIX = "attachments"
 _ROW_KEY = re.compile(rf"{_PREFIX}-([0-9]{{1,2}})-([a-z_]+)")
-_MOST_ROWS = 20  # more than MAX_ATTACHMENTS, so that a sixth one is refused with its rule and not dropped in silence
+_MOST_ROWS = 20  # more than MAX_ATTACHMENTS, so that a sixth is rejected by its rule instead of dropped silently
 
 
 class UserASEditor:
-    """A user AS and its one to five attachments, as one page edits them.
-
-    Rows come and go by submit buttons, without JavaScript: such a submission is shown again as it was typed, with a
-    row more or less, and nothing is judged before Save.
-    """
+    """A user AS and its one to five attachments on one page. Submit buttons add and remove rows, without JavaScript:
+    such a submission is rendered again as typed, and nothing is validated before Save."""
 
     def __init__(
         self,
@@ -45,7 +42,7 @@ class UserASEditor:
         shown: str | None = None,
         conflict: Conflict | None = None,
     ) -> None:
-        """`shown`: what was stored when the page was first made; it travels along until something is saved."""
+        """`shown`: values stored when the page was first rendered; passed along until the save."""
         self.form = form
         self.rows = rows
         self.choices = choices
@@ -84,7 +81,7 @@ class UserASEditor:
     def rearranged(
         cls, data: Mapping[str, Any], choices: Sequence[Choice], *, user_as: UserAS | None = None
     ) -> UserASEditor:
-        """What was typed, with one row more (button `add`) or without one (button `remove`)."""
+        """The submitted input with one row more (button `add`) or less (button `remove`)."""
         rows = list(_typed_rows(data).items())
         kept = [row for number, row in rows if data.get("remove") != str(number)]
         if "add" in data and len(kept) < MAX_ATTACHMENTS:
@@ -96,10 +93,8 @@ class UserASEditor:
     def in_conflict(
         cls, data: Mapping[str, Any], choices: Sequence[Choice], *, user_as: UserAS, conflict: Conflict, stored: Values
     ) -> UserASEditor:
-        """What was typed, beside what was saved meanwhile. Saving it once more saves it over that.
-
-        An attachment that was removed meanwhile is a new one from now on.
-        """
+        """The submitted input beside values saved meanwhile. Saving again overwrites them. An attachment that was
+        removed meanwhile becomes a new one."""
         there = {name.partition(".")[0] for name in stored}
         rows = [
             row if str(row.get("link_id")) in there else {**row, "link_id": ""} for row in _typed_rows(data).values()
@@ -131,7 +126,7 @@ class UserASEditor:
         return len(self.rows) < MAX_ATTACHMENTS
 
     def is_valid(self, *, reader: User) -> bool:
-        """Parses everything and asks the rules about what could be parsed, so that all errors show at once."""
+        """Parse all fields and check the rules on what could be parsed, so that all errors show at once."""
         valid = [form.is_valid() for form in (self.form, *self.rows)]
         good = [row for row in self.rows if row.is_valid()]
         if good or not self.rows:
@@ -143,15 +138,15 @@ class UserASEditor:
         return all(valid)
 
     def values(self) -> dict[str, Any]:
-        """The arguments of `user_as_create` and `user_as_update`; call it when valid."""
+        """Arguments of `user_as_create` and `user_as_update`; the editor must be valid."""
         return {**self.form.cleaned_data, "attachments": [row.spec() for row in self.rows]}
 
     def shown_values(self) -> dict[str, Value] | None:
-        """What was stored when the page was made; None where the page did not say."""
+        """Values stored when the page was rendered; None if not submitted."""
         return shown_from_text(self.shown)
 
     def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken while it held the locks."""
+        """Show an error of the service."""
         self._place(error, self.rows)
 
     def _place(self, error: RuleError, rows: Sequence[AttachmentForm]) -> None:
@@ -172,7 +167,7 @@ class UserASEditor:
 
 
 def _typed_rows(data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The rows of a submission by number, as typed; a checkbox is True where it was sent at all."""
+    """Submitted rows by number, as typed; a submitted checkbox is True."""
     rows: dict[int, dict[str, Any]] = {}
     for key in data:
         match = _ROW_KEY.fullmatch(key)
@@ -185,7 +180,7 @@ def _typed_rows(data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def _new_row(choices: Sequence[Choice], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A row to start from: an attachment point of the same ISD that is not used yet, its maximum, a free port."""
+    """Initial row: an unused attachment point of the same ISD, its maximum, a free port."""
     used = [str(row.get("attachment_point")) for row in rows]
     isds = {choice.isd for choice in choices if str(choice.id) in used[:1]}
     possible = [choice for choice in choices if choice.is_possible and (not isds or choice.isd in isds)]

@@ -1,4 +1,4 @@
-"""The page on which a user asks for a higher maximum of a Link; the cockpit has the answers."""
+"""The page on which a user requests a higher maximum of a Link; administrators answer in the cockpit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
-from scionlab.links.exceptions import exception_ask
+from scionlab.links.exceptions import exception_request
 from scionlab.models import selectors
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.notation.local_time import parse_local_time, write_local_time, zone_of
@@ -28,7 +28,7 @@ _FIRST_END = timedelta(days=14)
 
 
 class ExceptionForm(forms.Form):
-    """A maximum, until when, and why. The bounds are those of `links.exceptions`."""
+    """Maximum, end, and reason. `links.exceptions` has the bounds."""
 
     maximum_kbit = RuleField(
         parse_bandwidth_text,
@@ -53,7 +53,7 @@ class ExceptionForm(forms.Form):
         self.order_fields(("of", "maximum_kbit", "ends_at", "reason"))
 
     def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken."""
+        """Show an error of the service."""
         name = getattr(error, "field", "")
         self.add_error(name if name in self.fields else None, forms.ValidationError(error.message, code=error.code))
 
@@ -67,7 +67,7 @@ def exception_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     form = ExceptionForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user))
     if is_sent and form.is_valid():
         try:
-            exception_ask(link_id=link.pk, actor=request.user, **form.cleaned_data)
+            exception_request(link_id=link.pk, actor=request.user, **form.cleaned_data)
         except RuleError as exc:
             form.refuse(exc)
         else:

@@ -1,7 +1,7 @@
-"""What people type into the pages, turned into what the services take.
+"""Forms of the users' pages.
 
-Here: parsing (text to numbers and addresses), and where an error stands. Not here: the rows of the whole page
-(`editor`), and the rules, which live in `bandwidth_config` and `links`; their sentence is shown as it is.
+They parse text and place errors. `editor` handles the rows of the whole page; `bandwidth_config` and `links` have the
+rules, whose messages are shown unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LoginForm(AuthenticationForm):
 
 
 class RuleField(forms.CharField):
-    """One line of text that `parse` reads; what `parse` says about it is what the page shows."""
+    """Text parsed by `parse`, whose errors are shown."""
 
     def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
         super().__init__(required=False, **kwargs)
@@ -72,17 +72,17 @@ class RuleField(forms.CharField):
             raise forms.ValidationError(exc.message, code=exc.code) from exc
 
     def run_validators(self, value: Any) -> None:
-        """`parse` has judged the text already; CharField's validators would look at a number's length."""
+        """`parse` has already validated; CharField's validators would check a number's length."""
 
 
 def text_input(**attrs: str) -> forms.TextInput:
-    """For what no browser should complete or correct."""
+    """Without autocompletion and correction."""
     return forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", **attrs})
 
 
 class TimeInput(forms.TextInput):
-    """A browser's own control for date and time, in the reader's zone. What such a control cannot hold stays text, as
-    it was typed: an offset, and a time that is shown twice when clocks are set back, to which one is to be added."""
+    """A browser's datetime control in the reader's zone. Values that it cannot hold stay text: an offset, and an
+    ambiguous time when clocks are set back."""
 
     input_type = "datetime-local"
 
@@ -120,7 +120,7 @@ def _ip(text: str) -> str:
 
 
 class UserASForm(forms.Form):
-    """What belongs to the AS as a whole. `links.user_as` judges it."""
+    """Fields of the AS itself. `links.user_as` validates."""
 
     label = forms.CharField(
         required=False,
@@ -142,19 +142,18 @@ class UserASForm(forms.Form):
     )
 
     def clean_scion_packages(self) -> str | None:
-        """None: they stay, as for a page that does not ask."""
+        """None keeps them, also for a page without the field."""
         return self.cleaned_data["scion_packages"] or None
 
 
 class AttachmentForm(forms.Form):
-    """One attachment: a provider Link to an attachment point. The fields are those of the thesis' figure 5.1, in the
-    order of the page."""
+    """One attachment: a provider Link to an attachment point. Fields as in figure 5.1 of the thesis."""
 
     link_id = forms.IntegerField(required=False, widget=forms.HiddenInput)
     active = forms.BooleanField(
         label="Active", required=False, initial=True, help_text="An inactive link is kept but is in no configuration."
     )
-    attachment_point = forms.Field()  # an AttachmentPointField, made with the choices of the moment
+    attachment_point = forms.Field()  # an AttachmentPointField, created with the current choices
     bandwidth_kbit = RuleField(
         parse_bandwidth_text,
         label="Upper limit for the bandwidth usable for this AS [kbit/s]",
@@ -201,7 +200,7 @@ class AttachmentForm(forms.Form):
 
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stored: Limits | None = None  # of the Link that the row edits, where whoever makes it knows that
+        self.stored: Limits | None = None  # of the edited Link, if known
         self.exception_kbit: int | None = None  # likewise
         self.by_value = {str(choice.id): choice for choice in choices}
         self.fields["attachment_point"] = AttachmentPointField(choices)
@@ -213,7 +212,7 @@ class AttachmentForm(forms.Form):
         )
 
     def _limit_hint(self) -> str:
-        """Names the attachment point, so that it stays true when another one is chosen without JavaScript."""
+        """Names the attachment point, so that it stays true when another is chosen without JavaScript."""
         if self.chosen is None:
             return "The list shows the maximum of each attachment point."
         return f"Initial value and maximum at {self.chosen.name}: {format_exact_kbit(self.chosen.maximum_kbit)}."
@@ -224,29 +223,29 @@ class AttachmentForm(forms.Form):
 
     @property
     def maximum_kbit(self) -> int:
-        """At the attachment point that is chosen, or by an exception of the Link that the row edits."""
+        """Of the chosen attachment point, or by an exception of the edited Link."""
         if self.chosen is None:
             return MAX_BANDWIDTH_KBIT
         return with_exception(self.chosen.maximum_kbit, self.exception_kbit)
 
     @property
     def is_stored(self) -> bool:
-        """An attachment that exists already."""
+        """An existing attachment."""
         return bool(self["link_id"].value())
 
     @property
     def has_bind(self) -> bool:
-        """The two rarely used fields stand open when they say something, or have an error."""
+        """Open the rarely used fields if they have a value or an error."""
         return any(self[name].value() or self[name].errors for name in ("bind_ip", "bind_port"))
 
     @property
     def is_divided(self) -> bool:
-        """The second number stands open when it says something, or has an error."""
+        """Open the second number if it has a value or an error."""
         return bool(self["from_user_kbit"].value() or self["from_user_kbit"].errors)
 
     @property
     def understood(self) -> Limits | None:
-        """The numbers that were typed, None where one of them is none."""
+        """The limits as parsed, None if one is invalid."""
         try:
             to_user = parse_bandwidth_text(self["bandwidth_kbit"].value())
             other = self["from_user_kbit"].value()
@@ -256,7 +255,7 @@ class AttachmentForm(forms.Form):
 
     @property
     def limit_errors(self) -> list[str]:
-        """What is wrong with the bandwidths, also of a row that was not sent yet: its numbers, and the maximum."""
+        """Errors of the bandwidths, also of an unsubmitted row: parsing, and the maximum."""
         limits = self.understood
         if limits is not None:
             return [error.message for error in check_change(self.stored, limits, self.maximum_kbit).values()]
@@ -272,7 +271,7 @@ class AttachmentForm(forms.Form):
 
     @property
     def warning(self) -> str | None:
-        """About a bandwidth that is allowed but surprising."""
+        """About an allowed but surprising bandwidth."""
         limits = self.understood
         if limits is None:
             return None
@@ -285,7 +284,7 @@ class AttachmentForm(forms.Form):
 
     @property
     def counted(self) -> str | None:
-        """What the limits count, and what they leave for SCION; None before it has an address, which a VPN gives."""
+        """What the limits count, and leave for SCION; None without an address, which a VPN assigns."""
         limits = self.understood
         try:
             address = _ip(self["public_ip"].value())
@@ -296,7 +295,7 @@ class AttachmentForm(forms.Form):
         return counted_sentence(limits, underlay_ip=address, is_vpn=False, mtu=link_mtu_bytes(address))
 
     def spec(self) -> AttachmentSpec:
-        """Call it on a valid form only."""
+        """The form must be valid."""
         data = self.cleaned_data
         return AttachmentSpec(
             attachment_point_id=data["attachment_point"],
@@ -317,7 +316,7 @@ class AttachmentForm(forms.Form):
 
 @dataclass(frozen=True)
 class Problem:
-    """An error for the summary on top: what to jump to, its name, the sentence."""
+    """An error in the summary: target, name, message."""
 
     target: str
     name: str

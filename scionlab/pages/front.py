@@ -1,4 +1,4 @@
-"""The front page: what this is, who may register, how the testbed is. Who is logged in goes on to their start page."""
+"""The front page: what the service is, who can register, state of the testbed. Logged-in users are redirected."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scionlab.models import User
 from scionlab.pages.own_pages import start_page
 
 _KEY: Final = "front-figures"
-_KEPT_S: Final = 10  # strangers cannot make the census be taken more often than this
+_KEPT_S: Final = 10  # limits how often visitors cause a census
 
 
 @dataclass(frozen=True)
 class Figures:
-    """`up`: attachment points whose agent reports. `in_force` of the `active` Links have the limit they should have."""
+    """`up`: attachment points whose agent reports. `in_force`: how many of the `active` Links have the wanted limit."""
 
     points: int
     up: int

@@ -1,4 +1,4 @@
-"""What a joint test measured, drawn: the Links of a direction on top of each other, and each one below its limit."""
+"""Plots of a joint test: the Links of a direction stacked, and each one below its limit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 
 @dataclass(frozen=True)
 class LinkRow:
-    """One Link in one direction: its own plot, and its area in the stack. `alone` and `load` are None where it has no
-    such part, `number` is its place from 1 on."""
+    """One Link in one direction: its own plot, and its area in the stack. `alone` and `load` are None without such a
+    part, `number` counts from 1."""
 
     number: int
     key: str
@@ -26,7 +26,7 @@ class LinkRow:
 
 @dataclass(frozen=True)
 class JointDirection:
-    """`rows` are drawn in this order: each covers the lower part of the one before."""
+    """`rows` in drawing order: each covers the lower part of the one before."""
 
     side: JointSide
     name: str
@@ -45,7 +45,7 @@ class JointPanel:
 
 
 def joint_panel(status: JointStatus) -> JointPanel | None:
-    """None while nothing was measured."""
+    """None without measurements."""
     directions = [_direction(status, side) for side in status.sides]
     if all(one.total.is_empty for one in directions):
         return None
@@ -86,7 +86,7 @@ def _slots(begins_at: datetime, seconds: Sequence[Second]) -> list[Slot]:
 
 
 def _stack(begins_at: datetime, series: Sequence[Sequence[Second]]) -> list[Slot]:
-    """Sums of the Links that are under test in a second; a gap where none is."""
+    """Sums of the Links under test in each second; a gap if none."""
     return _slots(begins_at, [_added(row) for row in zip(*series, strict=True)])
 
 

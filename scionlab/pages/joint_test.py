@@ -1,4 +1,4 @@
-"""Joint tests of an AS: set up here, shown with what they found, and cancelled."""
+"""Joint tests of an AS: schedule, result, cancel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from scionlab.pages.joint_panel import joint_panel
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.test_forms import AHEAD
 
-SHOWN = 20  # of an AS, newest first
+SHOWN = 20  # per AS, newest first
 _WHOLE = "Enter a whole number."
 
 
@@ -52,7 +52,7 @@ def _number(label: str, help_text: str, placeholder: str) -> forms.IntegerField:
 
 
 class JointTestForm(forms.Form):
-    """What may be is the service's business."""
+    """The service checks what is allowed."""
 
     kind = forms.ChoiceField(label="What is done", choices=JointTest.Kind.choices)
     seconds = _number(
@@ -102,7 +102,7 @@ class JointTestForm(forms.Form):
 @own_page
 @gone_is_404
 def joint_test_new(request: PageRequest, pk: int) -> HttpResponse:
-    """GET shows the form and the joint tests so far, POST reserves a time."""
+    """GET shows the form and earlier joint tests, POST reserves a time."""
     user_as = selectors.user_as_of(request.user, pk)
     links = [one for one in selectors.links_of(user_as) if one.active]
     now = timezone.now()

@@ -1,6 +1,6 @@
-"""What people type about the limits of one Link: for good (`LimitsForm`), and for a time (`TimedForm`).
+"""Forms for the limits of one Link: regular (`LimitsForm`) and timed (`TimedForm`).
 
-Parsing and where an error stands. The rules are in `bandwidth_config` and `links`.
+They parse and place errors. `bandwidth_config` and `links` have the rules.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _bandwidth(label: str, help_text: str = "", *, optional: bool = False) -> Ru
 
 
 def maximum_of(link: Link, policy: BandwidthPolicy) -> int:
-    """The default in force at the Link's attachment point, or an exception above it. Call it for a Link that has an
-    attachment point."""
+    """The default in force at the Link's attachment point, or an exception above it. The Link must have an attachment
+    point."""
     ap = link.attachment_point
     in_force = policy.default_bandwidth_kbit if ap is None else ap.default_in_force(policy)
     return with_exception(in_force, link.exception_kbit)
@@ -52,7 +52,7 @@ def _written(limits: Limits) -> dict[str, str]:
 
 
 class LimitsForm(forms.Form):
-    """The standing limits of one Link. The direction from the user AS is left empty where it is the same."""
+    """The regular limits of one Link. An empty second number means the same in both directions."""
 
     bandwidth_kbit = _bandwidth("Bandwidth of this link [kbit/s]")
     from_user_kbit = _bandwidth(
@@ -73,7 +73,7 @@ class LimitsForm(forms.Form):
 
     @classmethod
     def filled_with(cls, limits: Limits, data: Mapping[str, Any], *, link: Link, policy: BandwidthPolicy) -> LimitsForm:
-        """What was typed, but for the limits: those of a well-known link that somebody chose."""
+        """The submitted input with the limits of a preset."""
         form = cls(link=link, policy=policy)
         shown = data.get(form.add_prefix("shown"), form.initial["shown"])
         typed = {form.add_prefix(name): value for name, value in {**_written(limits), "shown": shown}.items()}
@@ -81,32 +81,32 @@ class LimitsForm(forms.Form):
 
     @property
     def is_divided(self) -> bool:
-        """The second number stands open when it says something, or has an error."""
+        """Open the second number if it has a value or an error."""
         return bool(self["from_user_kbit"].value() or self["from_user_kbit"].errors)
 
     def limits(self) -> Limits:
-        """Call it on a valid form only."""
+        """The form must be valid."""
         return Limits.of_columns(self.cleaned_data["bandwidth_kbit"], self.cleaned_data["from_user_kbit"])
 
     def check(self) -> None:
-        """For a preview: the bounds, which a save leaves to the service that holds the locks."""
+        """Check the bounds for a preview; a save leaves that to the service."""
         if not self.is_valid():
             return
         for error in list(limit_errors(self.link.requested, self.limits(), self.maximum_kbit)):
             self.refuse(error)
 
     def shown_values(self) -> dict[str, Value] | None:
-        """What the page showed; None where it did not say."""
+        """Values that the page showed; None if not submitted."""
         return shown_from_text(self.data.get(self.add_prefix("shown")))
 
     def meet(self, conflict: Conflict, stored: Values) -> None:
-        """Shows what was saved meanwhile; what was typed stays, and Save means "overwrite" now."""
+        """Show values saved meanwhile; the input stays, and Save now means "overwrite"."""
         self.conflict = conflict
-        typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
+        typed = {name: self.data.get(name) for name in self.data}  # the last value of a QueryDict, as everywhere
         self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
 
     def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken."""
+        """Show an error of the service."""
         name = getattr(error, "field", "")
         self.add_error(
             name if name in self.fields else "bandwidth_kbit", forms.ValidationError(error.message, code=error.code)
@@ -148,7 +148,7 @@ def _unit(label: str, initial: str) -> forms.ChoiceField:
 
 
 class TimedForm(forms.Form):
-    """Limits for a time, of one kind; the fields of the other kinds are left out."""
+    """Timed limits of one kind; the fields of other kinds are omitted."""
 
     to_user = _bandwidth("To your AS [kbit/s]", UNIT_HINT)
     from_user = _bandwidth("From your AS [kbit/s]", SAME, optional=True)
@@ -208,7 +208,7 @@ class TimedForm(forms.Form):
                 self.initial[name] = str(kbit)
 
     def _first_values(self) -> dict[str, int]:
-        """Something to start from: half of what is there."""
+        """Initial values: half of the current ones."""
         now = self.link.enforced.lowest_kbit or self.maximum_kbit
         return {"to_user": max(1, now // 2), "then_to_user": now}
 
@@ -221,7 +221,7 @@ class TimedForm(forms.Form):
         begins_at = self.cleaned_data.get("begins_at")
         self.cleaned_data["begins_at"] = self._time("begins_at", begins_at) if begins_at else None
         if self.cleaned_data.get("ends") == "until":
-            self.errors.pop("amount", None)  # nobody asked for it
+            self.errors.pop("amount", None)  # not requested
             self.cleaned_data["until"] = self._time("until", self.cleaned_data.get("until"))
         if not self.errors:
             self._try(self._where, self._make)
@@ -232,7 +232,7 @@ class TimedForm(forms.Form):
         return found
 
     def _try(self, name: Any, what: Any) -> Any:
-        """An error of `what` is shown at the field `name`, or where `name(error)` says."""
+        """Show errors of `what` at the field `name`, or at `name(error)`."""
         try:
             return what()
         except RuleError as exc:
@@ -274,22 +274,22 @@ class TimedForm(forms.Form):
         return Limits.of_columns(self.cleaned_data[f"{prefix}to_user"], self.cleaned_data[f"{prefix}from_user"])
 
     def beginning(self) -> datetime | None:
-        """None: now. Call it on a valid form only."""
+        """None: now. The form must be valid."""
         found: datetime | None = self.cleaned_data["begins_at"]
         return found
 
     def ending(self) -> datetime | None:
-        """The moment that was chosen; None where it was chosen how long. Call it on a valid form only."""
+        """The chosen end; None if a duration was chosen. The form must be valid."""
         found: datetime | None = self.cleaned_data["until"] if self.cleaned_data.get("ends") == "until" else None
         return found
 
     def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken while it held the locks."""
+        """Show an error of the service."""
         name = getattr(error, "field", "").replace("ends_at", "until")
         self.add_error(name if name in self.fields else None, forms.ValidationError(error.message, code=error.code))
 
 
 def preset_limits(key: str) -> Limits | None:
-    """Of the well-known link with this key."""
+    """Limits of the preset with this key."""
     preset = BY_KEY.get(key)
     return None if preset is None else preset.limits

@@ -1,4 +1,4 @@
-"""The page of one Link: what holds and since when, its limits, its history."""
+"""The page of one Link: state, limits, history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.people.stale_pages import StalePageError
 from station.tools import TOOLS
 
-HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
+HISTORY_SHOWN = 5  # on the page of the Link; pages of their own have all
 HISTORY_ROWS = 25
 TESTS_SHOWN = 5
 
@@ -70,7 +70,7 @@ def link_detail(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 @form_on("link_detail", "pk", "link_id")
 @gone_is_404
 def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """The limits, changed on the page of their Link; or previewed, or filled in from a well-known link."""
+    """Save the limits, preview them, or fill in a preset."""
     user_as = selectors.user_as_of(request.user, pk)
     link = found_link(user_as, link_id)
     if link is None:
@@ -105,7 +105,7 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 @require_safe
 @own_page
 def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """A part of the page: what the limits in the query would do. Nothing is saved."""
+    """Part of the page: preview of the limits in the query. Read-only."""
     _, link = link_or_404(request, pk, link_id)
     form = LimitsForm(request.GET, link=link, policy=selectors.policy())
     form.check()
@@ -141,7 +141,7 @@ def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
 def _page(
     request: PageRequest, user_as: UserAS, link: Link, form: LimitsForm | None, *, is_wrong: bool = False
 ) -> HttpResponse:
-    """`form` None: the one to start from. At most eleven statements with those that found the Link."""
+    """`form` None: an initial one. At most eleven statements including those that found the Link."""
     now = timezone.now()
     policy, since = policy_and_dates(link, beside=newest_usage(link))
     form = LimitsForm(link=link, policy=policy) if form is None else form

@@ -1,4 +1,4 @@
-"""Tests of a Link: those that send are set up here; of all of them this shows what they found."""
+"""Tests of a Link: schedules those that send; shows results of all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from station.tools import TOOLS
 @own_page
 @gone_is_404
 def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResponse:
-    """GET shows the form of the tool and the tests so far, POST reserves a time."""
+    """GET shows the tool's form and earlier tests, POST reserves a time."""
     if tool not in TOOLS:
         raise Http404("There is no such tool.")
     user_as, link = link_or_404(request, pk, link_id)

@@ -1,6 +1,6 @@
-"""The newest mails that were written to files: for development, where no mail leaves the machine.
+"""The latest mails in files, for development, where no mail leaves the machine.
 
-Whoever reads them can choose anybody's password, so only `settings.SHOW_MAILS` opens the page (development settings).
+The page gives access to every account, so it needs `settings.SHOW_MAILS` (development settings).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 SHOWN: Final = 10
-_END: Final = b"\n" + b"-" * 79 + b"\n"  # what Django's backend for files writes behind each mail
+_END: Final = b"\n" + b"-" * 79 + b"\n"  # written by Django's file backend after each mail
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class WrittenMail:
 @require_safe
 @never_cache
 def mails(request: HttpRequest) -> HttpResponse:
-    """404 where `SHOW_MAILS` is not set."""
+    """404 without `SHOW_MAILS`."""
     if not settings.SHOW_MAILS:
         raise Http404("SHOW_MAILS is not set.")
     return render(request, "accounts/mails.html", {"mails": newest_mails(Path(settings.EMAIL_FILE_PATH))})
 
 
 def shows_mails(_request: HttpRequest) -> dict[str, bool]:
-    """A context processor: pages link to the mails."""
+    """Context processor for the link to the mails."""
     return {"shows_mails": settings.SHOW_MAILS}
 
 
 def newest_mails(folder: Path) -> list[WrittenMail]:
-    """The newest first, at most `SHOWN`. A file has the mails of one connection, the newest last."""
+    """Newest first, at most `SHOWN`. A file has the mails of one connection, newest last."""
     files = sorted(folder.glob("*.log"), key=lambda one: one.stat().st_mtime_ns, reverse=True)[:SHOWN]
     written = [data for one in files for data in reversed(one.read_bytes().split(_END)) if data.strip()]
     return [_parsed(data) for data in written[:SHOWN]]

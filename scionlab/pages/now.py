@@ -1,5 +1,4 @@
-"""The parts of pages that show what passes now, as small pages of their own: the script fetches them while somebody
-looks."""
+"""Fragments with current rates, which the script fetches while a page is open."""
 
 from __future__ import annotations
 

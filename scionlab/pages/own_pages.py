@@ -1,10 +1,10 @@
-"""Pages of people who are logged in, and the way back to them for who is not any more.
+"""Pages for logged-in users, and recovery of forms after a session has expired.
 
-    form sent, session over ──▶ log-in page, which carries what was typed in a hidden field (nothing is stored)
-      ──▶ logged in: kept in the new session ──▶ the page of the form, filled in, nothing saved ──▶ the person saves
+    form submitted, session expired ──▶ login page, which carries the input in a hidden field (nothing is stored)
+    ──▶ logged in: kept in the new session ──▶ the page of the form, filled in, nothing saved ──▶ the user saves
 
-A form whose CSRF token is of an older log-in takes the second half of the way. What was typed is only ever shown to the
-person whose page it was typed into: each form names them (`templates/parts/own_form.html`).
+A form whose CSRF token predates the login takes the second half of the way. Input is only shown to the user whose page
+it was typed into: each form names them (`templates/parts/own_form.html`).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from scionlab.platform.retry import retried
 
 View = Callable[..., HttpResponse]
 
-MAX_TYPED_BYTES: Final = 65_536  # as a form sends it; the longest one of ours, 200 ticked boxes, has 4 kB
+MAX_TYPED_BYTES: Final = 65_536  # as submitted; the longest of our forms, 200 ticked boxes, has 4 kB
 _IN_SESSION: Final = "typed"
 _SECRET: Final = {"csrfmiddlewaretoken", "code", "credential"}
 
 
 class PageRequest(HttpRequest):
-    """A request of somebody who is logged in."""
+    """A request of a logged-in user."""
 
     user: User
 
 
 def start_page(user: User) -> str:
-    """Where somebody begins who has just logged in: the name of the page."""
+    """Name of the start page after login."""
     return "cockpit" if user.is_staff else "user_as_list"
 
 
 def form_on(page: str, *names: str) -> Callable[[View], View]:
-    """For an address that only takes a form: the name of the page that the form stands on, and those of its arguments,
-    which this address has too."""
+    """For a URL that only accepts a form: the name of the page with the form, and its arguments, which this URL has,
+    too."""
 
     def mark(view: View) -> View:
         view.form_on = (page, *names)  # type: ignore[attr-defined]  # decorators around it copy it
@@ -58,7 +58,7 @@ def form_on(page: str, *names: str) -> Callable[[View], View]:
 
 
 def own_page(view: View) -> View:
-    """For who is logged in, never from a cache, with times in the zone of their profile. A page saves once."""
+    """For logged-in users, never cached, with times in the zone of their profile."""
 
     @wraps(view)
     def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -70,7 +70,7 @@ def own_page(view: View) -> View:
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method == "POST" and not request.user.is_authenticated:
-            return _ask_to_log_in(request, _page_of_form(request), _typed(request))
+            return _login_required(request, _page_of_form(request), _typed(request))
         return or_log_in(request, *args, **kwargs)
 
     answer.is_own = True  # type: ignore[attr-defined]  # for `csrf_failure`
@@ -78,7 +78,7 @@ def own_page(view: View) -> View:
 
 
 def taken_back(request: HttpRequest) -> QueryDict | None:
-    """What was typed into this page before its person had to log in again; once. A view shows it and saves nothing."""
+    """Input of this page from before the login; returned once. A view shows it and saves nothing."""
     kept = request.session.get(_IN_SESSION)
     is_behind = "X-Requested-With" in request.headers  # a page that refreshes itself in another tab
     if kept is None or kept["page"] != request.get_full_path() or request.method != "GET" or is_behind:
@@ -88,7 +88,7 @@ def taken_back(request: HttpRequest) -> QueryDict | None:
 
 
 def keep_typed(request: HttpRequest, page: str, typed: str) -> None:
-    """For `taken_back` on `page`, in the session of who has logged in, if it is theirs."""
+    """Store the input for `taken_back` on `page` in the new session, if it is the user's own."""
     written = QueryDict(typed[:MAX_TYPED_BYTES])
     if written.get("person") == str(request.user.pk):
         request.session[_IN_SESSION] = {"page": page, "typed": written.urlencode()}
@@ -100,10 +100,8 @@ def keep_typed(request: HttpRequest, page: str, typed: str) -> None:
 
 @sensitive_post_parameters()
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001  Django's signature
-    """Django's CSRF_FAILURE_VIEW. A form of ours that is older than the log-in leads back to its page.
-
-    Only one that this site sent: what another site sends is refused and shown nowhere.
-    """
+    """Django's CSRF_FAILURE_VIEW. A form that predates the login leads back to its page. Only for forms of this site:
+    cross-site forms are rejected."""
     match = request.resolver_match
     if match is None or request.headers.get("Origin") != f"{request.scheme}://{request.get_host()}":
         return render(request, "403_csrf.html", status=403)
@@ -114,7 +112,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noq
     else:
         return render(request, "403_csrf.html", status=403)
     if not request.user.is_authenticated:
-        return _ask_to_log_in(request, page, typed)
+        return _login_required(request, page, typed)
     if typed:
         keep_typed(request, page, typed)
     return redirect(page or "front")
@@ -134,7 +132,7 @@ def _safe(request: HttpRequest, page: str) -> str:
 
 
 def _typed(request: HttpRequest) -> str:
-    """What the form sent but for secrets; "" for what is too long to be carried."""
+    """The submitted form without secrets; "" if too long."""
     written = request.POST.copy()
     for name in [name for name in written if "password" in name or name in _SECRET]:
         del written[name]
@@ -142,7 +140,7 @@ def _typed(request: HttpRequest) -> str:
     return text if len(text) <= MAX_TYPED_BYTES else ""
 
 
-def _ask_to_log_in(request: HttpRequest, page: str, typed: str) -> HttpResponse:
+def _login_required(request: HttpRequest, page: str, typed: str) -> HttpResponse:
     """403 and not 200: nothing was done."""
     context = {"form": LoginForm(request), "next": page, "typed": typed, "is_expired": True}
     return render(request, "registration/login.html", context, status=403)

@@ -1,5 +1,4 @@
-"""The page on which a person pastes SCION paths and reads the limits along them, and the report on the paths of an AS.
-Nothing is stored."""
+"""The page that shows limits along pasted SCION paths, and the report on the paths of an AS. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class PathsForm(forms.Form):
     )
 
     def views(self, request: PageRequest) -> list[PathView]:
-        """Empty where something is wrong, which then stands at its field."""
+        """Empty if the input is invalid; the error is at its field."""
         if not self.is_valid():
             return []
         sent = self.cleaned_data

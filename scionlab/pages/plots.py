@@ -1,8 +1,8 @@
-"""Figures of a page as geometry: what was used of a limit, and the course of a timed limit. The pages draw them as SVG.
+"""Plots as geometry for SVG: usage against the limit, and the course of a timed limit.
 
-Everything is in a box of 1000 x 100 units with y downwards, which a page stretches to its width; words stand beside it
-as text of the page, so they keep their size. Lines go in steps, because rates are means and limits hold for a time:
-nothing is drawn between two values that nobody measured, and where nothing is known there is a gap.
+The box has 1000 x 100 units with y downwards, and is stretched to the page's width; labels are HTML text beside it, so
+they keep their size. Lines are steps, because rates are means and limits hold for a time: no interpolation, and gaps
+where nothing is known.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from bandwidth_config import Limits, LinkStep
 from scionlab.usage.totals import AT_LIMIT_PERCENT
 
 WIDTH, HEIGHT = 1000, 100
-HEADROOM = 1.08  # the highest line is not the edge
+HEADROOM = 1.08  # headroom above the highest line
 MOST_MARKS = 3  # above 0
 EDGE, ABOVE_PX, BELOW_PX = 14, -3, 12  # a line of text is 12 px high, a plot 112
-LIMIT_IN_VIEW = 20  # a limit so many times above what was used would press that flat: then it is said, not drawn
+LIMIT_IN_VIEW = 20  # a limit this many times above the usage would flatten it: it is mentioned instead
 
 
 class Measured(Protocol):
-    """One direction of a Link for a while, as `scionlab.usage.series` has it."""
+    """One direction of a Link for a period, as in `scionlab.usage.series`."""
 
     @property
     def bytes(self) -> int: ...
@@ -37,12 +37,12 @@ class Measured(Protocol):
     def at_limit_s(self) -> float: ...
     @property
     def kbit(self) -> float | None:
-        """The mean while it was covered; None where it never was."""
+        """Mean over the covered time; None if never covered."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A part of the time shown. `kbit` None: nothing is known of the rate then."""
+    """Part of the period shown. `kbit` None: unknown."""
 
     begins_at: datetime
     kbit: float | None
@@ -56,8 +56,8 @@ class Slot:
 def slots_of(
     points: Iterable[tuple[datetime, Measured | None]], *, begins_at: datetime, ends_at: datetime, count: int
 ) -> list[Slot]:
-    """Points by when they begin -> `count` slots of equal length. Sums are kept, rates are means weighted by the time
-    that they cover; the limit of a slot is the highest in it, so that nobody looks above a limit who was not."""
+    """Points by start time -> `count` slots of equal length. Sums are kept, rates are means weighted by covered time;
+    the limit of a slot is its maximum, so that usage does not seem to exceed it."""
     length = (ends_at - begins_at) / count
     parts: list[list[Measured]] = [[] for _ in range(count)]
     for at, measured in points:
@@ -82,27 +82,26 @@ def _slot(begins_at: datetime, part: Sequence[Measured]) -> Slot:
 
 
 class Mark(NamedTuple):
-    """A value beside the plot, at its height [% from the upper edge]."""
+    """A label beside the plot, at its height [% from the upper edge]."""
 
     kbit: int
     y: str
 
     @property
     def above(self) -> int:
-        """Where text stands, from the height [px]: above it, but at the upper edge."""
+        """Position of text above the height [px], inside the plot."""
         return ABOVE_PX if float(self.y) > EDGE else BELOW_PX
 
     @property
     def below(self) -> int:
-        """Below it, but at the lower edge."""
+        """Position of text below the height, inside the plot."""
         return BELOW_PX if float(self.y) < HEIGHT - EDGE else ABOVE_PX
 
 
 @dataclass(frozen=True)
 class UsagePlot:
-    """Paths for one direction; empty where there is nothing of that kind. `top_kbit` is the value at the upper edge,
-    `limit_mark` stands at the right end of the limit's line, None where none is drawn. `values` are the rates of all
-    slots [kbit/s], for the pointer."""
+    """SVG paths for one direction; empty if absent. `top_kbit` is the value at the upper edge, `limit_mark` the label
+    of the limit's line, None if not drawn. `values` are the rates of all slots [kbit/s], for the pointer."""
 
     used: str
     at_limit: str
@@ -123,7 +122,7 @@ class UsagePlot:
 
     @property
     def lines(self) -> str:
-        """Across the plot at the marks above 0."""
+        """Horizontal lines at the marks above 0."""
         return "".join(f"M0 {mark.y}H{WIDTH}" for mark in self.marks[1:])
 
     @property
@@ -132,7 +131,7 @@ class UsagePlot:
 
 
 def usage_plot(slots: Sequence[Slot], *, top_kbit: float | None = None) -> UsagePlot:
-    """`top_kbit`: where two plots stand side by side and are to be compared."""
+    """`top_kbit`: common scale of two plots to be compared."""
     top = top_kbit if top_kbit is not None else scale_of([slots])
     wide = WIDTH / max(1, len(slots))
     runs = _runs([slot.kbit for slot in slots])
@@ -158,7 +157,7 @@ def usage_plot(slots: Sequence[Slot], *, top_kbit: float | None = None) -> Usage
 
 
 def round_values(top_kbit: float) -> list[int]:
-    """0 and the multiples of 1, 2 or 5 times a power of ten up to `top_kbit`: as many as there may be marks."""
+    """0 and the multiples of 1, 2 or 5 times a power of ten up to `top_kbit`: as many as fit."""
     power = 1
     while True:
         for step in (power, 2 * power, 5 * power):
@@ -172,7 +171,7 @@ def _mark(kbit: int, top: float) -> Mark:
 
 
 def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
-    """The value of the upper edge, so that all that was used, and if it can be shown with it the limit, are below."""
+    """Value of the upper edge, above all usage and, if possible, the limit."""
     slots = [slot for direction in directions for slot in direction if slot.kbit is not None]
     used = max((slot.kbit or 0 for slot in slots), default=0)
     limit = max((slot.limit_kbit or 0 for slot in slots), default=0)
@@ -181,7 +180,7 @@ def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
 
 
 def _is_at_limit(slot: Slot) -> bool:
-    """All of the time that is known, but for the share that a full link may fall short of its limit."""
+    """At the limit for all of the known time, with the tolerance of a full link."""
     return slot.covered_s > 0 and slot.at_limit_s * 100 >= slot.covered_s * AT_LIMIT_PERCENT
 
 
@@ -190,9 +189,8 @@ def _is_at_limit(slot: Slot) -> bool:
 
 @dataclass(frozen=True)
 class ProfilePlot:
-    """Both directions of a timed limit with a bit of the time before and after, when the Link's own limits hold.
-
-    `from_user` is empty where it is the same line."""
+    """Both directions of a timed limit with some time before and after, when the Link's own limits apply. `from_user`
+    is empty if it is the same line."""
 
     to_user: str
     from_user: str
@@ -205,7 +203,7 @@ class ProfilePlot:
 def profile_plot(
     steps: Sequence[LinkStep], duration_s: int, *, standing: Limits, elapsed_s: float | None = None
 ) -> ProfilePlot:
-    """`elapsed_s`: how long it runs already, None before it began."""
+    """`elapsed_s`: since its start, None before."""
     margin = WIDTH * 0.08
     inner = WIDTH - 2 * margin
     edges = [margin + inner * step.offset_s / duration_s for step in steps]
@@ -225,7 +223,6 @@ def profile_plot(
 
 
 def _runs(values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
-    """Neighbours that are known, each with the number of its first."""
     runs: list[tuple[int, list[float]]] = []
     last = -2
     for number, value in enumerate(values):
@@ -256,7 +253,7 @@ def _line(start: int, values: Sequence[float], wide: float, top: float) -> str:
 
 
 def _steps(start: int, values: Sequence[float], wide: float, top: float) -> str:
-    """One move up or down for each value that differs from the one before: equal neighbours cost nothing."""
+    """One move for each change of value: equal adjacent values add nothing."""
     path, before = "", None
     for number, value in enumerate(values):
         y = _y(value, top)
@@ -275,6 +272,6 @@ def _y(value: float, top: float) -> str:
 
 
 def ticks(begins_at: datetime, ends_at: datetime, count: int) -> list[datetime]:
-    """`count` moments from the first to the last, equally far apart."""
+    """`count` equidistant moments from the first to the last."""
     length: timedelta = (ends_at - begins_at) / (count - 1)
     return [begins_at + number * length for number in range(count)]

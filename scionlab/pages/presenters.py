@@ -1,4 +1,4 @@
-"""What a page says about a Link, in words. Reads what was loaded; decides and writes nothing."""
+"""A Link on a page, in words. Read-only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scionlab.notation.bandwidth import limits_warning
 from scionlab.pages.consequences import counted_on, duration
 from scionlab.pages.plots import ProfilePlot, UsagePlot, profile_plot
 
-UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
+UNSETTLED = {"waiting", "delivered"}  # states in transition: the page refreshes itself
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a Link as the AP's kernel has it."""
+    """One direction of a Link in the AP's kernel."""
 
     name: str
     rate_kbit: int | None
@@ -31,7 +31,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class TimedPanel:
-    """A timed limit that runs or is still to come."""
+    """A timed limit, running or upcoming."""
 
     timed: TimedLimit
     plot: ProfilePlot
@@ -61,7 +61,7 @@ class TimedPanel:
 
     @property
     def limits(self) -> Limits | None:
-        """Where there is but one step."""
+        """If there is only one step."""
         steps = self.timed.limits.steps
         return steps[0].limits if len(steps) == 1 else None
 
@@ -72,7 +72,7 @@ class TimedPanel:
 
 @dataclass(frozen=True)
 class LinkPanel:
-    """One Link on a page; `since` says from when on the figures of the user and the administrators hold."""
+    """One Link on a page; `since` has the dates of the user's and the administrators' last changes."""
 
     status: LinkStatus
     now: datetime
@@ -116,7 +116,7 @@ class LinkPanel:
 
     @property
     def drops_name(self) -> str:
-        """What the counter of packets is called that did not pass: of an observed Link they did."""
+        """Label of the counter of packets that did not pass; on an observed Link they passed."""
         row = self.enforcement
         is_observed = row is not None and row.state == LinkEnforcement.State.OBSERVED
         return "Would not have passed" if is_observed else "Did not pass"
@@ -127,31 +127,31 @@ class LinkPanel:
 
     @property
     def counted(self) -> str | None:
-        """What the limits in force count, and what they leave for SCION."""
+        """What the limits in force count, and leave for SCION."""
         return counted_on(self.link, self.status.wanted)
 
     @property
     def problems(self) -> list[str]:
-        """What the AP's agent complains about besides the stage's own sentence."""
+        """Problems of the AP's agent beyond the sentence on the state."""
         found = self.enforcement
         text = "" if found is None else found.problem
         return [text] if text and text not in self.status.text else []
 
     @property
     def is_plain(self) -> bool:
-        """The figures say all that there is to say."""
+        """Whether the figures say everything."""
         return self.status.stage == "enforced" and self.status.remark is None
 
     @property
     def is_delivered(self) -> bool:
-        """What the agent judged had reached it, so "failed" is delivered too."""
+        """A state judged by the agent implies delivery, so "failed" is delivered, too."""
         if self.status.stage == "inactive":
             return False
         return self.status.delivered_at is not None or self.status.stage in {"enforced", "observed", "failed"}
 
     @property
     def delivered_at(self) -> datetime | None:
-        """The host's newest delivery; None where that was one after this Link was enforced, for somebody else's."""
+        """The host's newest delivery; None if it was after this Link was enforced, for another Link."""
         at, since = self.status.delivered_at, self.status.since
         return None if self.status.stage in {"enforced", "observed"} and at and since and at > since else at
 
@@ -187,27 +187,26 @@ def socket_address(ip: str, port: int) -> str:
 
 
 def history_of(link: Link) -> QuerySet[BandwidthChange]:
-    """Who changed what at the Link, newest first."""
     return BandwidthChange.objects.filter(link=link).select_related("actor")
 
 
 def policy_and_dates(
     link: Link, *, beside: Mapping[str, Subquery] | None = None
 ) -> tuple[BandwidthPolicy, dict[str, datetime]]:
-    """The site's policy, and when the user's choice (`requested`) and the maximum of the attachment point (`maximum`)
-    were last changed, and the dates `beside`; what is none is left out. One statement."""
+    """The policy, and the dates of the last change by the user (`requested`), of the attachment point's maximum
+    (`maximum`), and those `beside`; missing ones are omitted. One statement."""
     kinds, ap = BandwidthChange.Kind, link.attachment_point
     dates = {
         "requested": Q(kind=kinds.LINK, link=link),
         "maximum": Q(kind=kinds.AP_DEFAULT, attachment_point=ap),
     }
     if ap is not None and ap.default_bandwidth_kbit is None:
-        dates["site"] = Q(kind=kinds.SITE_DEFAULT)  # each one is looked up by an index: together they would be searched
+        dates["site"] = Q(kind=kinds.SITE_DEFAULT)  # each is an index lookup: together they would be a scan
     newest = {name: BandwidthChange.objects.filter(which).order_by("-at") for name, which in dates.items()}
     wanted = {name: Subquery(changes.values("at")[:1]) for name, changes in newest.items()} | dict(beside or {})
     rows = BandwidthPolicy.objects.filter(pk=1).annotate(**{f"{name}_at": one for name, one in wanted.items()})
     found = rows.first()
-    if found is None:  # nobody has looked at it yet
+    if found is None:  # the row is created later
         return policy(), {}
     known = {name: at for name in wanted if (at := getattr(found, f"{name}_at")) is not None}
     if (site := known.pop("site", None)) is not None:

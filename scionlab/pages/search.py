@@ -1,5 +1,5 @@
 """The search in the header: ASes by ISD-AS, AS number, label, owner or address; for administrators attachment points,
-too. Everybody finds what they may open, and nothing else."""
+too. Results are limited to what the user can open."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scionlab.links.bulk_choice import as_named
 from scionlab.models import AttachmentPoint, User, UserAS
 from scionlab.pages.own_pages import PageRequest, own_page
 
-SHOWN: Final = 50  # of each kind
+SHOWN: Final = 50  # per kind
 
 
 @require_safe
 @own_page
 def search(request: PageRequest) -> HttpResponse:
-    """Two statements, one where the person is no administrator."""
+    """Two statements, one if the user is no administrator."""
     q = request.GET.get("q", "").replace("\0", "").strip()[:100]
     ases = _user_ases(request.user, q) if q else []
     aps = _attachment_points(q) if q and request.user.is_staff else []
@@ -31,7 +31,7 @@ def search(request: PageRequest) -> HttpResponse:
 
 
 def _user_ases(user: User, q: str) -> list[UserAS]:
-    """In the order of their numbers, one more than are shown; other people's for administrators alone."""
+    """Ordered by number, one more than are shown; other users' only for administrators."""
     rows = UserAS.objects.all() if user.is_staff else UserAS.objects.filter(owner=user)
     which = as_named(q) | Q(owner__email__icontains=q)
     if address := _address(q):
@@ -49,7 +49,7 @@ def _attachment_points(q: str) -> list[AttachmentPoint]:
 
 
 def _address(q: str) -> str:
-    """As it is stored; empty for what is no whole address."""
+    """Normalized; empty for an incomplete address."""
     try:
         return str(ipaddress.ip_address(q.strip("[]")))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The pages of the second factor: allauth's views and forms, in our words, with our counter and our outbox.
+"""The pages of the second factor: allauth's views and forms, with our texts, login guard and outbox.
 
 password ──▶ right ──▶ has a second factor? ──no──▶ logged in
                                └──yes──▶ code or security key ──▶ logged in
@@ -32,12 +32,12 @@ from redis.exceptions import RedisError
 from bandwidth_config import RuleError
 from scionlab.models import User
 from scionlab.pages.own_pages import PageRequest, View, keep_typed, own_page, start_page
-from scionlab.people.second_factor import change_told, lacks_required_factor
+from scionlab.people.second_factor import change_notified, lacks_required_factor
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.login_guard import code_failed, code_refused, failures_forget
 from scionlab.trust import secrets_box
 
-TYPED: Final = "typed_at_login"  # in the session, from the right password until the person is logged in
+TYPED: Final = "typed_at_login"  # in the session, from the correct password until the login
 REQUIRED: Final = "Administrators of this site must have a second factor. Set one up first."
 USED_CODES_KEPT_S: Final = 120
 _SAID: Final = {
@@ -53,7 +53,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
     error_messages = DefaultAccountAdapter.error_messages | {"incorrect_password": "The password is wrong."}
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Failures are counted by axes alone."""
+        """Only axes counts failures."""
 
     def add_message(
         self, request: HttpRequest, level: int, message_template: str | None = None, *_args: Any, **_kwargs: Any
@@ -66,7 +66,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
         return reverse(start_page(request.user))
 
     def post_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse:
-        """With what was typed before the session expired, for the page that it came from."""
+        """With the input from before the session expired, for its page."""
         typed, page = request.session.pop(TYPED, ""), login["redirect_url"]
         if typed and page:
             keep_typed(request, page, typed)
@@ -75,7 +75,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Secrets are sealed in the database like the private keys of the testbed."""
+    """Secrets are encrypted in the database like the private keys of the testbed."""
 
     error_messages = DefaultMFAAdapter.error_messages | {"incorrect_code": "The code is wrong, or it was used before."}
 
@@ -87,7 +87,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return secrets_box.opened(encrypted_text, "The second factor").decode()
 
     def build_totp_svg(self, url: str) -> str:
-        """For the page itself: our Content-Security-Policy allows no image from a `data:` address."""
+        """Inline SVG: our Content-Security-Policy allows no image from a `data:` URL."""
         code = QRCode(image_factory=SvgPathImage)
         code.add_data(url)
         return str(code.make_image().to_string(encoding="unicode"))
@@ -107,18 +107,18 @@ def _code_field(label: str) -> forms.CharField:
 
 
 class _Counted(forms.Form):
-    """A form whose wrong codes are counted, and which looks at none while there were too many."""
+    """A form that counts wrong codes, and rejects all codes after too many."""
 
     user: User
     authenticator: Any
 
     def clean_code(self) -> str:
         if code_refused(context.request, self.user.email):
-            raise forms.ValidationError("Too many wrong codes.")  # the answer is `login_guard.locked_out`
+            raise forms.ValidationError("Too many wrong codes.")  # the response is `login_guard.locked_out`
         try:
             code: str = super().clean_code()  # type: ignore[misc]  # the form beside
-            # allauth remembers it for one step, and takes those beside it too (MFA_TOTP_TOLERANCE).
-            key = f"code:{self.user.pk}:{''.join(filter(str.isdigit, code))}"  # it also takes 123-456
+            # allauth remembers it for one step, and also accepts those beside it (MFA_TOTP_TOLERANCE).
+            key = f"code:{self.user.pk}:{''.join(filter(str.isdigit, code))}"  # it also accepts 123-456
             if self.authenticator.type == "totp" and not cache.add(key, 1, USED_CODES_KEPT_S):
                 raise forms.ValidationError(SecondFactorAdapter.error_messages["incorrect_code"])
         except RuleError as exc:
@@ -158,12 +158,12 @@ class OwnPasswordForm(PasswordForm):  # type: ignore[misc]
 
 
 def factor_page(view: Callable[..., Any]) -> View:
-    """A view of allauth as a page of one's account, and in the transaction of the mail about what it changes."""
+    """Wrap a view of allauth as an account page, in the transaction of the mail about its change."""
 
     @wraps(view)
     def shown(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
-            with change_told(request.user):
+            with change_notified(request.user):
                 answer: Any = view(request, *args, **kwargs)
                 if hasattr(answer, "render"):
                     answer.context_data |= {"nav": "account", "tab": "second_factor"}
@@ -177,11 +177,12 @@ def factor_page(view: Callable[..., Any]) -> View:
 
 
 class RequiredMiddleware(MiddlewareMixin):
-    """With REQUIRE_SECOND_FACTOR_OF_STAFF an administrator without one gets no page but those where it is set up."""
+    """With REQUIRE_SECOND_FACTOR_OF_STAFF an administrator without a second factor only gets the pages that set one
+    up."""
 
     def process_view(self, request: Any, _view: object, _args: object, _kwargs: object) -> HttpResponse | None:
         if not settings.REQUIRE_SECOND_FACTOR_OF_STAFF:
-            return None  # without a look at the session
+            return None  # without reading the session
         name = request.resolver_match.view_name or ""
         is_free = name.startswith("mfa_") or name in {"account_reauthenticate", "logout"}
         if is_free or not request.user.is_authenticated or not lacks_required_factor(request.user):

@@ -1,4 +1,4 @@
-"""Addresses below /account/second-factor/, under the names by which allauth finds its own views."""
+"""URLs below /account/second-factor/, with the names that allauth uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test that sends measured, drawn: each second of both directions, with the part of it that was the test."""
+"""Plots of a test that sends: each second of both directions, with the test's share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 @dataclass(frozen=True)
 class SendingDirection:
-    """`plot` is all that passed, `own` the test's part of it on the same scale; `steps`: its phases, where they differ;
+    """`plot` is everything that passed, `own` the test's share on the same scale; `steps`: its phases, if they differ;
     `tcp`: its connections."""
 
     key: DirectionName
@@ -35,7 +35,7 @@ class SendingDirection:
 
 @dataclass(frozen=True)
 class SendingPanel:
-    """`rows`: for each second both directions, each with the rate of the test in it."""
+    """`rows`: both directions of each second, each with the test's rate."""
 
     directions: list[SendingDirection]
     rows: list[tuple[tuple[Slot, float], tuple[Slot, float]]]
@@ -43,7 +43,7 @@ class SendingPanel:
 
 
 def sending_panel(status: TestStatus) -> SendingPanel | None:
-    """None while nothing was measured, and for a test that loads nothing."""
+    """None without measurements, and for a test without load."""
     verdict, result, test = status.verdict, status.result, status.test
     if not isinstance(verdict, SendingVerdict) or result is None or not any(side.steps for side in verdict.sides):
         return None
@@ -67,8 +67,8 @@ def sending_panel(status: TestStatus) -> SendingPanel | None:
 
 
 def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot]) -> list[float]:
-    """What the receiving end counted, at most what passed. Where the user's end has not reported, or is contradicted,
-    what the attachment point sent stands for it."""
+    """What the receiver counted, at most what passed. If the user's end has not reported, or is contradicted, what the
+    attachment point sent."""
     result, user = status.result, status.user_report
     ap = {} if result is None or result.report is None else {one["number"]: one for one in result.report["phases"]}
     by_user = {} if user is None else {one["number"]: one for one in user["phases"]}
@@ -81,7 +81,7 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
         if of_ap is None or planned["kind"] not in LOADING or planned["direction"] != direction:
             continue
         frame = frame_bytes(planned["payload_bytes"], version, is_vpn=is_vpn)
-        offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are of whole seconds since then
+        offset_s = (of_ap["begins_at_ms"] - began_ms) / 1000  # rows are whole seconds since then
         for row, (packets, payload) in enumerate(_received(direction, of_ap, by_user.get(planned["number"]))):
             is_tcp = planned["kind"] == TCP
             counted = segments_bytes(payload, version, is_vpn=is_vpn) if is_tcp else packets * frame
@@ -90,7 +90,6 @@ def _own_kbit(status: TestStatus, direction: DirectionName, slots: Sequence[Slot
 
 
 def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any] | None) -> list[list[int]]:
-    """Packets and bytes of payload of each second."""
     if direction == "to_user" and user is None:
         return [row[:2] for row in ap["seconds"]]
     end = ap if direction == "from_user" or user is None else user
@@ -98,7 +97,6 @@ def _received(direction: DirectionName, ap: dict[str, Any], user: dict[str, Any]
 
 
 def _spread(bytes_of: list[float], at_s: float, count: float) -> None:
-    """Over the two seconds of the clock in which that second lies."""
     first = int(at_s)
     later = at_s - first
     for second, part in ((first, 1 - later), (first + 1, later)):

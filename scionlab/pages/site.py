@@ -1,4 +1,4 @@
-"""Logging in, and one's password."""
+"""Login, and change of password."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from scionlab.pages.second_factor import TYPED
 
 
 class SiteLoginView(LoginView):
-    """Django's form; after the right password allauth's steps. Carries what was typed before the session expired."""
+    """Django's form, followed by allauth's steps. Carries input from before the session expired."""
 
     authentication_form = LoginForm
     redirect_authenticated_user = True
     http_method_names = ["get", "head", "post"]
 
     def get_default_redirect_url(self) -> str:
-        return reverse(start_page(cast("User", self.request.user)))  # asked for who is logged in already
+        return reverse(start_page(cast("User", self.request.user)))  # checked for logged-in users already
 
     def form_valid(self, form: Any) -> HttpResponse:
         typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
@@ -43,7 +43,7 @@ login = SiteLoginView.as_view()
 
 
 class PasswordView(PasswordChangeView):
-    """One's own password. This session stays; the others and the API token end (`models.User.save`)."""
+    """Change the password. This session stays; others and the API tokens end (`models.User.save`)."""
 
     template_name = "registration/password.html"
     success_url = reverse_lazy("user_as_list")
@@ -58,7 +58,7 @@ password = require_http_methods(["GET", "HEAD", "POST"])(own_page(cast("View", P
 
 
 def admin_login(request: HttpRequest) -> HttpResponse:
-    """In place of Django admin's own, which asks for no second factor."""
+    """Replaces Django admin's login, which asks for no second factor."""
     if request.user.is_authenticated and not request.user.is_staff:
         raise PermissionDenied("Django admin is for administrators.")
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))

@@ -1,5 +1,5 @@
-"""Phases of one direction that differ in the size of packets or in the rate that is sent, drawn side by side: what
-arrived of each, as the thesis' figures 6.1, 6.2 and 6.6 to 6.8 do."""
+"""Phases of one direction side by side, by size of packets or rate sent: what arrived of each, as in figures 6.1, 6.2
+and 6.6 to 6.8 of the thesis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from scionlab.usage.batch import DirectionName
 
 @dataclass(frozen=True)
 class StepPlot:
-    """`by`: what the phases differ in, `names`: what each has of it. Red marks: in some second of it nothing arrived
-    whole."""
+    """`by`: how the phases differ, `names`: the value of each. Red marks: a second without a complete packet."""
 
     key: DirectionName
     by: str
@@ -26,7 +25,7 @@ class StepPlot:
 
 
 def step_plots(verdict: SendingVerdict, begins_at: datetime) -> dict[DirectionName, StepPlot]:
-    """By direction, on one scale; none for tools with one phase of each direction."""
+    """By direction, on one scale; none for tools with one phase per direction."""
     slots = {side.direction: [_slot(one, begins_at) for one in side.steps] for side in verdict.sides}
     top = scale_of(list(slots.values()))
     return {
@@ -37,7 +36,7 @@ def step_plots(verdict: SendingVerdict, begins_at: datetime) -> dict[DirectionNa
 
 
 def _slot(step: Step, begins_at: datetime) -> Slot:
-    """A phase as a part of a plot, whose breadth is no time here."""
+    """A phase as a slot of the plot; its width is not a time."""
     limit = max(step.limits_kbit, default=None)
     arrived = None if step.is_contradicted else step.received_kbit
     return Slot(begins_at, arrived, limit, bytes=0, drops=step.silent_s or 0, at_limit_s=0.0, covered_s=1.0)
@@ -49,8 +48,8 @@ def _plot(key: DirectionName, steps: tuple[Step, ...], plot: UsagePlot) -> StepP
         f"{format_number(one.payload_bytes)} bytes" if is_by_size else format_kbit(one.planned_kbit) for one in steps
     ]
     silent = [f"{one.silent_s} s at {name}" for one, name in zip(steps, names, strict=True) if one.silent_s]
-    words = f"Nothing arrived whole for {', '.join(silent)}." if silent else "Packets arrived in every second."
+    words = f"No complete packet arrived for {', '.join(silent)}." if silent else "Packets arrived in every second."
     if any(one.silent_s is None for one in steps):
-        words = "It is not known of every phase what arrived."
+        words = "The rate of arrival is not known for every phase."
     by = "the size of packets (payload)" if is_by_size else "the rate that was sent"
     return StepPlot(key, by, words, plot, names)

@@ -1,4 +1,4 @@
-"""A phase of TCP, drawn: the rate of each connection each 250 ms, as it arrived."""
+"""Plot of a TCP phase: the received rate of each connection per 250 ms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scionlab.usage.batch import DirectionName
 
 @dataclass(frozen=True)
 class TcpPlot:
-    """Of one direction; `lines` are paths, one for each connection, `rows` its number and a moment of it."""
+    """One direction; `lines` are SVG paths, one per connection; `rows` are its number and a moment."""
 
     key: DirectionName
     found: TcpFound
@@ -26,7 +26,7 @@ class TcpPlot:
 
 
 def tcp_plots(verdict: SendingVerdict) -> list[TcpPlot]:
-    """Of both directions on one scale; none for other tools, nor where no connection came about."""
+    """Both directions on one scale; none for other tools, or without a connection."""
     found = {side.direction: step.tcp for side in verdict.sides for step in side.steps if step.tcp is not None}
     several = [moments for one in found.values() for moments in one.connections]
     top = HEADROOM * max((one.kbit for moments in several for one in moments), default=1.0) or 1.0
@@ -37,7 +37,7 @@ def tcp_plots(verdict: SendingVerdict) -> list[TcpPlot]:
 
 
 def _line(moments: Sequence[Moment], took_ms: int, top_kbit: float) -> str:
-    """In steps: a rate is that of the time since the one before."""
+    """In steps: a rate is that since the previous moment."""
     path = ""
     for one in moments:
         y = f"{HEIGHT - HEIGHT * one.kbit / top_kbit:.1f}"

@@ -1,4 +1,4 @@
-"""The form of a tool that sends, made of its parameters (`station.tools`), and the command that does the same."""
+"""The form of a tool that sends, generated from its parameters (`station.tools`), and the equivalent command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scionlab.notation.local_time import parse_local_time, write_local_time
 from scionlab.pages.forms import RuleField, TimeInput, text_input
 from station.tools import Parameter, Tool
 
-AHEAD: Final = timedelta(minutes=1)  # there is a command to be copied
+AHEAD: Final = timedelta(minutes=1)  # time to copy the command
 
 
 class SendingForm(forms.Form):
-    """Whole numbers within the bounds of each parameter; what may be is the service's business."""
+    """Whole numbers within the bounds of each parameter; the service checks what is allowed."""
 
     begins_at = RuleField(str, label="Start", widget=TimeInput())
 

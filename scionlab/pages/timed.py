@@ -1,4 +1,4 @@
-"""Limits for a time: drawn before they start, started, and cancelled."""
+"""Timed limits: preview, start, and cancel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
 @own_page
 @gone_is_404
 def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """GET shows the form of a kind, POST draws it, or starts it."""
+    """GET shows the form of a kind, POST previews or starts it."""
     user_as, link = link_or_404(request, pk, link_id)
     now = timezone.now()
     if request.method != "POST":
@@ -75,7 +75,7 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 @require_safe
 @own_page
 def timed_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """A part of the page: the course of what the query has, drawn, and what it does. Nothing is started."""
+    """Part of the page: plot and effect of the query. Read-only."""
     _, link = link_or_404(request, pk, link_id)
     now = timezone.now()
     form = _form(request, link, request.GET, request.GET.get("kind", "constant"), now)

@@ -1,4 +1,4 @@
-"""What went through a Link, as a file for its owner."""
+"""Usage of a Link, as a file for its owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KindConverter(StringConverter):
 @require_safe
 @own_page
 def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpResponse:
-    """`begins_at`, `ends_at` (ISO 8601 with a zone) and `step` (10s, 5min, day); else the last day."""
+    """`begins_at`, `ends_at` (ISO 8601 with a zone) and `step` (10s, 5min, day); default: the last day."""
     user_as = selectors.user_as_of(request.user, pk)
     link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
     if link is None:
@@ -36,7 +36,7 @@ def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpRe
     response: HttpResponse
     if kind == "json":
         response = JsonResponse(usage_document(usage))
-    else:  # at once: `usage_of_link` bounds it, and our web server sends no answer piece by piece (polls.threads)
+    else:  # not streamed: `usage_of_link` bounds it, and our web server does not stream responses (polls.threads)
         response = HttpResponse("".join(usage_csv(usage)), content_type="text/csv; charset=utf-8; header=present")
     name = file_name(user_as.isd_as, link.interface_a.AS.isd_as, usage, kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'

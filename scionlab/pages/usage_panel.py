@@ -1,4 +1,4 @@
-"""What a page shows of a Link's use: plots, the same figures as a table, and sums; of an hour up to all the time."""
+"""Usage of a Link on a page: plots, a table with the same figures, and sums, from an hour to all time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SpanName = Literal["hour", "day", "week", "quarter", "all"]
 
 @dataclass(frozen=True)
 class Span:
-    """How much time a page shows: in steps of the stored figures, drawn in `drawn` slots and written in `rows`."""
+    """A period: step of the stored figures, `drawn` slots in the plot and `written` rows."""
 
     words: str
-    length: timedelta | None  # None: from the beginning
+    length: timedelta | None  # None: since the beginning
     step: Step
     drawn: int
     rows: int
@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class DirectionPanel:
-    """One direction: the plot, and the sums of the whole time. `highest_kbit` is that of a slot as drawn."""
+    """One direction: the plot, and the sums of the period. `highest_kbit` is that of a drawn slot."""
 
     key: str
     name: str
@@ -95,7 +95,7 @@ class UsagePanel:
 
     @property
     def begins_text(self) -> str:
-        """For an address."""
+        """For a URL."""
         return f"{self.begins_at:%Y-%m-%dT%H:%M:%SZ}"
 
     @property
@@ -108,7 +108,7 @@ class UsagePanel:
 
 
 def newest_usage(link: Link) -> dict[str, Subquery]:
-    """By step, when the newest figures of the Link begin: for `span_named`, in a statement of somebody else."""
+    """By step, start of the Link's newest figures, for `span_named`; an expression for another statement."""
 
     def newest(rows: QuerySet[Any]) -> Subquery:
         of_series = rows.filter(series=OuterRef("pk")).order_by("-begins_at").values("begins_at")[:1]
@@ -120,7 +120,7 @@ def newest_usage(link: Link) -> dict[str, Subquery]:
 
 
 def span_named(name: str, newest: Mapping[str, datetime], *, now: datetime) -> SpanName:
-    """For everything that is no span the shortest one with figures, and the last day without any."""
+    """For an unknown name the shortest period with figures; without any, the last day."""
     for one, span in SPANS.items():
         at = newest.get(span.step)
         has_figures = at is not None and (span.length is None or at > now - span.length)
@@ -130,10 +130,10 @@ def span_named(name: str, newest: Mapping[str, datetime], *, now: datetime) -> S
 
 
 def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
-    """As many statements as `usage_of_link`."""
+    """As many SQL statements as `usage_of_link`."""
     span = SPANS[name]
     size = timedelta(milliseconds=STEPS_MS[span.step])
-    ends_at = _EPOCH + -((_EPOCH - now) // size) * size  # the end of the step that runs
+    ends_at = _EPOCH + -((_EPOCH - now) // size) * size  # end of the current step
     begins_at = ends_at - span.length if span.length is not None else _beginning(link, ends_at, size, span.rows)
     points = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=span.step).points
     drawn = min(span.drawn, round((ends_at - begins_at) / size))
@@ -148,7 +148,7 @@ def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
 
 
 def _beginning(link: Link, ends_at: datetime, size: timedelta, rows: int) -> datetime:
-    """When the AS was made, and early enough for every row to have a step."""
+    """Creation of the AS, and early enough for every row to have a step."""
     made = link.interface_b.AS.useras.created_at
     steps = max(rows, -((made - ends_at) // size))
     return ends_at - -(-steps // rows) * rows * size
@@ -168,10 +168,8 @@ SPARK_SLOTS = 96
 
 
 def sparks_of(links: Iterable[Link], *, now: datetime) -> dict[int, UsagePlot]:
-    """By Link: what went to the user AS in the last day, in a line. Links without figures are left out; one statement.
-
-    What was not added up yet, the last minutes, is left out too: it is a picture, and the page of the Link has figures.
-    """
+    """By Link: traffic to the user AS in the last day, as a line. Links without figures are omitted; one statement. The
+    last minutes, which are not rolled up yet, are omitted, too: the Link's page has figures."""
     begins_at = now - SPARK
     rows = UsageSlot.objects.filter(series__link__in=[link.pk for link in links], begins_at__gte=begins_at)
     by_link: dict[int, list[tuple[datetime, DirectionUsage]]] = {}

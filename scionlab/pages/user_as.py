@@ -1,4 +1,4 @@
-"""A person's ASes: the list, the page of one, create, edit, (de)activate, delete and download it."""
+"""A user's ASes: list, detail, create, edit, (de)activate, delete and download."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
 
 
 def _scion_files(user_as: UserAS) -> dict[str, Any]:
-    """Who coordinates the SCION files of its host, and what would become of them."""
+    """Which service manages the SCION files of its host, and what a fetch would do to them."""
     host = selectors.hosts_of([user_as]).get(user_as.pk)
     if host is None:
         return {}
@@ -128,7 +128,7 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
             user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
             say_saved(request, user_as, before)
             return redirect("user_as_detail", pk=user_as.pk)
-        # An error may come of what is old (a Link that is gone), and then says less than what changed meanwhile.
+        # An error may be caused by outdated input (a deleted Link); the conflict says more.
         check_shown(user_as, shown=editor.shown_values())
     except StalePageError as exc:
         conflict = conflict_of(exc, reader=request.user)
@@ -143,7 +143,7 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
 @require_safe
 @own_page
 def attachment_preview(request: PageRequest) -> HttpResponse:
-    """A part of the page: what was understood of the bandwidths of one row. Nothing is saved."""
+    """Part of the page: preview of the bandwidths of one row. Read-only."""
     row = request.GET.get("row", "")
     form = AttachmentForm(request.GET, prefix=row, choices=_choices(None))
     link = selectors.link_at(request.user, form["link_id"].value(), form["attachment_point"].value())
@@ -158,13 +158,13 @@ def _choices(user_as: UserAS | None) -> list[Choice]:
 
 
 def _typed_before(request: PageRequest, choices: list[Choice], user_as: UserAS | None) -> UserASEditor | None:
-    """What was typed before somebody had to log in again."""
+    """Input from before the login."""
     typed = taken_back(request)
     return None if typed is None else UserASEditor.rearranged(typed, choices, user_as=user_as)
 
 
 def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | None) -> UserASEditor:
-    """The buttons that add or remove a row judge nothing and save nothing."""
+    """Buttons that add or remove a row validate and save nothing."""
     kind = UserASEditor.submitted if "save" in request.POST else UserASEditor.rearranged
     return kind(request.POST, choices, user_as=user_as)
 
@@ -182,7 +182,6 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
-    """One limit for all Links of the AS."""
     user_as = selectors.user_as_of(request.user, pk)
     before = snapshot(user_as)
     try:
@@ -238,11 +237,11 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 @own_page
 @gone_is_404
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
-    """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
+    """Download the configuration of the AS's host. It contains the host's secret, so it is never cached."""
     user_as = selectors.user_as_of(request.user, pk)
     try:
         name, content = user_download(user_as)
-    except RuleError as exc:  # nothing that the owner could correct, nor should know more of
+    except RuleError as exc:  # the owner cannot correct it, and should not see details
         logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
         messages.error(request, "The configuration cannot be created: an administrator has to resolve a problem.")
         return redirect("user_as_detail", pk=user_as.pk)

@@ -1,4 +1,4 @@
-"""Watches of a Link: started, and what they measured as a drawing."""
+"""Watches of a Link: start, and plot of the result."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.usage.batch import DIRECTIONS, DirectionName
 
-SHOWN = 20  # of a Link, newest first
+SHOWN = 20  # per Link, newest first
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 @gone_is_404
 def watch_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """GET shows the form and the watches so far, POST starts one."""
+    """GET shows the form and earlier watches, POST starts one."""
     user_as, link = link_or_404(request, pk, link_id)
     now = timezone.now()
     zone = zone_of(request.user)
@@ -52,7 +52,7 @@ def watch_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 def form_page(
     request: PageRequest, template: str, link: Link, form: Form, *, now: datetime, is_wrong: bool, **more: Any
 ) -> HttpResponse:
-    """The form that reserves a time of a link, with its newest tests; 409 where another test has that time."""
+    """The form that reserves a time on a link, with its latest tests; 409 if another test is scheduled then."""
     context = {
         "nav": "ases",
         "link": link,
@@ -70,7 +70,7 @@ def form_page(
 
 @dataclass(frozen=True)
 class DirectionPanel:
-    """One direction: the plot, a slot for each second, and the sums."""
+    """One direction: the plot with a slot per second, and the sums."""
 
     key: DirectionName
     name: str
@@ -86,7 +86,7 @@ class WatchPanel:
 
 
 def panel_of(status: TestStatus) -> WatchPanel | None:
-    """None while nothing was measured."""
+    """None without measurements."""
     verdict, result = status.verdict, status.result
     if not isinstance(verdict, Verdict) or result is None:
         return None
@@ -102,7 +102,7 @@ def panel_of(status: TestStatus) -> WatchPanel | None:
 
 
 def slots_of_test(test: LinkTest, result: TestResult, direction: DirectionName) -> list[Slot]:
-    """One for each second of the test; a gap where that second was not measured, or nothing was limited then."""
+    """One slot per second of the test; a gap if not measured, or nothing was limited then."""
     began_ms = round(test.begins_at.timestamp() * 1000)
     by_second = {
         (one.begins_at_ms - began_ms) // 1000: one for one in intervals_of(result.samples, direction) if one.is_second

@@ -1,4 +1,4 @@
-"""What the pages of a Link show of its watches: the form that starts one, and the newest ones."""
+"""Watches on a Link's pages: the form, and the latest ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = f"Enter a whole number of seconds, at most {MAX_WATCH_S}."
 
 
 class WatchForm(forms.Form):
-    """For how long, and from when on. What may be is the service's business."""
+    """Duration and start. The service checks what is allowed."""
 
     duration_s = forms.IntegerField(
         label="Duration [s]",
@@ -50,6 +50,6 @@ class WatchForm(forms.Form):
 
 
 def newest_of(link: Link, *, now: datetime, count: int) -> list[TestStatus]:
-    """Of its watches and tests, newest first; two statements."""
+    """Its watches and tests, newest first; two statements."""
     rows = with_results(LinkTest.objects.filter(link=link)).order_by("-begins_at", "-pk")
     return [status_of_test(one, now=now) for one in rows[:count]]

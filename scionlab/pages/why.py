@@ -1,4 +1,4 @@
-"""Why a throughput is what it is: from the requested limit to what passed, and of an entered measurement."""
+"""The page that explains a throughput: from the requested limit to the traffic, and for an entered measurement."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _bytes(label: str, low: int, high: int, **kwargs: Any) -> forms.IntegerField
 
 
 class MeasuredForm(forms.Form):
-    """What somebody measured, in the query of the page."""
+    """The user's measurement, in the query string."""
 
     direction = forms.ChoiceField(label="Direction", choices=DIRECTION_CHOICES)
     rate = RuleField(
@@ -92,7 +92,7 @@ class MeasuredForm(forms.Form):
 
 @dataclass(frozen=True)
 class Bar:
-    """A step of the waterfall: `left` is drawn from 0, `lost` behind it up to what the step before had left."""
+    """A step of the waterfall plot: `left` from 0, `lost` behind it up to the previous step."""
 
     step: Step
     left: str
@@ -100,7 +100,7 @@ class Bar:
 
 
 def bars_of(steps: Sequence[Step]) -> list[Bar]:
-    """In a box `WIDTH` wide. Nothing is drawn of what is not known, nor a loss next to it."""
+    """In a box `WIDTH` wide. Unknown steps, and losses next to them, are not drawn."""
     top = max((step.kbit or 0.0 for step in steps), default=0.0) or 1.0
     found, before = [], 0.0
     for step in steps:

@@ -1,1 +1,1 @@
-"""Accounts, API tokens, mails, and the audit of who changed what."""
+"""Accounts, API tokens, mails, and the audit log."""

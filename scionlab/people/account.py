@@ -1,10 +1,10 @@
-"""Accounts that people make and keep themselves: registration, another address, another password, the end.
+"""Accounts: registration, change of address, password reset, closing.
 
-    form sent ──▶ AccountRequest ──▶ worker looks who it is ──▶ Mail ──▶ link ──▶ what was asked for
-                  (same statements whether or not the address has an account, and the same answer)
+    form submitted ──▶ AccountRequest ──▶ worker checks the address ──▶ Mail ──▶ link ──▶ confirmed
+                  (same statements and same response, whether or not the address has an account)
 
-Whoever guesses addresses learns nothing, neither from words nor from time: the request that they wait for never looks
-at accounts. What the address is told differs, and only its owner reads it.
+The response reveals nothing about accounts, neither by text nor by timing: the request never reads them. Only the mail
+differs, which only the owner of the address reads.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Purpose = AccountRequest.Purpose
 
 LINK_LIFETIME = timedelta(hours=24)
 COUNTED_FOR = timedelta(hours=1)
-# Mails to one address in that time, for one purpose. More are not sent and nobody is told: else one could ask who was
-# asked for lately.
+# Maximum of mails to one address in that time, per purpose. Further requests are dropped silently, so that they
+# do not reveal earlier ones.
 REQUESTS_PER_EMAIL = 3
 
 
 class TooManyRequestsError(RuleError):
-    """From this network, whoever they were for."""
+    """From this network, whatever the addresses."""
 
     def __init__(self) -> None:
         text = "Too many email requests from your network address. Try again in an hour."
@@ -51,25 +51,23 @@ class TooManyRequestsError(RuleError):
 
 @transaction.atomic
 def account_request_create(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
-    """Keep what was asked for; a worker answers it by mail. `user`: whose address is to change.
-
-    Three statements, whoever has the address or not. Raises `FieldRuleError` (`registration_closed`,
-    `registration_domain`), `TooManyRequestsError`.
-    """
+    """Store a request; a worker answers it by mail. `user`: whose address is to change. Three statements, whether or
+    not the address has an account. Raises `FieldRuleError` (`registration_closed`, `registration_domain`),
+    `TooManyRequestsError`."""
     email = email.lower()
     if purpose == Purpose.REGISTER:
         check_registration(email)
     now = timezone.now()
     lately = AccountRequest.objects.filter(created_at__gt=now - COUNTED_FOR)
     counts = lately.aggregate(
-        # Of this purpose: who asks for accounts in somebody's name must not use up their new passwords.
+        # Per purpose: requests for accounts in someone's name must not use up their password resets.
         of_email=Count("pk", filter=Q(email=email, purpose=purpose)),
         of_network=Count("pk", filter=Q(network=network or "")),
     )
     if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
         logger.warning("account.requests_many network=%s", network)
         raise TooManyRequestsError
-    # Kept anyway: so both ways cost as much.
+    # Stored anyway, so that both cases cost the same.
     is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
     made = AccountRequest.objects.create(
         purpose=purpose,
@@ -87,7 +85,7 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
 
 
 def check_registration(email: str) -> None:
-    """Raises `FieldRuleError` (`registration_closed`, `registration_domain`): rules of the site, the same for all."""
+    """Raises `FieldRuleError` (`registration_closed`, `registration_domain`): the same rules for every visitor."""
     if not settings.REGISTRATION_OPEN:
         text = "Registration is closed. Ask the administrators for an account."
         raise FieldRuleError("registration_closed", text, "email")
@@ -99,7 +97,7 @@ def check_registration(email: str) -> None:
 
 @transaction.atomic
 def account_request_answer(*, request_id: int) -> bool:
-    """Write the mail that answers the request; nothing for one that is answered or gone. Any number of times."""
+    """Create the mail that answers the request; does nothing if it is answered or deleted. Idempotent."""
     rows = AccountRequest.objects.select_for_update(of=("self",), no_key=True)
     request = rows.filter(pk=request_id, answered_at=None).first()
     if request is None:
@@ -117,7 +115,7 @@ def account_request_answer(*, request_id: int) -> bool:
 
 
 def _template(request: AccountRequest, known: User | None) -> str | None:
-    """Which mail; None for a password of nobody: strangers are not to have mails sent to whomever they like."""
+    """Which mail; None for a password reset without an account: strangers cannot cause mails to arbitrary addresses."""
     if request.purpose == Purpose.PASSWORD:
         return "password_reset" if known is not None and known.is_active else None
     if known is not None:
@@ -126,7 +124,7 @@ def _template(request: AccountRequest, known: User | None) -> str | None:
 
 
 def account_requests_due(limit: int) -> list[int]:
-    """What no worker has answered yet, oldest first."""
+    """Requests that no worker has answered yet, oldest first."""
     due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=timezone.now()).order_by("pk")
     return list(due.values_list("pk", flat=True)[:limit])
 
@@ -135,7 +133,7 @@ def account_requests_due(limit: int) -> list[int]:
 
 
 def _use(token: str, purpose: Purpose) -> AccountRequest:
-    """The condition and the use are one statement: of two at once exactly one gets it. Raises `RuleError`."""
+    """One statement checks and uses the link, so that only one of two concurrent uses succeeds. Raises `RuleError`."""
     request = request_of(token)
     now = timezone.now()
     if request is not None and request.purpose == purpose:
@@ -152,14 +150,13 @@ def _taken(email: str) -> RuleError:
 @transaction.atomic
 @sensitive_variables("token", "password")
 def account_create(*, token: str, full_name: str, password: str, time_zone: str = "UTC") -> User:
-    """The account that the link was made for. Raises `RuleError` (`link_invalid`, `account_exists`,
-    `registration_closed`)."""
+    """Create the account of the link. Raises `RuleError` (`link_invalid`, `account_exists`, `registration_closed`)."""
     request = _use(token, Purpose.REGISTER)
     check_registration(request.email)  # the rules may have changed since
     try:
         with transaction.atomic():
             user = User.objects.create_user(request.email, password, full_name=full_name, time_zone=time_zone)
-    except (ValidationError, IntegrityError) as exc:  # the second: somebody was quicker by an instant
+    except (ValidationError, IntegrityError) as exc:  # a concurrent use created it
         raise _taken(request.email) from exc
     logger.info("account.created user=%s request=%s", user.pk, request.pk)
     return user
@@ -168,10 +165,8 @@ def account_create(*, token: str, full_name: str, password: str, time_zone: str 
 @transaction.atomic
 @sensitive_variables("token")
 def email_change(*, token: str) -> User:
-    """The account gets the address that the link went to, and the former address is told.
-
-    Raises `RuleError` (`link_invalid`, `account_exists`).
-    """
+    """Set the address of the link, and notify the previous one. Raises `RuleError` (`link_invalid`,
+    `account_exists`)."""
     request = _use(token, Purpose.EMAIL)
     if request.user is None:
         raise RuleError("link_invalid", "The account of this link was deleted.")
@@ -202,7 +197,7 @@ def profile_update(*, user_id: int, full_name: str, time_zone: str, mail_opt_out
 
 @transaction.atomic
 def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
-    """No more mails of this kind. Nothing for an account that is gone, or has said so already."""
+    """Unsubscribe from this kind. Does nothing if the account is deleted or unsubscribed."""
     user = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
     if user is not None and kind not in user.mail_opt_outs:
         user.mail_opt_outs = sorted({*user.mail_opt_outs, kind.value})
@@ -212,11 +207,9 @@ def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
 
 @transaction.atomic
 def account_update(*, user_id: int, values: Values, shown: Values | None = None) -> None:
-    """Store what administrators set: any of the columns `email`, `full_name`, `as_quota`, `is_staff`, `is_active`.
-
-    `shown`: what the page showed of these values, see `people.stale_pages`.
-    Raises `RuleError` (`account_last_administrator`), `StalePageError`, `User.DoesNotExist`.
-    """
+    """Store values set by administrators: any of `email`, `full_name`, `as_quota`, `is_staff`, `is_active`. `shown`:
+    values that the page showed, see `people.stale_pages`. Raises `RuleError` (`account_last_administrator`),
+    `StalePageError`, `User.DoesNotExist`."""
     user = locks.lock_administrators(user_id)
     was_administrator = is_administrator(user)
     stored = values_of(user, tuple(values))
@@ -230,11 +223,9 @@ def account_update(*, user_id: int, values: Values, shown: Values | None = None)
 
 @transaction.atomic
 def account_delete(*, user_id: int) -> None:
-    """The end of an account. What it changed stays in the record of changes, with its address.
-
-    Raises `RuleError` (`account_has_ases`, `account_last_administrator`), `User.DoesNotExist`.
-    """
-    user = locks.lock_administrators(user_id)  # whoever makes an AS for this person holds this row too
+    """Delete an account. Its changes stay in the audit log, with its address. Raises `RuleError` (`account_has_ases`,
+    `account_last_administrator`), `User.DoesNotExist`."""
+    user = locks.lock_administrators(user_id)  # creating an AS for this user also locks this row
     names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
     if names:
         text = f"{user.email} still owns {', '.join(names)}. Delete these ASes first."
@@ -247,12 +238,12 @@ def account_delete(*, user_id: int) -> None:
 
 
 def is_administrator(user: User) -> bool:
-    """Who may use the administrators' pages: an account that was switched off may not."""
+    """Whether the account can use the administrators' pages; False if disabled."""
     return user.is_staff and user.is_active
 
 
 def other_administrators(user: User) -> bool:
-    """True if there is another one; under `lock_administrators`."""
+    """Whether there is another one; call it under `lock_administrators`."""
     return User.objects.filter(is_staff=True, is_active=True).exclude(pk=user.pk).exists()
 
 

@@ -1,4 +1,4 @@
-"""API tokens: made on a page, for a password or by another token, shown once, kept as a hash, revoked one by one."""
+"""API tokens: created on a page, with a password or by another token, shown once, stored as a hash, revocable."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from scionlab.platform.field_errors import FieldRuleError
 
 logger = logging.getLogger(__name__)
 
-TOKEN_PREFIX: Final = "slbwu_"  # noqa: S105  by it scanners find tokens that somebody published
+TOKEN_PREFIX: Final = "slbwu_"  # noqa: S105  lets scanners find leaked tokens
 MAX_TOKENS: Final = 20
-LAST_YEAR: Final = 9998  # the end is shown in any zone, and there is no year 10000
+LAST_YEAR: Final = 9998  # the end is shown in any zone, and datetime ends with the year 9999
 _RANDOM_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
 class IssuedApiToken:
-    """A token, to be shown once: `text` is kept nowhere."""
+    """A token, to be shown once: `text` is not stored."""
 
     token: ApiToken
     text: str = field(repr=False)
@@ -46,10 +46,10 @@ def api_token_create(
     replaces: bool = False,
     made_by: ApiToken | None = None,
 ) -> IssuedApiToken:
-    """A token of this person, who is told of it by mail. Expired ones are forgotten.
+    """Create a token of this user, who is notified by mail. Deletes expired ones.
 
-    `replaces`: one of the same name ends, where a program logs in again and again. `made_by`: the token of the request,
-    which bounds the new one; without `expires_at` both end together.
+    `replaces`: delete one of the same name, for programs that log in repeatedly. `made_by`: the token of the request,
+    which bounds the new one and, without `expires_at`, sets its end.
 
     Raises `FieldRuleError` (`token_name_missing`, `token_name_long`, `token_name_taken`, `token_expiry_past`,
     `token_expiry_far`, `token_expiry_bound`, `token_access_bound`, `token_many`), `RuleError` (`token_gone`).
@@ -86,7 +86,7 @@ def api_token_create(
         made_by=made_by,
         token_sha256=_hash(text.encode()),
     )
-    _tell_owner(token, is_for_password=replaces)
+    _notify_owner(token, is_for_password=replaces)
     logger.info(
         "api_token.created token=%s user=%s may_write=%s expires_at=%s", token.pk, user_id, may_write, expires_at
     )
@@ -94,7 +94,7 @@ def api_token_create(
 
 
 def _still_good(made_by: ApiToken) -> ApiToken:
-    """Locked: it is not revoked while it makes another. Raises `RuleError` (`token_gone`)."""
+    """Locked, so that it is not revoked meanwhile. Raises `RuleError` (`token_gone`)."""
     found = ApiToken.objects.select_for_update(no_key=True).filter(pk=made_by.pk).first()
     if found is None or found.is_expired:
         raise RuleError(
@@ -104,7 +104,7 @@ def _still_good(made_by: ApiToken) -> ApiToken:
 
 
 def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | None) -> None:
-    """A token makes nothing stronger or longer than itself: who finds it gains no more than it."""
+    """A token cannot create one with more rights or a later end, so a leaked token does not gain any."""
     if may_write and not made_by.may_write:
         text = (
             f'The API token "{made_by.name}" is read-only and can only create read-only tokens. Create this '
@@ -120,8 +120,8 @@ def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | 
         raise FieldRuleError("token_expiry_bound", text, "expires_at")
 
 
-def _tell_owner(token: ApiToken, *, is_for_password: bool) -> None:
-    """A mail of no kind: nobody can do without it, so nobody who has a token or a session can switch it off."""
+def _notify_owner(token: ApiToken, *, is_for_password: bool) -> None:
+    """A mail without a kind: an attacker with a token or a session cannot unsubscribe from it."""
     context = {"token": token, "is_for_password": is_for_password, "address": from_address.get()}
     mails_create([mail_of("token_made", context, key=f"api_token:{token.pk}", recipient=token.user.email)])
 
@@ -137,7 +137,7 @@ def _check_name(name: str) -> None:
 
 
 def api_token_revoke(*, user_id: int, token_id: int) -> str:
-    """Revoke one of this person's tokens and those that it made; returns its name. Raises `ApiToken.DoesNotExist`."""
+    """Revoke one of this user's tokens and those that it created; return its name. Raises `ApiToken.DoesNotExist`."""
     token = ApiToken.objects.get(pk=token_id, user_id=user_id)
     token.delete()
     logger.info("api_token.revoked token=%s user=%s", token_id, user_id)
@@ -146,12 +146,12 @@ def api_token_revoke(*, user_id: int, token_id: int) -> str:
 
 @sensitive_variables("text")
 def api_token_of(text: bytes) -> ApiToken | None:
-    """The token, with its user, while it is good: one hash and one statement, whatever was sent."""
+    """Return the valid token with its user, or None: one hash and one statement for any input."""
     found = ApiToken.objects.select_related("user").filter(token_sha256=_hash(text)).first()
     return found if found is not None and found.user.is_active and not found.is_expired else None
 
 
 @sensitive_variables("text")
 def _hash(text: bytes) -> str:
-    """No salt and no slow hash: there is nothing to guess in 256 random bits."""
+    """No salt and no slow hash: 256 random bits cannot be guessed."""
     return hashlib.sha256(text).hexdigest()

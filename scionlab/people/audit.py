@@ -1,4 +1,4 @@
-"""Writes the audit rows: who changed which bandwidth from what to what, and who coordinates a host."""
+"""Writes the audit log: changes of bandwidths, and of what manages a host."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from bandwidth_config import Limits
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, MaximumException, User
 from scionlab.platform.client_address import from_address
 
-ALL_HOSTS = "all hosts"  # subject of a row that is about them all
+ALL_HOSTS = "all hosts"  # subject of a row about all hosts
 
 
 def note_link(link: Link, *, actor: User | None, old: Limits | None, new: Limits | None, reason: str = "") -> None:
-    """`old` None: the Link is new; `new` None: it is removed. Nothing for unchanged numbers."""
+    """`old` None: the Link is new; `new` None: it is removed. Unchanged numbers are skipped."""
     note_links([(link, old, new)], actor=actor, reason=reason)
 
 
 def note_links(
     changes: Iterable[tuple[Link, Limits | None, Limits | None]], *, actor: User | None, reason: str = ""
 ) -> None:
-    """The same of many Links with their old and new limits, in one statement for each thousand."""
+    """For many Links with old and new limits; one statement per thousand."""
     rows = []
     for link, old, new in changes:
         if old == new:
@@ -34,7 +34,7 @@ def note_links(
 
 
 def note_timed_limit(link: Link, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened to which one, e.g. "cancelled: outage from ... until ..."."""
+    """`detail`: what happened, e.g. "cancelled: outage from ... until ..."."""
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind.TIMED_LIMIT, **_about(link, actor), detail=detail[:200], reason=reason[:200]
     )
@@ -68,7 +68,7 @@ def note_default(
 
 
 def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new: int | None, reason: str = "") -> None:
-    """What all Links of `ap` may carry together."""
+    """The total of `ap`."""
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind.AP_TOTAL,
         subject=f"total of {ap}"[:200],
@@ -82,7 +82,7 @@ def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new:
 
 
 def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: str = "") -> None:
-    """That it is observed only from now on, or limited again, as `of` says by now."""
+    """Whether `of` is now observed only, or limited again."""
     if isinstance(of, Link):
         kind, about = BandwidthChange.Kind.LINK_OBSERVE, _about(of, actor)
     else:
@@ -97,7 +97,7 @@ def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: st
 
 
 def note_exception(exception: MaximumException, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what became of the exception from the maximum, in words."""
+    """`detail`: what happened to the exception, in words."""
     link = exception.link
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind.EXCEPTION,
@@ -112,14 +112,14 @@ def note_exception(exception: MaximumException, *, actor: User | None, detail: s
 
 
 def note_webhook(*, actor: User | None, detail: str) -> None:
-    """`detail`: what became of the webhook, in words."""
+    """`detail`: what happened to the webhook, in words."""
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind.WEBHOOK, subject="webhook", actor=actor, **_origin(actor), detail=detail[:200]
     )
 
 
 def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what became of the path metadata of `ap`, in words."""
+    """`detail`: what happened to the path metadata of `ap`, in words."""
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind.AP_METADATA,
         subject=f"path metadata of {ap}"[:200],
@@ -132,17 +132,17 @@ def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reaso
 
 
 def host_subject(host: Host) -> str:
-    """Names the host in its rows; labels repeat, host ids do not."""
+    """Identifies the host in its rows; labels may repeat, host ids do not."""
     return f"{host}, host id {host.uid}"[-200:]
 
 
 def note_host(host: Host, *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what became of the host, in words. `kind` is one of those about a host."""
+    """`detail`: what happened to the host, in words. `kind` is one of those about a host."""
     note_hosts([host], kind=kind, actor=actor, detail=detail, reason=reason)
 
 
 def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
-    """The same of many hosts, in one statement for each thousand."""
+    """For many hosts; one statement per thousand."""
     rows = [
         BandwidthChange(
             kind=BandwidthChange.Kind(kind),
@@ -158,7 +158,7 @@ def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: 
 
 
 def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
-    """The same of all hosts at once."""
+    """One row for all hosts."""
     BandwidthChange.objects.create(
         kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **_origin(actor), detail=detail[:200]
     )
@@ -166,7 +166,7 @@ def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
 
 @dataclass(frozen=True)
 class Issue:
-    """Something that was issued: `kind` is CERTIFICATE or TRC, `subject` names whose or which, `detail` what it is."""
+    """Something issued: `kind` is CERTIFICATE or TRC, `subject` its owner or id, `detail` a description."""
 
     kind: BandwidthChange.Kind
     subject: str
@@ -174,7 +174,7 @@ class Issue:
 
 
 def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = "") -> None:
-    """In one statement for each thousand."""
+    """One statement per thousand."""
     rows = [
         BandwidthChange(
             kind=one.kind,
@@ -190,5 +190,5 @@ def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = ""
 
 
 def _origin(actor: User | None) -> dict[str, str | None]:
-    """What stays of who did it when the account is gone."""
+    """The actor as text, for when the account is deleted."""
     return {"actor_email": "" if actor is None else actor.email, "address": from_address.get()}

@@ -1,7 +1,8 @@
-"""Mails as an outbox: a row is made in the transaction of the event, and sent after it; no mail is lost or sent twice.
+"""The outbox of mails: a row is created in the transaction of the event and sent after the commit; no mail is lost or
+sent twice.
 
-The one gap that no protocol closes: a worker that dies between the mail server's answer and our note of it leaves a
-mail that is sent once more.
+Except for one unavoidable case: if a worker dies between the mail server's response and our note of it, the mail is
+sent again.
 """
 
 from __future__ import annotations
@@ -23,33 +24,29 @@ from scionlab.platform.queue import SEND_MAIL, queue_after_commit
 
 logger = logging.getLogger(__name__)
 
-# Who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest.
+# Bounds the time that a request spends on queueing; the sweep sends the rest.
 QUEUED_AT_ONCE = 50
-# A line of its own: "{link}@example.org" is an address, and mails that warn of a new address have it in their text.
+# Must be a line of its own: "{link}@example.org" is an address, and mails that warn of a new address quote it.
 _PLACE = "\n{link}\n"
 
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
-    """A mail, not kept yet. The first line of `templates/mail/<template>.txt` is the subject, the rest the body.
-
-    A link that proves something stands there as a line {link}, and is made when the mail is sent.
-    """
+    """Render a mail without storing it. The first line of `templates/mail/<template>.txt` is the subject, the rest the
+    body. A link that proves something is a line {link}, replaced when the mail is sent."""
     text = render_to_string(f"mail/{template}.txt", {**context, "site": settings.SITE_URL})
     subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
     return Mail(subject=" ".join(subject.split())[:200], body=body.strip() + "\n", **fields)
 
 
 def mails_create(mails: Iterable[Mail]) -> int:
-    """Keep each mail whose `key` is new, and queue the first 50 for after the commit. Returns how many were new.
-
-    Not those of a kind that its person does without.
-    """
-    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.wants_mail(mail.kind)}
+    """Store each mail with a new `key`, and queue the first 50 after the commit. Return the number of new ones. Skips
+    kinds that the recipient is unsubscribed from."""
+    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.accepts_mail(mail.kind)}
     if not wanted:
         return 0
     known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
     new = [mail for key, mail in sorted(wanted.items()) if key not in known]
-    Mail.objects.bulk_create(new, ignore_conflicts=True)  # somebody may have been quicker since
+    Mail.objects.bulk_create(new, ignore_conflicts=True)  # unsubscribed meanwhile
     queued = Mail.objects.filter(key__in=[mail.key for mail in new]).values_list("pk", flat=True)
     for pk in queued[:QUEUED_AT_ONCE]:
         queue_after_commit(SEND_MAIL, pk)
@@ -57,7 +54,7 @@ def mails_create(mails: Iterable[Mail]) -> int:
 
 
 def mail_send(mail_id: int) -> bool:
-    """Send one mail, unless it was sent, is being sent, or must wait. False then, and when the mail server refused."""
+    """Send one mail. Return False if it was sent, is being sent, must wait, or the mail server refuses it."""
     if not claim(Mail, mail_id):
         return False
     mail = Mail.objects.select_related("user", "request__user").get(pk=mail_id)
@@ -77,24 +74,24 @@ def mail_send(mail_id: int) -> bool:
 
 
 def _why_not(mail: Mail) -> str:
-    """Why a mail that waited, perhaps long, is better not sent any more; "" where nothing speaks against it."""
-    has_link = mail.kind == "" and _PLACE in mail.body  # in one of an event it is a label that looks so
+    """Why a mail that waited, perhaps long, must not be sent any more; "" to send it."""
+    has_link = mail.kind == "" and _PLACE in mail.body  # in a mail about an event it is only a label
     if has_link and (mail.request is None or mail.request.expires_at <= timezone.now()):
         return "its link is no longer valid"
     if mail.request is not None and mail.request.purpose == AccountRequest.Purpose.PASSWORD:
         user = mail.request.user
         if user is None or user.email != mail.recipient:
             return "the account has another address now"
-    if mail.user is not None and not mail.user.wants_mail(mail.kind):
+    if mail.user is not None and not mail.user.accepts_mail(mail.kind):
         return "the user is unsubscribed from this kind"
     return ""
 
 
 def _message(mail: Mail) -> EmailMessage:
-    """The mail with its links, which exist from here on; one of an event has a way to get no more of its kind
-    (RFC 8058) and goes to where its person reads mail by now."""
+    """The mail with its links; one about an event has an unsubscribe link (RFC 8058) and goes to the current
+    address."""
     body, recipient = mail.body, mail.recipient
-    headers = {"Message-ID": _message_id(mail), "Auto-Submitted": "auto-generated"}  # RFC 3834: no automatic answers
+    headers = {"Message-ID": _message_id(mail), "Auto-Submitted": "auto-generated"}  # RFC 3834: no automatic replies
     if mail.request is not None:
         body = body.replace(_PLACE, f"\n{link_of(mail.request)}\n")
     if mail.kind and mail.user is not None:
@@ -110,5 +107,5 @@ def _message(mail: Mail) -> EmailMessage:
 
 
 def _message_id(mail: Mail) -> str:
-    """The same at every attempt: a reader's program shows a mail once that reached it twice."""
+    """The same for every attempt, so that mail programs recognise duplicates."""
     return f"<{mail.pk}.{mail.created_at:%Y%m%d%H%M%S}@scionlab>"

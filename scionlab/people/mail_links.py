@@ -1,8 +1,8 @@
-"""The links in mails: signed with SECRET_KEY when a mail is sent, and kept nowhere.
+"""Links in mails: signed with SECRET_KEY when a mail is sent, not stored.
 
-confirm        of an `AccountRequest`: works once, within its time
-new password   Django's: ends with the password, or a log-in, and after PASSWORD_RESET_TIMEOUT
-unsubscribe    of a person and a kind of mail: works for ever, without a log-in, and can do nothing else
+confirm        of an `AccountRequest`: works once, until it expires
+new password   Django's: expires with the password, at a login, and after PASSWORD_RESET_TIMEOUT
+unsubscribe    of a user and a kind of mail: never expires, needs no login, and allows nothing else
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSUBSCRIBE: Final = "scionlab.unsubscribe"
 
 @sensitive_variables("token", "link")
 def link_of(request: AccountRequest) -> str:
-    """Where what was asked for is confirmed. Raises `ValueError` for a new password of nobody."""
+    """URL that confirms the request. Raises `ValueError` for a new password without an account."""
     if request.purpose == AccountRequest.Purpose.PASSWORD:
         if request.user is None:
             raise ValueError("a new password for nobody")
@@ -40,7 +40,7 @@ def link_of(request: AccountRequest) -> str:
 
 @sensitive_variables("token")
 def request_of(token: str) -> AccountRequest | None:
-    """What the link was made for, while it is good: not used, its time not over. Two forged ones look alike."""
+    """The request of a valid link: not used, not expired. None otherwise, for any reason."""
     read = _read(token, _CONFIRM)
     if read is None:
         return None
@@ -55,7 +55,7 @@ def unsubscribe_link(user_id: int, kind: str) -> str:
 
 
 def read_unsubscribe(token: str) -> tuple[int, MailKind] | None:
-    """Whose mails of which kind; None for a link that is not ours, or names a kind that is no more."""
+    """User and kind of mail; None for an invalid link, or a kind that no longer exists."""
     read = _read(token, _UNSUBSCRIBE)
     if read is None or read[1] not in MailKind.values:
         return None

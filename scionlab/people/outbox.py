@@ -1,4 +1,4 @@
-"""What mails and notices for the webhook share: a row is made in the transaction of the event, and sent after it.
+"""Shared by mails and webhook notices: a row is created in the transaction of the event, and sent after the commit.
 
 The rows have `sent_at`, `not_before`, `attempts` and `last_error`. One that is given up has no `not_before`.
 """
@@ -15,15 +15,15 @@ from django.utils import timezone
 
 logger = logging.getLogger(__name__)
 
-# Longer than a task may run (CELERY_TASK_TIME_LIMIT): who holds a lease that ran out is dead.
+# Longer than CELERY_TASK_TIME_LIMIT: the owner of an expired lease is dead.
 LEASE = timedelta(minutes=5)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(hours=1)
-MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
+MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, retrying does not
 
 
 def claim(model: Any, row_id: int) -> bool:
-    """True for exactly one of those who ask at the same time: the compare and the swap are one statement."""
+    """Return True for exactly one of concurrent callers: compare and swap in one statement."""
     now = timezone.now()
     free = model.objects.filter(pk=row_id, sent_at=None, not_before__lte=now)
     attempts = Least(F("attempts") + 1, Value(MAX_ATTEMPTS_COUNTED))
@@ -31,7 +31,7 @@ def claim(model: Any, row_id: int) -> bool:
 
 
 def retry_later(row: Any, error: str) -> None:
-    """Of a row that was claimed: the longer it has failed, the later."""
+    """Postpone a claimed row, with exponential back-off."""
     delay = min(FIRST_RETRY * 2 ** min(row.attempts - 1, 10), LONGEST_RETRY)
     type(row).objects.filter(pk=row.pk).update(not_before=timezone.now() + delay, last_error=error[:200])
     name, seconds = row._meta.model_name, delay.seconds
@@ -39,6 +39,5 @@ def retry_later(row: Any, error: str) -> None:
 
 
 def due_ids(model: Any, *, now: datetime, limit: int) -> list[int]:
-    """The unsent rows that may be tried now, oldest first."""
     due = model.objects.filter(sent_at=None, not_before__lte=now).order_by("not_before", "pk")
     return list(due.values_list("pk", flat=True)[:limit])

@@ -1,4 +1,5 @@
-"""The second factor of an account: allauth keeps it as `Authenticator` rows; here is who has one, and who is told."""
+"""The second factor of an account, which allauth stores as `Authenticator` rows: who has one, and mails about
+changes."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 
 def has_second_factor(user: User) -> bool:
-    """Recovery codes alone are none: allauth deletes them with the last app or key."""
+    """Recovery codes alone do not count: allauth deletes them with the last app or key."""
     return bool(Authenticator.objects.filter(user_id=user.pk).exists())
 
 
 def lacks_required_factor(user: User) -> bool:
-    """True for an administrator who must set one up first (`REQUIRE_SECOND_FACTOR_OF_STAFF`)."""
+    """Whether an administrator must set one up first (`REQUIRE_SECOND_FACTOR_OF_STAFF`)."""
     return settings.REQUIRE_SECOND_FACTOR_OF_STAFF and user.is_staff and not has_second_factor(user)
 
 
 @contextmanager
-def change_told(user: User) -> Iterator[None]:
-    """A transaction in which the second factor may change. If it does, it also writes the mail about it."""
+def change_notified(user: User) -> Iterator[None]:
+    """A transaction in which the second factor may change; a change also creates the mail about it."""
     with transaction.atomic():
         before = _rows(user)
         yield
@@ -45,13 +46,11 @@ def change_told(user: User) -> Iterator[None]:
 
 
 def second_factor_remove(*, user_id: int) -> bool:
-    """Delete apps, keys and recovery codes of somebody who lost them; False if there were none.
-
-    The password alone logs in then. Raises `User.DoesNotExist`.
-    """
+    """Delete apps, keys and recovery codes; return False if there were none. The password alone is then enough to log
+    in. Raises `User.DoesNotExist`."""
     with transaction.atomic():
         user = locks.lock_user(user_id)
-        with change_told(user):
+        with change_notified(user):
             deleted: int = Authenticator.objects.filter(user=user).delete()[0]
     return deleted > 0
 

@@ -1,8 +1,8 @@
-"""Saves of pages that somebody else made old: what was shown travels with the page and is compared under the locks.
+"""Optimistic locking of pages: the values that a page showed are sent along and compared under locks.
 
-A page sends what it showed beside what was typed. A service that was given `shown` compares it with what is stored
-once it holds the row's lock, and refuses with `StalePageError` where saving would undo a change that nobody saw. Values
-are compared, not version numbers: the same value saved twice, or changed and changed back, bothers nobody (ADR 0012).
+A service that is given `shown` compares it with the stored values once it holds the row's lock, and raises
+`StalePageError` if saving would overwrite a change that the user has not seen. Values are compared, not version
+numbers: equal values, or a change that was reverted, do not conflict (ADR 0012).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bandwidth_config import RuleError
 from scionlab.models import BandwidthChange, User, UserAS
 
 Value = str | int | bool | None
-Values = Mapping[str, Value]  # by the name of the field; of a user AS's Links "<link id>.<field>"
+Values = Mapping[str, Value]  # by field name; for a user AS's Links "<link id>.<field>"
 
-UNKNOWN: Final = "?"  # shown, but the page does not say what: it was cut off, or is none of ours
+UNKNOWN: Final = "?"  # shown, but unreadable: truncated, or not ours
 _LONGEST = 25_000  # characters; path metadata of 10 000 doubles at most, five attachments need 2 000
 
 
 @dataclass(frozen=True)
 class LastChange:
-    """Who changed the thing last, and when; None where no person did. `email` is what is left of an account."""
+    """Who changed it last, and when; None if not by a person. `email` remains of a deleted account."""
 
     actor: User | None = None
     at: datetime | None = None
@@ -39,7 +39,7 @@ class LastChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that is not what the page showed. None also where there is, or was, no such field (any more)."""
+    """A value that differs from what the page showed. None also if there is, or was, no such field."""
 
     name: str
     shown: Value
@@ -48,10 +48,8 @@ class Difference:
 
 
 class StalePageError(RuleError):
-    """What was shown is not what is stored any more; nothing was saved.
-
-    `is_untouched`: nobody typed anything into the old page, so there is nothing to decide either.
-    """
+    """The stored values differ from those shown; nothing was saved. `is_untouched`: nothing was edited on the outdated
+    page, so there is nothing to decide."""
 
     def __init__(self, *, shown: Values, stored: Values, wanted: Values, last: LastChange) -> None:
         super().__init__(
@@ -72,11 +70,8 @@ class StalePageError(RuleError):
 def refuse_stale(
     *, shown: Values | None, stored: Values, wanted: Values, last: Callable[[], LastChange] = LastChange
 ) -> None:
-    """To be called with the lock held. `shown` None: whoever asks did not look before (a script), so nothing is undone
-    that they saw.
-
-    Raises `StalePageError` when `stored` is neither what was shown nor what is wanted.
-    """
+    """Call it with the lock held. `shown` None: the caller (a script) has not read before, so there is nothing to
+    compare. Raises `StalePageError` if a value of `stored` is neither as shown nor as wanted."""
     if shown is not None and stored not in (shown, wanted):
         raise StalePageError(shown=shown, stored=stored, wanted=wanted, last=last())
 
@@ -90,7 +85,7 @@ def shown_to_text(values: Values) -> str:
 
 
 def shown_from_text(text: str | None) -> dict[str, Value] | None:
-    """None where the page sent nothing (a script). What cannot be read compares as different from everything."""
+    """None if the page sent nothing (a script). Unreadable text compares as different from everything."""
     if text is None:
         return None
     try:
@@ -107,15 +102,15 @@ def _is_value(value: Any) -> bool:
 
 
 def values_of(obj: models.Model, names: tuple[str, ...]) -> dict[str, Value]:
-    """The columns that a page of `obj` lets people type into."""
+    """The editable columns of a page about `obj`."""
     return {name: getattr(obj, name) for name in names}
 
 
-# --- who and when ------------------------------------------------------------------------------------------------
+# --- last change -------------------------------------------------------------------------------------------------
 
 
 def note_change(user_as_id: int, *, actor: User | None) -> None:
-    """Note who changed the AS or one of its Links; within the transaction that does it."""
+    """Record who changed the AS or one of its Links, in the transaction of the change."""
     UserAS.objects.filter(pk=user_as_id).update(changed_at=timezone.now(), changed_by=actor)
 
 
@@ -125,14 +120,14 @@ def last_change_of_user_as(user_as_id: int) -> LastChange:
 
 
 def last_bandwidth_change(**filters: object) -> LastChange:
-    """The newest row of the audit, as `BandwidthChange.objects.filter` selects it."""
+    """The newest row of the audit log that matches `BandwidthChange.objects.filter`."""
     found = BandwidthChange.objects.select_related("actor").filter(**filters).first()
     return LastChange() if found is None else LastChange(found.actor, found.at, found.actor_email)
 
 
 def last_admin_change(obj: models.Model) -> LastChange:
-    """Of what only administrators change, on their pages: Django keeps a log of those."""
+    """For objects that only administrators change: from Django admin's log."""
     rows = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(obj), object_id=str(obj.pk))
-    changing = rows.exclude(change_message="[]")  # Django's words for a page that was saved as it stood
+    changing = rows.exclude(change_message="[]")  # Django's text for a page saved without changes
     found = changing.select_related("user").order_by("-action_time", "-pk").first()
     return LastChange() if found is None else LastChange(found.user, found.action_time)

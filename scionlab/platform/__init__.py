@@ -1,1 +1,1 @@
-"""What the service stands on and what knows nothing of Links: Redis, queue, retries, logs, requests, errors."""
+"""Infrastructure that is independent of Links: Redis, queue, retries, logs, requests, errors."""

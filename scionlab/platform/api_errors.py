@@ -1,7 +1,7 @@
-"""Errors of every API in one shape: `{"code", "message", "fields": {name: [{"code", "message"}]}}`.
+"""Errors of all APIs: `{"code", "message", "fields": {name: [{"code", "message"}]}}`.
 
-`code` and `message` are those of the first error; `fields` names every field that is wrong, with a path of names and
-positions ("attachments.0.public_ip"). Messages of broken domain rules are the sentences of the web form.
+`code` and `message` are those of the first error; `fields` has every invalid field by a path of names and positions
+("attachments.0.public_ip"). Messages of rules are those of the web form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scionlab.platform.field_errors import FieldRuleError
 
 FieldErrors = dict[str, list[dict[str, str]]]
 
-# Broken rules are 400, but for these.
+# Broken rules are 400, except these.
 OTHER_STATUSES = {
     "idempotency_mismatch": status.HTTP_422_UNPROCESSABLE_ENTITY,
     "idempotency_secret": status.HTTP_409_CONFLICT,
@@ -33,7 +33,7 @@ OTHER_STATUSES = {
 
 
 class RuleViolations(exceptions.APIException):
-    """One or more broken rules of the domain, as 400."""
+    """One or more broken rules, as 400."""
 
     status_code: int = status.HTTP_400_BAD_REQUEST
 
@@ -53,12 +53,12 @@ def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str
 
 
 def _sendable(text: str) -> str:
-    """JSON can name half a character (`\\ud800`), which a sentence repeats and UTF-8 does not have."""
+    """JSON can contain a lone surrogate (`\ud800`), which a message may repeat and UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def rule_body(errors: Iterable[RuleError]) -> dict[str, Any]:
-    """Broken rules; those that know their field stand at it."""
+    """Broken rules; a rule with a field is listed at it."""
     listed = list(errors)
     fields: FieldErrors = {}
     for error in listed:
@@ -74,7 +74,7 @@ def error_response(code: str, message: str, http_status: int, fields: FieldError
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """REST framework's hook. None (a server error, with its traceback) for what is nobody's bad request."""
+    """REST framework's hook. Returns None for a server error, which is logged with its traceback."""
     if isinstance(exc, RuleError):
         exc = RuleViolations([exc])
     if isinstance(exc, ValidationError):
@@ -89,7 +89,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def as_details(error: ValidationError) -> Any:
-    """What a model's own check found, as REST framework keeps it."""
+    """A model's validation errors in REST framework's form."""
     if hasattr(error, "error_dict"):
         return {name: as_details(ValidationError(errors)) for name, errors in error.error_dict.items()}
     return [exceptions.ErrorDetail(one.messages[0], one.code or "invalid") for one in error.error_list]
@@ -120,7 +120,6 @@ def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error e
 
 
 def _collect(details: Any, path: tuple[str, ...], fields: FieldErrors) -> None:
-    """Flatten REST framework's nested details."""
     if isinstance(details, Mapping) and set(details) == {"message", "code"}:
         name = ".".join(path) or "non_field_errors"
         entry = {"code": str(details["code"]), "message": str(details["message"])}

@@ -1,4 +1,4 @@
-"""Errors below /api/ that no view answers: they have the one shape too. Elsewhere Django's pages are shown."""
+"""Errors below /api/ outside of views, in the same format. Elsewhere Django's pages are shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's `handler400`: what its own checks refuse before a view sees it."""
+    """Django's `handler400`: rejected before a view is called."""
     if not is_api(request):
         return defaults.bad_request(request, exception)
     if isinstance(exception, RequestDataTooBig):
@@ -31,6 +31,6 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def failed() -> HttpResponse:
-    """A mistake of ours; the log has its traceback."""
+    """Internal error; the log has its traceback."""
     text = "Internal error; nothing was saved. The error was logged. Try again later."
     return error_response("server_error", text, 500)

@@ -1,9 +1,8 @@
-"""The audit is only added to: the database refuses what no code of ours does.
+"""Makes the audit log append-only in the database.
 
-Triggers on the table of `BandwidthChange`, made after every `migrate` where they are missing (so also after SQLite has
-rebuilt the table). A row is never deleted; of a stored row nothing changes but references to what was deleted, which
-become NULL. It stops mistakes, injected SQL and an administrator at the keyboard of `manage.py shell`; it does not stop
-who owns the table and removes the trigger first.
+Triggers on the table of `BandwidthChange`, created after every `migrate` if missing (SQLite drops them when it rebuilds
+the table). Rows are never deleted; in a stored row only references to deleted objects change, to NULL. This prevents
+mistakes, SQL injection and changes in `manage.py shell`, but not an owner of the table who drops the trigger.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MESSAGE = "The record of bandwidth changes is only ever added to."
 
 
 def _altered(differs: str) -> str:
-    """SQL: true if a row would say something else afterwards. `differs`: the database's "is another value than"."""
+    """SQL condition: the row's content changes. `differs`: the database's "is distinct from"."""
     changed = [f"NEW.{name} {differs} OLD.{name}" for name in KEPT]
     moved = [f"(NEW.{name} IS NOT NULL AND NEW.{name} {differs} OLD.{name})" for name in REFERENCES]
     return " OR ".join(changed + moved)
@@ -45,7 +44,7 @@ SQLITE = (
 
 
 def guard_audit(using: str = "default", **_more: Any) -> None:
-    """Receives `post_migrate`; does nothing while the table is not there (`migrate scionlab zero`)."""
+    """Receives `post_migrate`; does nothing without the table (`migrate scionlab zero`)."""
     connection = connections[using]
     with connection.cursor() as cursor:
         if TABLE not in connection.introspection.table_names(cursor):

@@ -1,4 +1,4 @@
-"""Work on many things, one after the other, where the failure of one harms no other."""
+"""Runs work on many items so that the failure of one does not affect others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ logger = logging.getLogger(__name__)
 
 
 def for_each(ids: Iterable[int], work: Callable[[int], list[int]]) -> list[int]:
-    """What `work` returned for all ids, in one list. Where some fail, each is logged, the others are done, and the last
-    error is raised in the end: so the task counts as failed."""
+    """Collect what `work` returns for all ids. Failures are logged, and the last one is raised at the end, so that the
+    task counts as failed."""
     done: list[int] = []
     failed: Exception | None = None
     for one in ids:

@@ -1,8 +1,8 @@
-"""ETags of the REST API's documents, and the preconditions that scripts send (RFC 9110 section 13, ADR 0016).
+"""ETags and preconditions of the REST API (RFC 9110 section 13, ADR 0016).
 
-A tag has two halves, `"<what is set>.<everything>"`. If-None-Match compares both: 304 means that the whole document is
-the one that the script has. If-Match compares the first half alone: a script's change is not refused because the
-attachment point has meanwhile confirmed the former one.
+A tag has two halves, `"<settings>.<everything>"`. If-None-Match compares both: 304 means that the whole document is
+unchanged. If-Match compares the first half only: a confirmation by the attachment point does not reject a script's
+change.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 from django.utils.http import parse_etags
 from rest_framework import exceptions, status
 
-# What nobody sets: it comes from receipts, from the clock and from using a token, at whatever depth of a document.
+# Not settings: fields from receipts, the clock, or the use of tokens, at any depth of a document.
 OBSERVED: Final = frozenset({"status", "state", "last_used_at", "changed_at"})
-_DIGITS = 16  # 64 bit of SHA-256 for each half: tags tell versions of one document apart, they are no signatures
+_DIGITS = 16  # 64 bit of SHA-256 for each half: enough to distinguish versions of one document
 
 
 class Stale(exceptions.APIException):
-    """412: what If-Match names is not there any more. `current` is the document, `etag` its tag."""
+    """412: the version in If-Match is outdated. `current` is the document, `etag` its tag."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "stale"
@@ -47,26 +47,23 @@ class IfMatchInvalid(exceptions.APIException):
 
 
 def etag_of(document: Any) -> str:
-    """A strong tag of what a GET answers."""
+    """Strong tag of the response to a GET."""
     return f'"{_digest(_part(document, observed=False))}.{_digest(_part(document, observed=True))}"'
 
 
 def check_if_match(header: str, document: Any) -> None:
-    """`header` as sent. To be called with the rows locked that the document is made of.
-
-    Raises `Stale`, `IfMatchInvalid`.
-    """
+    """`header` as sent. Call it with the rows of the document locked. Raises `Stale`, `IfMatchInvalid`."""
     wanted = parse_etags(header)
     if not wanted:
         raise IfMatchInvalid
     etag = etag_of(document)
-    # A weak tag never matches here, as RFC 9110 section 13.1.1 says.
+    # A weak tag never matches here (RFC 9110 section 13.1.1).
     if "*" not in wanted and _set_half(etag) not in {_set_half(one) for one in wanted if not one.startswith("W/")}:
         raise Stale(current=document, etag=etag)
 
 
 def is_known(header: str, etag: str) -> bool:
-    """True when If-None-Match names the tag; compared weakly, as it is meant."""
+    """Whether If-None-Match contains the tag (weak comparison)."""
     return any(one in {"*", etag} for one in (tag.removeprefix("W/") for tag in parse_etags(header)))
 
 
@@ -75,7 +72,7 @@ def _set_half(etag: str) -> str:
 
 
 def _part(document: Any, *, observed: bool) -> Any:
-    """The document without what is observed, or the whole one."""
+    """The document without observed fields, or the whole one."""
     if observed:
         return document
     if isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""What reports of exceptions never show, should anybody ever turn them on (ADMINS, DEBUG on a developer's machine)."""
+"""Secrets that exception reports must not contain (ADMINS, or DEBUG on a developer's machine)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from django.views.debug import SafeExceptionReporterFilter
 
 
 class SecretFilter(SafeExceptionReporterFilter):
-    """Also addresses of servers, which hold passwords, and local variables whose name says secret.
-
-    Django cleanses variables only where a view is decorated, and nothing at all with DEBUG.
-    """
+    """Also hides addresses of servers, which contain passwords, and local variables with secret names. Django only
+    cleanses variables of decorated views, and nothing with DEBUG."""
 
     hidden_settings = re.compile(
         "API|AUTH|TOKEN|KEY|SECRET|PASS|SIGNATURE|HTTP_COOKIE|DATABASE|REDIS|BROKER|LOCATION|CREDENTIAL", flags=re.I

@@ -1,4 +1,4 @@
-"""The error of a rule that was broken in one field of a form or an API request."""
+"""A broken rule with the field of a form or an API request."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from bandwidth_config import RuleError
 
 
 class FieldRuleError(RuleError):
-    """A broken rule, with the place where a person corrects it.
-
-    `field` is the name of the field in the form and the API (those of `AttachmentSpec`, or of the user AS itself);
-    `index` says which attachment it belongs to, None for the user AS as a whole.
-    """
+    """A broken rule and its field. `field` is the name in form and API (those of `AttachmentSpec`, or of the user AS
+    itself); `index` is the attachment, None for the user AS as a whole."""
 
     def __init__(self, code: str, message: str, field: str, index: int | None = None) -> None:
         super().__init__(code, message)
@@ -19,5 +16,5 @@ class FieldRuleError(RuleError):
 
     @classmethod
     def of(cls, error: RuleError, field: str, index: int | None = None) -> FieldRuleError:
-        """A rule that knows values only, told where the value stands."""
+        """Add the place to a rule about values."""
         return cls(error.code, error.message, field, index)

@@ -1,8 +1,8 @@
-"""One line in the log per event, with its time (UTC) and the request that caused it, whatever text a host, a browser or
-a library put into it.
+"""Log format: one line per event, with time (UTC) and request id, whatever text a host, a browser or a library
+contributes.
 
-A receipt may quote a key with a line break: what follows it would look like a line of ours, of any level. And the
-addresses of links that prove something, which mails have, are cut short: Django logs the path of each refused request.
+A receipt may contain a key with a line break, which would forge a line. URLs of links in mails are shortened: Django
+logs the path of each rejected request.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Guessing passwords: after some failures an account is closed to that address for a while, later the whole address.
+"""Protection against password guessing: after some failures an account is blocked for that address for a while, later
+the whole address.
 
-django-axes counts in the database, so a Redis that is away lets nobody guess. Two limits, because each alone is easily
-got around or turned against others:
+django-axes counts in the database, so an outage of Redis does not help. There are two limits, because each alone is
+easy to evade or to abuse:
 
-    LOGIN_FAILURES              per account *and* address: nobody can lock somebody else out from elsewhere
-    LOGIN_FAILURES_PER_ADDRESS  per address, whatever accounts it tries; high, because people share addresses
+    LOGIN_FAILURES              per account *and* address: nobody can lock others out from elsewhere
+    LOGIN_FAILURES_PER_ADDRESS  per address, for all accounts; high, because people share addresses
 
-The log-in page and `POST /api/v1/token/` count together. Accounts that do not exist are counted and refused like
-others, so the answer does not tell which exist.
+The login page and `POST /api/v1/token/` count together. Unknown accounts are counted and blocked alike, so that the
+response does not reveal which exist.
 
-Codes of a second factor are counted under a name of their own, from all addresses together: only somebody who knows the
-password can try one, so the limit locks nobody out whose password is secret.
+Codes of a second factor are counted separately, from all addresses together: only someone who knows the password can
+try one.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from scionlab.platform.api_errors import error_response
 logger = logging.getLogger(__name__)
 
 MAX_USERNAME = 255  # the column of axes; lower() can make a text longer
-_CODES: Final = "code of "  # no email address begins so
+_CODES: Final = "code of "  # cannot be part of an email address
 
 
 def username_of(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
-    """The account that is tried, as `UserManager.get_by_natural_key` reads it: no second count for other capitals."""
+    """Normalized as by `UserManager.get_by_natural_key`: no separate count for other capitals."""
     given = credentials or {}
     written = given.get("username") or given.get("email") or request.POST.get("username") or ""
     return str(written).strip().lower()[:MAX_USERNAME]
 
 
 class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no type information
-    """axes has one limit for all that it counts by; here the address has its own."""
+    """axes has one limit for all its parameters; here the address has its own."""
 
     def filter_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> list[QuerySet[Any]]:
         of_account, of_address = super().filter_user_attempts(request, credentials)
@@ -55,7 +56,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         return [AccessAttempt.objects.filter(username=name) if name.startswith(_CODES) else of_account, of_address]
 
     def get_failures(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
-        """Failures of the account from this address; at least the limit where the address has used up its own."""
+        """Failures of the account from this address; at least the limit if the address has reached its own."""
         of_account, of_address = (_sum(rows) for rows in self.get_user_attempts(request, credentials))
         return (
             max(of_account, settings.AXES_FAILURE_LIMIT)
@@ -64,12 +65,12 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         )
 
     def reset_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
-        """Logging in clears that account from that address; not the address, or a guesser's own account would."""
+        """A login resets that account from that address; not the address, or an attacker's own account would."""
         count, _ = self.filter_user_attempts(request, credentials)[0].delete()
         return int(count)
 
     def user_login_failed(self, sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:
-        """Never logs the account: people type passwords into the field above."""
+        """Does not log the account: people type passwords into that field."""
         super().user_login_failed(sender, credentials, request, **kwargs)
         if request is not None:
             event = "login.locked" if request.axes_locked_out else "login.failed"
@@ -78,7 +79,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
                 logger.warning("login.proxy TRUSTED_PROXIES is 0, and there is a proxy: all count as one address")
 
     def seconds_left(self, request: HttpRequest, credentials: dict[str, Any] | None) -> int:
-        """At most this long the account, or the address, stays closed."""
+        """Maximum time that the account, or the address, stays blocked."""
         newest = [rows.aggregate(at=Max("attempt_time"))["at"] for rows in self.get_user_attempts(request, credentials)]
         cool_off: timedelta = settings.AXES_COOLOFF_TIME
         ends = [at + cool_off for at in newest if at is not None]
@@ -86,7 +87,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
 
 
 def code_refused(request: HttpRequest, email: str) -> bool:
-    """True while no code of this account is looked at; the answer becomes `locked_out`."""
+    """Whether codes of this account are rejected; then the response becomes `locked_out`."""
     credentials = _codes_of(email)
     if AxesProxyHandler.is_allowed(request, credentials):
         return False
@@ -100,7 +101,7 @@ def code_failed(request: HttpRequest, email: str) -> None:
 
 
 def failures_forget(email: str, *, codes_only: bool = False) -> None:
-    """For somebody who gave a right code, or read the mail of a new password."""
+    """Reset the count after a correct code, or a password reset by mail."""
     for name in [_codes_of(email)["username"], *([] if codes_only else [email])]:
         reset(username=name)
 
@@ -114,7 +115,7 @@ def _sum(rows: QuerySet[Any]) -> int:
 
 
 def locked_out(request: HttpRequest, _answer: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
-    """429 in place of what the log-in would have said, right password or wrong."""
+    """429 instead of the response, whether the password is right or wrong."""
     seconds = LoginGuard().seconds_left(request, credentials)
     minutes = math.ceil(seconds / 60)
     again = f"{minutes} minute{'' if minutes == 1 else 's'}"

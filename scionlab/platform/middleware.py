@@ -1,4 +1,4 @@
-"""What every answer of Django carries besides Django's own headers (SecurityMiddleware, django-csp)."""
+"""Headers and methods of Django's responses, beyond SecurityMiddleware and django-csp."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from scionlab.platform.client_address import client_address, from_address
 
-# Features that no page of ours uses: injected code could not use them either.
+# Features that our pages do not use, so that injected code cannot use them either.
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in ("camera", "display-capture", "geolocation", "microphone", "midi", "payment", "usb", "serial", "hid")
@@ -18,10 +18,7 @@ PAGE_METHODS = ("GET", "HEAD", "POST")
 
 
 class HeadersMiddleware(MiddlewareMixin):
-    """Nothing is kept by caches on the way unless a view says so: pages and answers are somebody's own.
-
-    Stands behind WhiteNoise, so static files, which are nobody's, are cached as it says.
-    """
+    """Prevents caching unless a view allows it. Behind WhiteNoise, so static files keep their own caching headers."""
 
     def process_response(self, _request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Cache-Control", "no-store, private")
@@ -31,7 +28,7 @@ class HeadersMiddleware(MiddlewareMixin):
 
 
 class AdminMethodsMiddleware(MiddlewareMixin):
-    """Django's administrators' pages answer PUT, TRACE or whatever is sent like GET; ours know three methods."""
+    """Django admin answers PUT, TRACE etc. like GET; our pages allow three methods."""
 
     def process_view(self, request: HttpRequest, _view: object, _args: object, _kwargs: object) -> HttpResponse | None:
         match = request.resolver_match
@@ -41,11 +38,8 @@ class AdminMethodsMiddleware(MiddlewareMixin):
 
 
 class OnlySentMiddleware(MiddlewareMixin):
-    """A page for who opens the address of a button, which browsers show as their own error otherwise.
-
-    That happens to whoever reloads by the address after a mistake in a form, or has to log in because the session ended
-    before the button was pressed.
-    """
+    """Shows a page for GET requests of POST-only URLs, which browsers show as their own error otherwise. This happens
+    after a reload by URL, or a login in between."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:
@@ -54,11 +48,11 @@ class OnlySentMiddleware(MiddlewareMixin):
 
 
 class AuditMiddleware(MiddlewareMixin):
-    """Tells the audit from which address the changes of this request come."""
+    """Provides the client's address to the audit log."""
 
     def process_request(self, request: HttpRequest) -> None:
         from_address.set(client_address(request))
 
     def process_response(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        from_address.set(None)  # the thread serves others next
+        from_address.set(None)  # the thread serves other requests next
         return response

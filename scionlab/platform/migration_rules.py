@@ -1,8 +1,8 @@
-"""Which migrations a running service survives: the old code goes on working while and after one is applied.
+"""Rules for migrations that a running service survives: old code must work while and after one is applied.
 
 A deployment applies migrations first and then replaces processes one by one (docs/operations.md), so for a while old
-code meets new tables. Expand, then contract: what old code needs stays for one version more. And nothing may hold a
-lock that makes people wait for as long as a large table takes. What cannot be otherwise says why, in the migration:
+code meets new tables. Expand, then contract: what old code needs stays for one more version. And no lock may last as
+long as reading a large table takes. An exception states its reason in the migration:
 
     class Migration(migrations.Migration):
         contract = "0.3 was the last version that read Link.speed"   # removes or renames what old code knows
@@ -26,11 +26,8 @@ Mark = Literal["contract", "short_lock"]
 
 
 class AddIndexBeside(postgres.AddIndexConcurrently):
-    """Builds the index beside the writers where the database can; SQLite has one writer at a time anyway.
-
-    The migration needs `atomic = False`. Where it was interrupted PostgreSQL keeps an invalid index: drop that, and
-    migrate again.
-    """
+    """Builds the index concurrently if the database can; SQLite has one writer at a time anyway. The migration needs
+    `atomic = False`. After an interruption PostgreSQL keeps an invalid index: drop it, and migrate again."""
 
     def database_forwards(self, *arguments: Any, **named: Any) -> None:
         _index_operation(*arguments).database_forwards(self, *arguments, **named)
@@ -70,8 +67,8 @@ class Refusal:
 
 
 def refusals(migration: Migration, before: ProjectState) -> list[Refusal]:
-    """What is wrong with `migration`, where `before` is the state that it starts from. The first one is always right:
-    there is no old code."""
+    """Problems of `migration`, applied to the state `before`. The first migration is always accepted: there is no old
+    code."""
     if migration.initial:
         return []
     found = []
@@ -81,7 +78,7 @@ def refusals(migration: Migration, before: ProjectState) -> list[Refusal]:
             if not getattr(migration, mark, ""):
                 found.append(Refusal(str(migration), operation.describe(), mark, remedy))
         if isinstance(operation, operations.CreateModel):
-            made.add(operation.name_lower)  # nobody has rows in it, or knows it
+            made.add(operation.name_lower)  # no rows, and unknown to old code
         operation.state_forwards(migration.app_label, state)
     return found
 
@@ -125,7 +122,7 @@ def _judge_change(
 
 
 def _column(field: models.Field[Any, Any]) -> str | None:
-    """The type of the column; of a relation, what it points to."""
+    """The type of the column; of a relation, its target's."""
     if field.remote_field is not None:
         return f"-> {field.remote_field.model}".lower()
     return field.clone().db_type(connection)

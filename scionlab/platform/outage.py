@@ -1,9 +1,9 @@
-"""What people and programs read while the database is away, full or read-only, or while more passwords are to be hashed
-than there are places: 503 with Retry-After, no server error.
+"""503 with Retry-After, instead of a server error, while the database is unavailable, full or read-only, or while the
+password pool is full.
 
-Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
-way without it (docs/reliability.md). A transaction that the database ended for another one's sake, however often it was
-done again (`scionlab.platform.retry`), is told as what it is.
+This module defines which errors count as such an outage. Redis is not among them: everything has a fallback without it
+(docs/reliability.md). A transaction that failed in conflicts, despite retries (`scionlab.platform.retry`), has its own
+message.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from scionlab.platform.retry import is_conflict
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_S: Final = (2, 4)  # spread: those who are sent away together are not to return together
+RETRY_AFTER_S: Final = (2, 4)  # spread, so that clients do not return together
 WARN_EVERY_S: Final = 10.0
-# What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
-# only a look tells; to save the same once more changes nothing (people.stale_pages).
+# A save is one transaction. If the answer to its commit was lost, only reading shows the result; saving the same again
+# changes nothing (people.stale_pages).
 SENTENCE: Final = (
     "The database is unavailable. The change was saved completely or not at all: check in a few seconds whether "
     "it was saved, and retry if not."
@@ -40,18 +40,15 @@ BUSY: Final = "Too many concurrent logins. Nothing was changed. Try again after 
 
 
 class OutageMiddleware(MiddlewareMixin):
-    """For what views raise. What middleware raises (a session that cannot be written) comes to `server_error`."""
+    """Handles errors of views. Those of middleware (a session that cannot be written) reach `server_error`."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         return unavailable(request, exception) if is_outage(exception) else None
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """True for errors that pass: no place to hash a password, and those of the database's surroundings (away,
-    restarting, full, locked, read-only).
-
-    `ReadOnlySqlTransaction` comes as `InternalError`, which is otherwise a mistake of ours.
-    """
+    """True for temporary errors: no slot to hash a password, and the database's environment (unavailable, restarting,
+    full, locked, read-only). `ReadOnlySqlTransaction` is an `InternalError`, which is otherwise a bug of ours."""
     if isinstance(error, OperationalError | InterfaceError | HashingBusyError):
         return True
     return type(getattr(error, "__cause__", None)).__name__ == "ReadOnlySqlTransaction"
@@ -61,7 +58,7 @@ def unavailable(request: HttpRequest, error: BaseException | None) -> HttpRespon
     _log(error)
     is_busy, is_met = isinstance(error, HashingBusyError), is_conflict(error)
     if not is_busy:
-        connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with one of its own
+        connection.close_if_unusable_or_obsolete()  # the next request of this thread opens a new one
     response: HttpResponse
     if request.path.startswith("/api/"):
         sentence = BUSY if is_busy else CONFLICT if is_met else SENTENCE
@@ -85,12 +82,12 @@ _logged_at: dict[bool, float] = {}
 
 
 def _log(error: BaseException | None) -> None:
-    """Now and then: everybody who asks meets the same outage."""
+    """Rate-limited: every request meets the same outage."""
     is_busy, now = isinstance(error, HashingBusyError), time.monotonic()
     if now - _logged_at.get(is_busy, -WARN_EVERY_S) < WARN_EVERY_S:
         return
     _logged_at[is_busy] = now
     if is_busy:
-        logger.warning("hashing.busy there are more log-ins at once than places for them")
+        logger.warning("hashing.busy too many concurrent logins")
     else:
         logger.error("outage.database %s: %s", type(error).__name__, str(error).strip().replace("\n", " ")[:300])

@@ -1,7 +1,7 @@
-"""A POST to an address that a person entered: it reaches no service inside, follows nowhere and ends in time.
+"""POST to a user-supplied URL: reaches no internal service, follows no redirects, and is bounded in time.
 
-The name is resolved once, every address that it has must be public, and the connection goes to one of these: a name
-that answers otherwise a moment later leads nowhere else.
+The name is resolved once, all its addresses must be public, and the connection goes to one of these, so that a changed
+DNS answer has no effect.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from urllib.parse import SplitResult, urlsplit
 from bandwidth_config import RuleError
 
 CONNECT_S: Final = 5.0
-TOTAL_S: Final = 10.0  # of handshake, request and answer, after the connection
+TOTAL_S: Final = 10.0  # of handshake, request and response, after the connection
 MAX_URL: Final = 500
-READ_BYTES: Final = 4096  # of the answer's body, so that the receiver is not cut off in the middle of a short one
+READ_BYTES: Final = 4096  # of the response's body, so that the receiver of a short one is not cut off
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class NotDeliveredError(Exception):
-    """Why the receiver does not have it, for people."""
+    """Why the delivery failed, for people."""
 
 
 def checked_url(url: str, *, is_http_allowed: bool) -> SplitResult:
@@ -36,7 +36,7 @@ def checked_url(url: str, *, is_http_allowed: bool) -> SplitResult:
     try:
         parts = urlsplit(url)
         is_right = parts.port != 0 and bool(parts.hostname) and parts.scheme in schemes
-    except ValueError:  # a port or an IPv6 address that is none
+    except ValueError:  # an invalid port or IPv6 address
         is_right = False
     if not is_right or not re.fullmatch(rf"[!-~]{{1,{MAX_URL}}}", url) or parts.username is not None or parts.fragment:
         form = " or ".join(f"{scheme}://" for scheme in schemes)
@@ -48,7 +48,7 @@ def checked_url(url: str, *, is_http_allowed: bool) -> SplitResult:
 
 
 def is_public(address: str) -> bool:
-    """Not loopback, private, link-local, multicast or reserved, also not inside of an IPv6 address."""
+    """Not loopback, private, link-local, multicast or reserved, also not embedded in an IPv6 address."""
     found: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour
@@ -59,7 +59,7 @@ def is_public(address: str) -> bool:
 def post(
     url: str, body: bytes, headers: Mapping[str, str], *, is_http_allowed: bool = False, is_inside_allowed: bool = False
 ) -> int:
-    """The status of the answer, 200 to 299. Raises `NotDeliveredError`, `RuleError` (`url_invalid`)."""
+    """Return the status, 200 to 299. Raises `NotDeliveredError`, `RuleError` (`url_invalid`)."""
     parts = checked_url(url, is_http_allowed=is_http_allowed)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
@@ -90,7 +90,7 @@ def _address_of(host: str, port: int, *, is_inside_allowed: bool) -> str:
 
 
 def _exchange(line: socket.socket, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> int:
-    """Ended from outside after TOTAL_S, however slowly the other end talks."""
+    """Aborted after TOTAL_S, however slow the other end is."""
     end = threading.Timer(TOTAL_S, _cut, [line])
     end.daemon = True
     end.start()
@@ -110,5 +110,5 @@ def _exchange(line: socket.socket, parts: SplitResult, body: bytes, headers: Map
 
 
 def _cut(line: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is over already
+    with contextlib.suppress(OSError):  # already closed
         line.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""Hands work to the Celery workers, after the commit and without ever failing the save that wanted it.
+"""Queues work for the Celery workers after the commit, without ever failing the save.
 
-Tasks are named, not imported: `scionlab.tasks` stands above the services. What does not get through is found again
-in the database by `scionlab.tasks.sweep`.
+Tasks are named, not imported: `scionlab.tasks` is above the services. `scionlab.tasks.sweep` finds work that was not
+queued.
 """
 
 from __future__ import annotations
@@ -27,28 +27,24 @@ SEND_WEBHOOK: Final = "scionlab.tasks.send_webhook"
 ANSWER_ACCOUNT_REQUEST: Final = "scionlab.tasks.answer_account_request"
 RENEW_KEYS: Final = "scionlab.tasks.renew_keys"
 
-# One more try at once, for a pooled connection that the broker closed; then the sweep is soon enough.
+# One retry, for a pooled connection that the broker closed; then the sweep is soon enough.
 _RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
 def queue_after_commit(task: str, *args: int) -> None:
-    """Queue `task(*args)` once the transaction is committed; at once where there is none.
-
-    `robust`: by then the save is accepted, and no error may tell the person otherwise, or keep the next task back.
-    """
+    """Queue `task(*args)` after the commit; immediately without a transaction. `robust`: the save is done, so no error
+    may be reported or stop the next task."""
     transaction.on_commit(lambda: queue_now(task, *args), robust=True)  # no `partial`: Django logs `__qualname__`
 
 
 def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
-    """False when the broker did not take it: that is logged, and the sweep will do the work.
-
-    `expires_s`: for work that will be queued again if nobody has done it by then.
-    """
+    """Return False if the broker does not accept it: logged, and left to the sweep. `expires_s`: for work that is
+    queued again if not started by then."""
     if not REST.is_over:
         return False
     try:
         current_app.send_task(task, args=args, expires=expires_s, retry=True, retry_policy=_RETRY_POLICY)
-    except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is gone, or full
+    except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is missing, or full
         logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, REST_S)
         REST.begin()
         return False
@@ -56,7 +52,7 @@ def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
 
 
 def queue_length() -> int | None:
-    """How many tasks no worker has taken yet; None where there is no Redis, or it does not answer."""
+    """Number of tasks that no worker has taken; None without Redis, or if it does not respond."""
     if not settings.REDIS_URL:
         return None
     try:
@@ -66,7 +62,7 @@ def queue_length() -> int | None:
 
 
 def redis_problems() -> list[str]:
-    """For the health check: a line for each server that does not answer, none where they answer or are not used."""
+    """For the health check: a line for each server that does not respond."""
     lost = {
         settings.CACHE_URL: "cache: {}; configurations are rendered for each poll, and API requests are not "
         "rate-limited"
@@ -76,7 +72,7 @@ def redis_problems() -> list[str]:
 
 
 def redis_problem(url: str) -> str:
-    """Why the server at this address does not answer; "" where it answers, or there is none."""
+    """Why the server at this address does not respond; "" if it does, or there is none."""
     try:
         if url:
             redis_client.client_of(url).ping()

@@ -1,6 +1,5 @@
-"""How this service speaks with Redis: one try with short timeouts, because everything that Redis does here has a way
-without it (docs/reliability.md), and nobody's request is to wait for a server that is gone.
-"""
+"""Access to Redis: one attempt with short timeouts, because everything has a fallback without it (docs/reliability.md),
+and no request may wait for a dead server."""
 
 from __future__ import annotations
 
@@ -19,27 +18,24 @@ REST_S: Final = 3.0
 
 
 def options() -> dict[str, Any]:
-    """For a client, or the OPTIONS of Django's cache.
-
-    One more try at once, for a pooled connection that was closed; none for a server that hangs: the same wait again.
-    """
+    """Options of a client, or of Django's cache. One retry for a pooled connection that was closed; none for a server
+    that hangs."""
     once_more = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
     return {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, "retry": once_more}
 
 
 def client() -> Redis:
-    """The process's client of the broker; only where `REDIS_URL` is set. Its pool notices a fork."""
+    """The process's client of the broker; only if `REDIS_URL` is set. Its pool detects forks."""
     return client_of(settings.REDIS_URL)
 
 
-@lru_cache(maxsize=2)  # the broker, and the cache where it has a server of its own
+@lru_cache(maxsize=2)  # the broker, and the cache's server if separate
 def client_of(url: str) -> Redis:
     return Redis.from_url(url, **options())
 
 
 class Rest:
-    """The last failure of a server that did not answer this process: one save has several things to send to it, and who
-    was just kept waiting does not try the next one."""
+    """The last failure of a server: the further messages of a save skip it instead of waiting again."""
 
     def __init__(self) -> None:
         self._until = 0.0  # of the monotonic clock

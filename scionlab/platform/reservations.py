@@ -1,8 +1,7 @@
-"""Tests of one Link do not overlap in time, nor those of one lane of an attachment point: the database refuses what no
-code of ours does.
+"""Database constraints: tests of one Link, and of one lane of an attachment point, do not overlap in time.
 
-PostgreSQL: exclusion constraints over ranges, which need no extension. SQLite: triggers, made after every `migrate`
-where they are missing, because Django drops them with each table that it rebuilds.
+PostgreSQL: exclusion constraints over ranges, without extensions. SQLite: triggers, created after every `migrate` if
+missing, because Django drops them with each table that it rebuilds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _COLUMNS: Final = {LINKS: ("link_id",), LANES: ("ap_id", "lane")}
 
 def _postgresql(name: str) -> str:
     equal = ", ".join(f"int8range({column}, {column}, '[]') WITH &&" for column in _COLUMNS[name])
-    known = " AND ".join(f"{column} IS NOT NULL" for column in _COLUMNS[name])  # a bound that is NULL is infinite
+    known = " AND ".join(f"{column} IS NOT NULL" for column in _COLUMNS[name])  # a NULL bound is infinite
     return (
         f"ALTER TABLE {TABLE} ADD CONSTRAINT {name} EXCLUDE USING gist "
         f"({equal}, tstzrange(begins_at, ends_at) WITH &&) WHERE (cancelled_at IS NULL AND {known})"
@@ -41,7 +40,7 @@ def _sqlite(name: str) -> Iterator[str]:
 
 
 def keep_apart(name: str) -> Callable[[Any, Any], None]:
-    """Of the migration that makes the columns."""
+    """For the migration that creates the columns."""
 
     def carry_out(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001  the signature of RunPython
         is_postgresql = schema_editor.connection.vendor == "postgresql"
@@ -52,8 +51,6 @@ def keep_apart(name: str) -> Callable[[Any, Any], None]:
 
 
 def let_overlap(name: str) -> Callable[[Any, Any], None]:
-    """The way back."""
-
     def carry_out(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001  the signature of RunPython
         if schema_editor.connection.vendor == "postgresql":
             schema_editor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT {name}")
@@ -65,7 +62,7 @@ def let_overlap(name: str) -> Callable[[Any, Any], None]:
 
 
 def guard_reservations(using: str = "default", **_more: Any) -> None:
-    """Receives `post_migrate`; does nothing while a column is not there."""
+    """Receives `post_migrate`; does nothing while a column is missing."""
     connection = connections[using]
     if connection.vendor == "postgresql":
         return

@@ -1,8 +1,8 @@
-"""Runs a transaction again that the database ended so that another one could go on.
+"""Retries a transaction that the database aborted because of a deadlock.
 
-Services take their locks in one order (`models.locks`), so they do not wait for each other in a circle. A row
-that is deleted takes others along in an order of the database's own; there PostgreSQL may find a circle, and ends one
-of the transactions. Nothing of it happened, no counter rose, no mail is kept and no callback runs: so it is done again.
+Services take locks in one order (`models.locks`), which avoids deadlocks. A deleted row takes others along in an order
+of the database's own, so PostgreSQL may still find one and abort a transaction. That has no effect: no counter rose, no
+mail is stored and no callback runs, so it is repeated.
 """
 
 from __future__ import annotations
@@ -19,24 +19,21 @@ from django.db import OperationalError, connection
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 3
-PAUSE_S: Final = 0.1  # at most, doubled each time: those who met are not to meet again
+PAUSE_S: Final = 0.1  # at most, doubled each time: so that they do not meet again
 
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
 
 def is_conflict(error: BaseException | None) -> bool:
-    """True where the database ended a transaction for another one's sake: a deadlock, a failed serialization."""
+    """True if the database aborted a transaction because of another one: a deadlock, a failed serialization."""
     return getattr(getattr(error, "__cause__", None), "sqlstate", None) in {"40P01", "40001"}
 
 
 def retried(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-    """Runs a function again, up to 3 times in all, whose transaction the database ended (`is_conflict`).
-
-    For doors (handlers of the REST API, pages, tasks) and for services that are called without one of them. What the
-    function does must be one transaction, or work that may be done any number of times. Within another transaction the
-    error is passed on to whoever began that one.
-    """
+    """Decorate a function: up to 3 attempts if the database aborts its transaction (`is_conflict`). For entry points
+    (handlers of the REST API, pages, tasks) and for services called without one. The function must be one transaction,
+    or idempotent. Within another transaction the error is passed on."""
 
     @wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:

@@ -1,4 +1,4 @@
-"""/.well-known/security.txt (RFC 9116): whom to tell of a vulnerability. Only where `SECURITY_CONTACT` is set."""
+"""/.well-known/security.txt (RFC 9116), if `SECURITY_CONTACT` is set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-VALID_FOR = timedelta(days=180)  # counted from the day on which it is read: a site that runs is looked after
+VALID_FOR = timedelta(days=180)  # counted from the request
 
 
 @require_safe
 def security_txt(_request: HttpRequest) -> HttpResponse:
-    """404 where no contact is set."""
+    """404 without a contact."""
     if not settings.SECURITY_CONTACT:
         raise Http404("SECURITY_CONTACT is not set.")
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,5 +1,4 @@
-"""What Redis keeps for Django's cache is signed: values are pickles, and to read one that somebody else wrote would run
-what he put into it, beside the keys that sign configurations."""
+"""Signed values for Django's cache in Redis: they are pickles, and unpickling a foreign value would run its code."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ _MAC_BYTES: Final = 32
 
 
 class ForgedValueError(RedisError):
-    """Of the family of a Redis that does not answer: whoever asks goes on without the cache."""
+    """A subclass of the error for an unavailable Redis: callers continue without the cache."""
 
 
 class SignedSerializer(RedisSerializer):
-    """Whole numbers stay as they are, so that Redis can count; to read them runs nothing."""
+    """Integers stay as they are, so that Redis can count; reading them is safe."""
 
     def dumps(self, obj: Any) -> bytes | int:  # type: ignore[override]  # the library returns a number, too
         data: bytes | int = super().dumps(obj)

@@ -1,8 +1,8 @@
-"""How often somebody may try; the numbers are settings (`API_THROTTLE_*`).
+"""Rate limits; the numbers are settings (`API_THROTTLE_*`).
 
-Counts are in the cache. When that is away, requests are served uncounted, with a warning in the log: a user who cannot
-lower a limit because Redis is down is worse off than a service that counts nothing for a while. Guessing passwords is
-not open then: failures are counted in the database (`scionlab.platform.login_guard`).
+Counts are in the cache. While it is unavailable, requests are served uncounted, with a warning in the log: users can
+still lower limits. Password guessing is limited anyway: failures are counted in the database
+(`scionlab.platform.login_guard`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _warned_at = -WARN_EVERY_S
 
 
 class Lenient(SimpleRateThrottle):
-    """Counts under our idea of an address, and lets requests pass while nothing can be counted."""
+    """Counts by our client address, and allows requests while the cache is unavailable."""
 
     def get_ident(self, request: Request) -> str:
         return client_network(request._request) or "nobody"
@@ -41,7 +41,6 @@ class Lenient(SimpleRateThrottle):
 
 
 def _warn(exc: Exception) -> None:
-    """Once a minute and process: the log is for what begins, not for each request."""
     global _warned_at  # noqa: PLW0603  the last time is the process'
     now = time.monotonic()
     if now - _warned_at >= WARN_EVERY_S:
@@ -54,11 +53,11 @@ class AddressThrottle(Lenient, AnonRateThrottle):
 
 
 class PersonThrottle(Lenient, UserRateThrottle):
-    """Requests of a person, from wherever."""
+    """Requests of a user, from any address."""
 
 
 class TokenThrottle(Lenient):
-    """Guessing passwords: counted per address, whoever the guesses are for, right or wrong."""
+    """Password guessing: per address, for all accounts, right or wrong."""
 
     scope = "token"
 
@@ -68,6 +67,6 @@ class TokenThrottle(Lenient):
 
 
 class EnrolThrottle(TokenThrottle):
-    """Guessing enrolment tokens, per address."""
+    """Guessing of enrolment tokens, per address."""
 
     scope = "enrol"

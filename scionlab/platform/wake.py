@@ -1,7 +1,7 @@
-"""Tells the polls that wait (scionlab.polls) that there is something newer, with one message after the commit.
+"""Wakes waiting polls (scionlab.polls) with a message after the commit.
 
-The message travels through Redis and may be lost: every web process also looks at the rows of its waiting hosts by
-itself. Without Redis (embedded) that look is all there is, so nothing is sent.
+The message goes through Redis and may be lost: every web process also checks the rows of its waiting hosts. Without
+Redis (embedded) there is only that check, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVERYBODY: Final = "*"
 
 
 def wake_after_commit(host_ids: Iterable[int]) -> None:
-    """Have the waiting polls of these hosts compared anew once the transaction is committed."""
+    """Compare the waiting polls of these hosts again after the commit."""
     ids = sorted(host_ids)
     if ids and settings.REDIS_URL:
         _after_commit(json.dumps(ids))
@@ -38,12 +38,12 @@ def wake_everybody_after_commit() -> None:
 
 
 def _after_commit(message: str) -> None:
-    """`robust`: by then the save is accepted, whatever happens here. No `partial`: Django logs `__qualname__`."""
+    """`robust`: the save is done, whatever happens here. No `partial`: Django logs `__qualname__`."""
     transaction.on_commit(lambda: _publish(message), robust=True)
 
 
 def woken_by(message: bytes) -> frozenset[int] | None:
-    """The hosts that a message names; None for all of them, also where it cannot be read."""
+    """The hosts in a message; None for all, also if it is unreadable."""
     try:
         ids = json.loads(message)
     except ValueError:

@@ -1,14 +1,14 @@
-"""Polls of hosts, and GETs of tests, that wait until there is something newer (`?wait=`), thousands in one process.
+"""Long polls: polls of hosts, and GETs of tests, that wait for a change (`?wait=`), thousands in one process.
 
-`application` stands before Django and answers 304 by itself, at once or when the time is over; everything else, and
-each tarball, is Django's answer. A poll that waits is a coroutine: no thread, no connection to the database.
+`application` is in front of Django and answers 304 itself, immediately or after waiting; everything else, and each
+tarball, is Django's response. A waiting poll is a coroutine without thread or database connection.
 
-    worker         gunicorn's worker: who may connect, how it stops
-    application    which polls are answered here, and what
-    waiting        the polls that wait, one per host
-    waiting_tests  GETs of a test of a Link that wait: 304 is Django's, held back here
-    answers        answers that are not Django's
-    known          what is known of hosts, read for many polls in one statement
-    wakeup         when to look again: messages through Redis, and by the clock
+    worker         gunicorn's worker: limits connections, stops gracefully
+    application    which polls are answered here
+    waiting        waiting polls, one per host
+    waiting_tests  waiting GETs of a test: Django's 304, held back here
+    answers        responses that are not Django's
+    known          state of hosts, read for many polls in one statement
+    wakeup         when to check again: messages through Redis, and the clock
     threads        Django, on threads
 """

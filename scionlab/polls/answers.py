@@ -1,4 +1,4 @@
-"""Answers that are not Django's, and what an ASGI server is asked of a client."""
+"""Responses that are not Django's, and ASGI helpers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from scionlab.polls.threads import Receive, Send
 
-RETRY_AFTER_S: Final = (1, 3)  # spread, so that those who are sent away together do not return together
+RETRY_AFTER_S: Final = (1, 3)  # spread, so that clients do not return together
 MOST_RETRY_AFTER_S: Final = 60
 _NO_STORE: Final = (b"cache-control", b"no-store, private")
 
 
 async def not_modified(send: Send, *, looked_at: Sequence[int] = ()) -> None:
-    """304; `looked_at`: links of the host, by their interface ids, that somebody looks at."""
+    """304; `looked_at`: interface ids of the host's links whose page is open."""
     headers = [_NO_STORE]
     if looked_at:
         headers.append((b"scionlab-looked-at", ",".join(map(str, looked_at)).encode()))
@@ -31,7 +31,7 @@ _BUSY = (
 
 
 async def unavailable(send: Send, *, after: int = 0) -> None:
-    """503, with a time to return that is spread from 1 s to 3 s, or to `after` if that is later."""
+    """503 with a Retry-After spread from 1 s to 3 s, or to `after` if that is later."""
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [
@@ -45,12 +45,12 @@ async def unavailable(send: Send, *, after: int = 0) -> None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Returns when the client is gone."""
+    """Return when the client has disconnected."""
     with contextlib.suppress(asyncio.CancelledError):
         while (await receive())["type"] != "http.disconnect":
             pass
 
 
 async def nothing_more() -> dict[str, Any]:
-    """The body of a GET, for Django."""
+    """The empty body of a GET, for Django."""
     return {"type": "http.request", "body": b"", "more_body": False}

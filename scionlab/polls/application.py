@@ -1,8 +1,7 @@
-"""The ASGI application of the service: answers polls with 304, at once or after waiting, and leaves the rest to Django.
+"""The ASGI application of the service: answers polls with 304, immediately or after waiting; Django handles the rest.
 
-What is answered here is only `GET /api/v4/host/<uid>/config` with the right credentials and the newest versions. Django
-says everything else about polls, each time from the database: who may not ask, what is malformed, and the tarball.
-GETs of a test of a Link that wait are in `waiting_tests`.
+Only `GET /api/v4/host/<uid>/config` with valid credentials and the newest versions is answered here. Django handles all
+other polls from the database: rejected, malformed, and the tarball. `waiting_tests` handles waiting GETs of tests.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
-from scionlab.enforcement.last_contact import HAND_OVER_S, HEARD
+from scionlab.enforcement.last_contact import CONTACTS, HAND_OVER_S
 from scionlab.host_api.auth import UID, basic_credentials
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.models.host import secret_fits
@@ -34,16 +33,16 @@ from scionlab.polls.connections import RECEIPT_THREADS
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
-from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_asked
+from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_request
 from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
 
 MAX_WAIT_S: Final = 60
-OTHER_FILES: Final = 200  # of this process, that are not connections of polls
+OTHER_FILES: Final = 200  # of this process, other than connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
-TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
-RETURNS_PER_S: Final = 500  # of those who are sent away when a process ends; to arrive takes 0.3 ms of a processor
+TARBALLS_PER_S: Final = 20  # of one process, conservatively; rendering takes 15 ms of CPU (bench service)
+RETURNS_PER_S: Final = 500  # of reconnecting clients when a process exits; a connection takes 0.3 ms of CPU
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
@@ -59,10 +58,10 @@ class Poll:
     limits: str
     digest: str
     wait_s: int
-    may_be_called: bool  # the agent reports what passes now, where somebody looks
+    may_be_called: bool  # the agent reports live rates of open pages
 
     def is_up_to_date(self, state: HostState | None) -> bool:
-        """True where 304 is the answer: the credentials are the host's, and so are the versions and the digest."""
+        """Whether 304 is the response: credentials, versions and digest match."""
         return (
             state is not None
             and state.as_id is not None
@@ -86,7 +85,7 @@ class Poll:
 
 
 def read_poll(scope: Scope) -> Poll | None:
-    """None for a request that Django answers."""
+    """None for a request that Django handles."""
     path = _PATH.fullmatch(scope["path"])
     if scope["method"] != "GET" or path is None or not UID.fullmatch(path[1]):
         return None
@@ -108,7 +107,7 @@ def read_poll(scope: Scope) -> Poll | None:
 
 
 def _would_reach_a_view(headers: dict[bytes, bytes]) -> bool:
-    """False where Django's middleware answers: plain HTTP where TLS is demanded, or a host name that is not ours."""
+    """False if Django's middleware responds: plain HTTP where TLS is required, or a foreign host name."""
     if settings.SECURE_SSL_REDIRECT:
         name, value = settings.SECURE_PROXY_SSL_HEADER or ("", "")
         if headers.get(name.removeprefix("HTTP_").replace("_", "-").lower().encode(), b"").decode("latin-1") != value:
@@ -123,15 +122,15 @@ def _is_our_name(host: str) -> bool:
 
 
 class Application:
-    """One per process. Started and stopped by ASGI's lifespan; `stop_waiting` comes before that, when it shall end."""
+    """One per process. Started and stopped by ASGI's lifespan; `stop_waiting` is called before the stop."""
 
     def __init__(self) -> None:
         self._django = Django()
         self._pages = Threads(settings.WEB_THREADS, "pages")
-        # Threads of their own: a stampede of polls must not keep people from their pages.
+        # Separate threads: a stampede of polls must not delay pages.
         self._tarballs = Threads(settings.POLL_THREADS, "polls")
         self._delivering = asyncio.Semaphore(settings.POLL_THREADS)
-        # A large receipt takes a second and 300 MB to read: a host that floods us must not take all threads there are.
+        # A large receipt takes a second and 300 MB to read: a host that floods us must not occupy all threads.
         self._receipts = Threads(RECEIPT_THREADS, "receipts")
         self._room = WaitingRoom()
         self._round = wakeup.Round()
@@ -142,7 +141,7 @@ class Application:
         self._messages: wakeup.Messages | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._is_stopping = False
-        self._called_at = time.time()  # the last call that was heard, where there is no Redis
+        self._called_at = time.time()  # the last call that was received, without Redis
         self._sent_away_together = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +151,7 @@ class Application:
         if scope["type"] != "http":
             raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
         poll = read_poll(scope)
-        if poll is None and (asked := read_asked(scope)) is not None:
+        if poll is None and (asked := read_request(scope)) is not None:
             await self._tests.answer(asked, scope, receive, send)
         elif poll is None:
             threads = self._receipts if _RECEIPT.fullmatch(scope["path"]) else self._pages
@@ -167,7 +166,7 @@ class Application:
         try:
             state = await known.fresh(poll.uid, poll.is_up_to_date)
         except DatabaseAwayError:
-            # Nothing newer can be known: who is known to have the newest keeps it, or waits for the database as well.
+            # The state is unknown: hosts known to be up to date keep waiting, others wait for the database.
             state = known.last(poll.uid)
             if not poll.is_up_to_date(state):
                 await _send_away(send)
@@ -175,7 +174,7 @@ class Application:
         if state is None or not poll.is_up_to_date(state):
             await self._deliver(scope, send)
             return
-        HEARD.note([state.host_id])
+        CONTACTS.note([state.host_id])
         if not poll.wait_s:
             POLLS.labels("not_modified").inc()
             await not_modified(send)
@@ -187,8 +186,8 @@ class Application:
 
     async def _wait(self, poll: Poll, known: Known, receive: Receive) -> tuple[Ended, Sequence[int]]:
         loop = asyncio.get_running_loop()
-        # Take the place first, then compare, then wait. What changes from here on is told to the place; what was told
-        # since the row was read, while there was nobody to tell, is found by comparing.
+        # Register first, then compare, then wait. Later changes are delivered to the registration; earlier ones, since
+        # the row was read, are found by comparing.
         with Place(self._room, poll.uid, poll.is_up_to_date, may_be_called=poll.may_be_called) as place:
             known.confirm(poll.uid)
             clock = loop.call_later(poll.wait_s, place.end, Ended.TIME_IS_OVER)
@@ -215,7 +214,7 @@ class Application:
                 pass
 
     async def _deliver(self, scope: Scope, send: Send) -> None:
-        """Django's answer; who would have to wait for it longer than a client does is sent away for a moment."""
+        """Django's response; 503 if the client would time out before it."""
         self._queued += 1
         try:
             async with asyncio.timeout(DELIVERY_S):
@@ -242,21 +241,21 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     def start(self) -> None:
-        """Begin to look and to listen; in the loop that serves."""
+        """Start reading and listening; in the serving loop."""
         PROCESSES.labels("web").set(1)
         self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
-        self._tests.most = self._places // 10  # they are open files, too
+        self._tests.most = self._places // 10  # connections are open files, too
         known = self._known = Known(self._room.compare)
         if settings.REDIS_URL:
             on_change = partial(known.changed, waiting=self._room)
             self._messages = wakeup.Messages(settings.REDIS_URL, on_change, self._room.call)
             self._keep(self._messages.run())
-        self._keep(wakeup.every(self._look_interval_s, self._look))
-        self._keep(wakeup.every(lambda: LOOK_S, self._tests.look))
+        self._keep(wakeup.every(self._check_interval_s, self._check))
+        self._keep(wakeup.every(lambda: LOOK_S, self._tests.check))
         self._keep(wakeup.every(lambda: HAND_OVER_S, self._hand_over))
 
     def stop_waiting(self) -> None:
-        """Answer all who wait; nobody waits here from now on."""
+        """Answer all waiting polls; new ones do not wait."""
         self._is_stopping = True
         self._sent_away_together = len(self._room)
         self._room.end_all(Ended.STOPPING)
@@ -284,30 +283,30 @@ class Application:
             raise RuntimeError("The server does not speak ASGI's lifespan protocol: start it with lifespan on.")
         return self._known
 
-    def _look_interval_s(self) -> float:
+    def _check_interval_s(self) -> float:
         if self._running().is_away:
             return wakeup.DATABASE_AWAY_S
         is_told = self._messages is not None and self._messages.is_listening
         round_s = wakeup.SAFETY_NET_S if is_told else wakeup.WITHOUT_MESSAGES_S
         return wakeup.pause_s(round_s, len(self._room))
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         if self._room and not settings.REDIS_URL:
             loop = asyncio.get_running_loop()
             self._called_at, called = await loop.run_in_executor(self._tarballs, live.called_since, self._called_at)
             for uid, links in called.items():
                 self._room.call(uid, links)
         known = self._running()
-        if not known.is_behind:  # a database that is slower than the clock is not asked for more
-            known.look_again(self._round.piece(self._room.uids))
+        if not known.is_behind:  # a slow database is not asked more often
+            known.refresh(self._round.piece(self._room.uids))
 
     async def _hand_over(self, *, at_once: bool = False) -> None:
         known = self._running()
         waiting: Iterable[HostState | None] = map(known.last, self._room.uids)
-        HEARD.note([state.host_id for state in waiting if state is not None])  # who waits is there
+        CONTACTS.note([state.host_id for state in waiting if state is not None])  # waiting polls count
         WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
+        await loop.run_in_executor(self._tarballs, lambda: CONTACTS.hand_over(at_once=at_once))
 
 
 async def _send_away(send: Send, *, after: int = 0) -> None:
@@ -316,6 +315,6 @@ async def _send_away(send: Send, *, after: int = 0) -> None:
 
 
 def _complain(task: asyncio.Task[None]) -> None:
-    """A keeper ends only with the server: anything else is an error of ours, and polls would wait in vain."""
+    """A background task ends only with the server: anything else is a bug, and polls would never be woken."""
     if not task.cancelled() and task.exception() is not None:
         logger.critical("polls.keeper_died", exc_info=task.exception())

@@ -1,6 +1,6 @@
-"""How many connections to PostgreSQL the site may open, compared with what the server allows, before it serves.
+"""Checks before serving that the site's connections fit PostgreSQL's limit.
 
-Beyond that the server refuses everybody, also the administrator's psql that would find out why (docs/adr/0035).
+Otherwise the server rejects everyone, including the administrator's psql (docs/adr/0035).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from django.core.checks import CheckMessage, Error
 from django.db import DatabaseError, connections
 
 RECEIPT_THREADS: Final = 2
-READING_THREADS: Final = 1  # of the rows of hosts that poll
-DEPLOYMENT: Final = 2  # the web tiers and workers of two versions run beside each other for a while
-RESERVE: Final = 5  # psql, a backup, the migrations, an exporter
+READING_THREADS: Final = 1  # of rows of polling hosts
+DEPLOYMENT: Final = 2  # web tiers and workers of two versions run side by side for a while
+RESERVE: Final = 5  # psql, a backup, migrations, an exporter
 
 
 def of_a_web_process() -> int:
-    """As many as it has threads that ask, or as its pool has."""
+    """As many as it has threads that use the database, or as its pool has."""
     threads = settings.WEB_THREADS + settings.POLL_THREADS + RECEIPT_THREADS + READING_THREADS
     return min(threads, settings.DATABASE_POOL or threads)
 
@@ -34,7 +34,7 @@ def check_connections(
     databases: Sequence[str] | None = None,
     **_: Any,
 ) -> list[CheckMessage]:
-    """A check of Django's for the tag `database`: `migrate` runs it before anything else, and `check --database`."""
+    """A Django check with the tag `database`: run by `migrate` and `check --database`."""
     return [problem for alias in databases or () for problem in _problems(alias)]
 
 
@@ -49,7 +49,7 @@ def _problems(alias: str) -> list[CheckMessage]:
             cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'max_connections'")
             most = cursor.fetchone()[0]
     except DatabaseError:
-        return []  # whoever runs the check is about to say so
+        return []  # the caller will report it
     needed, allowed = of_the_site(), most - reserved
     if needed <= allowed:
         return []

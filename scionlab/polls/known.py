@@ -1,8 +1,8 @@
-"""What is known of the hosts that poll: the row that a poll is compared with, read for many polls in one statement.
+"""State of polling hosts: the row that a poll is compared with, read for many polls in one statement.
 
-A row serves polls for `FRESH_S`, and only those that it answers with 304: whoever gets anything else was looked up by
-Django at that moment. A message that a host changed takes its row away at once. While the database is away the last
-known row still says that a host has the newest configuration; nobody is refused because of it.
+A row is used for `FRESH_S`, and only for 304: for any other response Django reads the database. A message about a
+change removes the row. While the database is unavailable the last known row still answers 304; no host is
+rejected because of it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from scionlab.polls.threads import Threads
 logger = logging.getLogger(__name__)
 
 FRESH_S: Final = 1.0
-READ_DEADLINE_S: Final = 4.0  # a database that hangs is away
-MOST_PER_STATEMENT: Final = 500  # what comes while it runs waits for it: 5000 rows would be a third of a second
+READ_DEADLINE_S: Final = 4.0  # a database that hangs counts as unavailable
+MOST_PER_STATEMENT: Final = 500  # later requests wait for the statement: 5000 rows would take a third of a second
 MOST_KNOWN: Final = 20_000
 NEVER: Final = float("-inf")
 
 
 class DatabaseAwayError(Exception):
-    """The database did not answer."""
+    """The database did not respond."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """Whose poll it is, and what the newest configuration of that host is."""
+    """Credentials and newest configuration of a host."""
 
     host_id: int
     uid: str
@@ -55,10 +55,8 @@ _NEWEST: Final = ("generation", "config_version", "limits_version", "issued_dige
 
 
 def read_states(uids: Collection[str]) -> dict[str, HostState]:
-    """The rows of these hosts; one statement, blocking. Raises `DatabaseError`, `InterfaceError`.
-
-    A connection that the server closed (restarted meanwhile) is opened again once.
-    """
+    """Read the rows of these hosts; one statement, blocking. Raises `DatabaseError`, `InterfaceError`. Reopens a
+    connection that the server closed once."""
     try:
         return _read(uids)
     except (DatabaseError, InterfaceError):
@@ -74,11 +72,11 @@ def _read(uids: Collection[str]) -> dict[str, HostState]:
 @dataclass(slots=True)
 class _Entry:
     state: HostState
-    read_at: float  # when the statement began, on the loop's clock
+    read_at: float  # start of the statement, on the loop's clock
 
 
 class Known:
-    """Belongs to one event loop. `on_read` is told each row that was read, None for a host that is gone."""
+    """For one event loop. `on_read` is called with each row, None for a deleted host."""
 
     def __init__(
         self,
@@ -89,23 +87,21 @@ class Known:
         self._loop = asyncio.get_running_loop()
         self._on_read = on_read
         self._read = read
-        # One thread, so one connection; what is asked for meanwhile is the next statement.
+        # One thread, so one connection; concurrent requests share the next statement.
         self._executor = Threads(READING_THREADS, "polls-read")
         self._entries: dict[str, _Entry] = {}
         self._uids: dict[int, str] = {}
         self._asked: dict[str, list[asyncio.Future[HostState | None]]] = {}
-        self._urgent: set[str] = set()  # told to have changed
-        self._due: set[str] = set()  # looked at by the clock
+        self._urgent: set[str] = set()  # changed, by message
+        self._due: set[str] = set()  # due by the clock
         self._told: set[int] | None = set()  # changed while a statement ran; None: all
         self._reader: asyncio.Task[None] | None = None
         self._is_stuck = False
         self.is_away = False
 
     async def fresh(self, uid: str, suffices: Callable[[HostState], bool]) -> HostState | None:
-        """The host's row: of at most `FRESH_S` ago if that `suffices`, else a new one. None for no such host.
-
-        A wrong password takes as long whether or not there is such a host. Raises `DatabaseAwayError`.
-        """
+        """The host's row: at most `FRESH_S` old if that `suffices`, otherwise a new one. None for an unknown host. A
+        wrong password takes equally long for known and unknown hosts. Raises `DatabaseAwayError`."""
         entry = self._entries.get(uid)
         if entry is not None and self._loop.time() - entry.read_at <= FRESH_S and suffices(entry.state):
             return entry.state
@@ -117,25 +113,23 @@ class Known:
         return await future
 
     def last(self, uid: str) -> HostState | None:
-        """The row as it was last read, however long ago."""
+        """The row as last read, however old."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.state
 
     @property
     def is_behind(self) -> bool:
-        """True while some of those that `look_again` was told are still to be read."""
+        """Whether some rows of `refresh` are still to be read."""
         return bool(self._due)
 
-    def look_again(self, uids: Iterable[str], *, is_urgent: bool = False) -> None:
-        """Read these, and tell `on_read`; urgent ones before the others, and polls that arrive before both."""
+    def refresh(self, uids: Iterable[str], *, is_urgent: bool = False) -> None:
+        """Read these rows and call `on_read`; urgent ones first, and new polls before both."""
         (self._urgent if is_urgent else self._due).update(uids)
         self._start()
 
     def changed(self, host_ids: Collection[int] | None, waiting: Container[str]) -> None:
-        """These hosts changed (None: all): no row of before serves any poll, and who waits is compared with a new one.
-
-        A statement that runs now may have read the row of before: those are read once more.
-        """
+        """These hosts changed (None: all): drop their rows, and compare waiting polls with new ones. A running
+        statement may have read old rows: those are read again."""
         if host_ids is None or self._told is None:
             self._told = None
         else:
@@ -143,13 +137,13 @@ class Known:
         uids = list(self._entries) if host_ids is None else [self._uids[pk] for pk in host_ids if pk in self._uids]
         for uid in uids:
             self._entries[uid].read_at = NEVER
-        self.look_again((uid for uid in uids if uid in waiting), is_urgent=host_ids is not None)
+        self.refresh((uid for uid in uids if uid in waiting), is_urgent=host_ids is not None)
 
     def confirm(self, uid: str) -> None:
-        """Tell `on_read` the row that is known; one that a message took away meanwhile is read anew."""
+        """Call `on_read` with the known row; one that was dropped meanwhile is read again."""
         entry = self._entries.get(uid)
         if entry is None or entry.read_at == NEVER:
-            self.look_again([uid], is_urgent=True)
+            self.refresh([uid], is_urgent=True)
         else:
             self._on_read(uid, entry.state)
 
@@ -191,13 +185,13 @@ class Known:
             if isinstance(exc, DatabaseError | InterfaceError):
                 self._set_away(repr(exc))
             else:
-                logger.exception("polls.read_failed")  # a mistake of ours: who asked is not to wait for ever
+                logger.exception("polls.read_failed")  # a bug: callers must not wait for ever
             self._fail([future for futures in asked.values() for future in futures])
             return
         if self.is_away:
             self.is_away = False
             logger.warning("polls.database_back")
-            self._due.update(self._entries)  # whatever was looked at meanwhile was not read
+            self._due.update(self._entries)  # the due rows were not read
         for uid in batch:
             self._take(uid, states.get(uid), began)
             for future in asked.get(uid, ()):
@@ -208,12 +202,12 @@ class Known:
         self._forget(uid)
         if state is not None:
             if self._told is None or state.host_id in self._told:
-                began = NEVER  # somebody changed it while we read: old or new, nobody knows
+                began = NEVER  # changed while reading: may be old or new
                 self._urgent.add(uid)
             self._entries[uid] = _Entry(state, began)
             self._uids[state.host_id] = uid
             if len(self._entries) > MOST_KNOWN:
-                self._forget(next(iter(self._entries)))  # the one that was read longest ago
+                self._forget(next(iter(self._entries)))  # least recently read
         self._on_read(uid, state)
 
     def _forget(self, uid: str) -> None:

@@ -1,8 +1,7 @@
-"""Django behind an ASGI server, on a fixed number of threads: each keeps its connection to the database.
+"""Django behind an ASGI server, on a fixed number of threads: each keeps its database connection.
 
-Django's own ASGI handler would run every request of our synchronous views on a thread of its own, with a connection of
-its own. A request is read to its end before a thread is taken, so who sends slowly keeps nobody else waiting, and a
-body that breaks off reaches no view.
+Django's own ASGI handler would use a thread, and a connection, per request of a synchronous view. A request is read
+completely before it takes a thread, so slow senders block nobody, and an incomplete body reaches no view.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
 BODY_DEADLINE_S: Final = 60.0
-# Anybody may begin to send a body; who it is is asked when it is here. Forms and most receipts are small.
+# Bodies are read before authentication. Forms and most receipts are small.
 SMALL_BODY_BYTES: Final = 64 * 1024
-MAX_LARGE_BYTES: Final = 64 * 2**20  # of all larger ones that a process holds
+MAX_LARGE_BYTES: Final = 64 * 2**20  # of all larger ones in a process
 CROWDED_RETRY_AFTER_S: Final = 5
 USUAL_CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})
 
 
 class DisconnectedError(Exception):
-    """The client is gone, or its request broke off."""
+    """The client disconnected, or its request is incomplete."""
 
 
 class CrowdedError(Exception):
-    """There are as many large bodies as a process holds."""
+    """The process holds the maximum of large bodies."""
 
 
 class LargeBodies:
-    """How much large bodies take altogether, so that many clients cannot fill memory. For one event loop."""
+    """Limits the total of large bodies, so that clients cannot fill memory. For one event loop."""
 
     def __init__(self) -> None:
         self._held_bytes = 0
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Callable[[int], None]]:
-        """Yields what is told how large a body has become; it raises `CrowdedError`."""
+        """Yields a function to report the size of a body; it raises `CrowdedError`."""
         held = 0
 
         def grown(size: int) -> None:
@@ -74,8 +73,7 @@ class LargeBodies:
 
 
 class Threads(ThreadPoolExecutor):
-    """A fixed number of threads. Each has its connection to the database, or where there is a pool one of that while
-    it works."""
+    """A fixed number of threads, each with its own connection, or with one of the pool while it works."""
 
     def __init__(self, count: int, name: str) -> None:
         self._connections: list[BaseDatabaseWrapper] = []
@@ -85,10 +83,10 @@ class Threads(ThreadPoolExecutor):
         return super().submit(_giving_back, fn, *args, **kwargs)
 
     def _begin(self) -> None:
-        self._connections.append(connections[DEFAULT_DB_ALIAS])  # this thread's own
+        self._connections.append(connections[DEFAULT_DB_ALIAS])  # of this thread
 
     async def close(self) -> None:
-        """End the threads and close their connections; whoever still works after the time of grace fails."""
+        """End the threads and close their connections; work that exceeds the grace period fails."""
         self.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._close_connections)  # Django refuses to do it in the loop's thread
 
@@ -99,7 +97,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def _giving_back(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Not all work is a request, after which Django does it."""
+    """For work other than requests, after which Django does it."""
     try:
         return fn(*args, **kwargs)
     finally:
@@ -114,14 +112,14 @@ def close_pool() -> None:
 
 
 class Django(ASGIHandler):
-    """Django's handler for the requests of an ASGI server, with the middleware as synchronous code."""
+    """Django's handler for an ASGI server, with synchronous middleware."""
 
     def __init__(self) -> None:
         self._bodies = LargeBodies()
         self.load_middleware(is_async=False)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
-        """Answer one request on one of these threads."""
+        """Handle one request on one of these threads."""
         if not has_usual_charset(scope):
             await respond(send, 415, b"Send it in UTF-8.\n")
             return
@@ -136,7 +134,7 @@ class Django(ASGIHandler):
 
     @staticmethod
     async def _body(receive: Receive, send: Send, grown: Callable[[int], None]) -> IO[bytes] | None:
-        """The whole body; None where the request is answered already, or its client gone."""
+        """The whole body; None if the request is already answered, or the client disconnected."""
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
                 body = await read_body_of(receive, grown)
@@ -159,11 +157,11 @@ class Django(ASGIHandler):
         request, error = self.create_request(scope, body)
         response: Any = error if request is None else self._response(request)
         try:
-            # What streams here is static files: none is larger than memory.
+            # Streaming responses are static files: all fit into memory.
             content = b"".join(response) if response.streaming else response.content
             return response.status_code, headers_of(response, len(content)), content
         finally:
-            response.close()  # ends the request for Django: connections that are too old are closed
+            response.close()  # ends the request for Django: closes connections that are too old
             body.close()
 
     def _response(self, request: ASGIRequest) -> HttpResponseBase:
@@ -176,18 +174,16 @@ CLOSE: Final = (b"connection", b"close")
 
 
 async def respond(send: Send, status: int, text: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """A small answer that is not Django's."""
+    """A small response that is not Django's."""
     fixed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
     await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": text})
 
 
 def has_usual_charset(scope: Scope) -> bool:
-    """False where Content-Type names an encoding that no browser and no client of ours sends.
-
-    Django decodes even the query with it while it makes the request, before any middleware. Python knows encodings that
-    decode nothing (`rot13`, `undefined`): a server error at every address, for anybody who asks.
-    """
+    """False if Content-Type has an encoding that no browser or client of ours sends. Django decodes even the query
+    string with it before any middleware. Python knows codecs that decode nothing (`rot13`, `undefined`), which would be
+    a server error at every URL."""
     for name, value in scope["headers"]:
         if name == b"content-type":
             try:
@@ -200,10 +196,8 @@ def has_usual_charset(scope: Scope) -> bool:
 
 
 async def read_body_of(receive: Receive, grown: Callable[[int], None]) -> IO[bytes] | None:
-    """The whole body, in a temporary file where it is large; None for one that is too large.
-
-    `grown` is told its size first, and may raise. Raises `DisconnectedError` for one that breaks off.
-    """
+    """The whole body, in a temporary file if large; None if too large. `grown` is called with its size first, and may
+    raise. Raises `DisconnectedError` for an incomplete one."""
     body = tempfile.SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  the caller closes it
     with contextlib.ExitStack() as unless_whole:
         unless_whole.callback(body.close)

@@ -1,4 +1,4 @@
-"""The polls that wait: one place per host, and who ends the waiting."""
+"""Waiting polls: one place per host, and the reasons to end the waiting."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from scionlab.polls.known import HostState
 
 
 class Ended(Enum):
-    """Why a poll waits no longer."""
+    """Why the waiting ended."""
 
     TIME_IS_OVER = "time is over"
-    SOMETHING_NEWER = "something newer"  # or the host is gone, or the credentials are another's now: Django answers
-    LOOKED_AT = "looked at"  # somebody looks at links of the host
+    SOMETHING_NEWER = "something newer"  # or deleted, or its credentials changed: Django responds
+    LOOKED_AT = "looked at"  # a page of the host's links is open
     NEWER_POLL = "newer poll"  # of the same host
     STOPPING = "stopping"  # of this process
     DISCONNECTED = "disconnected"
 
 
 class Place:
-    """A poll's place, held inside `with`; `ended` says when to answer, and `looked_at` which links somebody looks at:
-    whose agent `may_be_called` is told."""
+    """A poll's place, held inside `with`; `ended` says when to respond, and `looked_at` which links have an open page,
+    if the agent `may_be_called`."""
 
     __slots__ = ("_room", "ended", "is_up_to_date", "looked_at", "may_be_called", "uid")
 
@@ -54,7 +54,7 @@ class Place:
 
 
 class WaitingRoom:
-    """At most one place per host: the newest poll of a host ends its older one, whose client is likely gone."""
+    """At most one place per host: a new poll ends the older one, whose client is likely gone."""
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
@@ -80,13 +80,13 @@ class WaitingRoom:
             del self._places[place.uid]
 
     def compare(self, uid: str, state: HostState | None) -> None:
-        """End the waiting of this host's poll if it has not the newest any more."""
+        """End the waiting of this host's poll if it is outdated."""
         place = self._places.get(uid)
         if place is not None and not place.is_up_to_date(state):
             place.end(Ended.SOMETHING_NEWER)
 
     def call(self, uid: str, links: Sequence[int]) -> None:
-        """Somebody looks at these links of the host."""
+        """A page with these links of the host is open."""
         place = self._places.get(uid)
         if place is not None and place.may_be_called and links:
             place.looked_at = links

@@ -1,8 +1,7 @@
-"""GETs of a test of a Link that wait: `GET /api/v1/tests/<id>/?wait=`.
+"""Waiting GETs of a test: `GET /api/v1/tests/<id>/?wait=`.
 
-Django alone says who may read the test and whether it is new. Its 304 is held back here until a row behind the test
-changes or a time of the test is reached, then Django is asked again. A request that waits is a coroutine; one statement
-looks at the tests of all of them.
+Django decides on access and changes. Its 304 is held back here until a row of the test changes or one of its times is
+reached; then Django is asked again. A waiting request is a coroutine; one statement checks the tests of all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PLACES_PER_TOKEN: Final = 10
 _PATH = re.compile(r"/api/v1/tests/([0-9]{1,18})/", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
 
-Mark = frozenset[tuple[Any, ...]]  # of a test: equal while nothing changed; empty of one that is gone
+Mark = frozenset[tuple[Any, ...]]  # of a test: equal while unchanged; empty if deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class Asked:
     wait_s: int
 
 
-def read_asked(scope: Scope) -> Asked | None:
-    """None for a request that Django answers at once."""
+def read_request(scope: Scope) -> Asked | None:
+    """None for a request that Django answers immediately."""
     path = _PATH.fullmatch(scope["path"])
     if scope["method"] != "GET" or path is None:
         return None
@@ -65,7 +64,7 @@ def read_asked(scope: Scope) -> Asked | None:
 
 
 def read_marks(test_ids: Collection[int]) -> dict[int, Mark]:
-    """All that `links.test_status` judges these tests by; one statement, blocking. Raises `DatabaseError`,
+    """Everything that `links.test_status` reads of these tests; one statement, blocking. Raises `DatabaseError`,
     `InterfaceError`."""
     now = timezone.now()
     receipt = "link__interface_a__host__receipt__received_at"
@@ -88,7 +87,7 @@ class _Place:
 
 
 class WaitingTests:
-    """Belongs to one event loop. Statements run on `threads`, as Django's answers do. `most`: so many may wait."""
+    """For one event loop. Statements run on `threads`, like Django. `most`: maximum number of waiting requests."""
 
     def __init__(self, django: Django, threads: Threads) -> None:
         self._django = django
@@ -102,13 +101,13 @@ class WaitingTests:
         return len(self._places)
 
     async def answer(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        """Where there is no place the answer is Django's 304, at once."""
+        """Without a free place, return Django's 304 immediately."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + asked.wait_s
         body = receive
         while True:
             try:
-                # Before Django is asked: a change after this statement differs from the mark.
+                # Before Django is called, so that any later change differs from the mark.
                 mark = (await self._marks([asked.test_id])).get(asked.test_id, frozenset())
             except (DatabaseError, InterfaceError):
                 await self._django.answer(scope, body, send, self._threads)
@@ -126,14 +125,14 @@ class WaitingTests:
                 return
             body = nothing_more
 
-    async def look(self) -> None:
-        """Wake those whose test changed."""
+    async def check(self) -> None:
+        """Wake requests whose test changed."""
         if not self._places:
             return
         try:
             marks = await self._marks({one.test_id for one in self._places})
         except (DatabaseError, InterfaceError) as exc:
-            logger.debug("polls.tests_not_read error=%r", exc)  # Django says so to whoever asks
+            logger.debug("polls.tests_not_read error=%r", exc)  # Django will report it
             return
         for one in self._places:
             if marks.get(one.test_id, frozenset()) != one.mark:
@@ -179,7 +178,7 @@ class WaitingTests:
 
 
 def _read(test_ids: Collection[int]) -> dict[int, Mark]:
-    """A connection that the server closed is opened again once."""
+    """Reopens a connection that the server closed once."""
     try:
         return read_marks(test_ids)
     except (DatabaseError, InterfaceError):

@@ -1,9 +1,8 @@
-"""When to look again at the hosts whose polls wait: a message through Redis says so, and the clock does.
+"""When to check the hosts of waiting polls: on a message through Redis, and by the clock.
 
-Messages may be lost (Redis restarts, a connection dies unnoticed), so the clock always does, every few seconds. While
-nobody listens to messages, because there is no Redis or it is gone, it does every quarter of a second. It looks at the
-hosts in turns (`Round`): what a message waits for does not grow with their number, and the rows read in a second are
-bounded.
+Messages may be lost (Redis restarts, a connection dies unnoticed), so the clock always runs, every few seconds; without
+messages (no Redis, or unavailable) every quarter of a second. It checks the hosts in turns (`Round`): a message's delay
+does not grow with their number, and the rows read per second are bounded.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ logger = logging.getLogger(__name__)
 SAFETY_NET_S: Final = 5.0
 WITHOUT_MESSAGES_S: Final = 0.25
 DATABASE_AWAY_S: Final = 1.0
-PIECE: Final = 250  # hosts that the clock looks at together: 5 to 15 ms of a database
-PAUSE_S: Final = 0.05  # between two pieces at least: 5000 rows a second and process, however many wait
+PIECE: Final = 250  # hosts that the clock checks together: 5 to 15 ms of a database
+PAUSE_S: Final = 0.05  # minimum between two pieces: 5000 rows a second and process, for any number of polls
 RECONNECT_S: Final = 1.0
-QUIET_S: Final = 10.0  # after this much silence the connection is tried
+QUIET_S: Final = 10.0  # after this much silence the connection is checked
 
 
 class Messages:
-    """Listens for as long as `run` runs; `is_listening` is true while what is published arrives. `on_look` gets the uid
-    of a host and the links that somebody looks at."""
+    """Listens while `run` runs; `is_listening` is true while published messages arrive. `on_call` gets a host's uid and
+    its links with an open page."""
 
     def __init__(
         self,
         url: str,
         on_change: Callable[[Collection[int] | None], None],
-        on_look: Callable[[str, Sequence[int]], None],
+        on_call: Callable[[str, Sequence[int]], None],
     ) -> None:
         self._url = url
-        self._on_change, self._on_look = on_change, on_look
+        self._on_change, self._on_call = on_change, on_call
         self.is_listening = False
 
     async def run(self) -> None:
@@ -79,22 +78,22 @@ class Messages:
             if not self.is_listening:
                 logger.info("polls.listening channel=%s", CHANNEL)
             self.is_listening = True
-            self._on_change(None)  # what was published until now is not told again
+            self._on_change(None)  # earlier messages are not repeated
         elif message["channel"] == live.CHANNEL.encode():
             if (called := live.called_by(message["data"])) is not None:
-                self._on_look(*called)
+                self._on_call(*called)
         elif message["type"] == "message":
             self._on_change(woken_by(message["data"]))
 
 
 class Round:
-    """Whose turn it is: everybody once, in pieces. Who comes meanwhile is in the next round."""
+    """Everyone once, in pieces. New polls are in the next round."""
 
     def __init__(self) -> None:
         self._left: list[str] = []
 
     def piece(self, waiting: Iterable[str]) -> list[str]:
-        """At most `PIECE` of those who waited when the round began."""
+        """At most `PIECE` of those that waited when the round began."""
         if not self._left:
             self._left = list(waiting)
         piece = self._left[-PIECE:]
@@ -103,13 +102,13 @@ class Round:
 
 
 def pause_s(round_s: float, waiting: int) -> float:
-    """Between two pieces, for a round in this time; longer where that would be more than is read in a second."""
+    """Between two pieces, so that a round takes this time; longer if too much would be read per second."""
     pieces = max(1, math.ceil(waiting / PIECE))
     return max(min(PAUSE_S, round_s), round_s / pieces)
 
 
 async def every(interval_s: Callable[[], float], act: Callable[[], Awaitable[None]]) -> None:
-    """Call `act` for ever, this long after it ended; the interval is asked anew a few times a second."""
+    """Call `act` for ever, with this pause; the interval is read again a few times a second."""
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()

@@ -1,4 +1,4 @@
-"""gunicorn's worker: an ASGI server that bounds who connects, and ends the waiting of polls before it stops."""
+"""gunicorn's worker: an ASGI server that limits connections, and ends waiting polls before it stops."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from uvicorn_worker import UvicornWorker
 HEADER_DEADLINE_S: Final = 10.0
 MAX_HEADER_BYTES: Final = 64 * 1024
 REQUEST_DEADLINE_S: Final = 1.0  # for requests of connections that were made just before the end
-GRACE_S: Final = 15  # for answers that are on their way when the worker is to stop
+GRACE_S: Final = 15  # for responses in transit when the worker stops
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes connections on which a request's line and headers take too long, or which send too much that is no body.
-
-    uvicorn bounds neither: a client could hold connections, and fill memory, with headers that never end: of the first
-    request, of one behind it whose answer is waited for, or behind the last piece of a body (trailers). It also takes
-    trailers for headers: with one, whoever asks could say what only a proxy may (X-Forwarded-For).
-    """
+    """Closes connections whose request line and headers take too long, or that send too much besides bodies. uvicorn
+    limits neither: a client could hold connections, and fill memory, with endless headers, pipelined requests or
+    trailers. It also treats trailers as headers, which would allow a client to forge those of a proxy
+    (X-Forwarded-For)."""
 
     _deadline: asyncio.TimerHandle | None = None
-    _unread_bytes = 0  # since the parser last had something whole
+    _unread_bytes = 0  # since the parser completed something
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -53,7 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._headers_are_here()
         self._unread_bytes = 0
         super().on_headers_complete()
-        self.headers = []  # what comes now are trailers; the request keeps the list that it has
+        self.headers = []  # trailers follow; the request keeps its list of headers
 
     def on_body(self, body: bytes) -> None:
         self._unread_bytes = 0
@@ -79,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class PollServer(Server):
-    """Ends the waiting before it waits for answers to be written, and answers everybody who is connected.
+    """Ends waiting polls before it waits for responses to be written, and answers every client that is connected.
 
     uvicorn closes the connections that the kernel has accepted and the process has not, and those whose request has
     not come yet. Behind nginx these are requests that were sent, of which it repeats no POST or PATCH.
@@ -121,13 +119,13 @@ class Worker(UvicornWorker):  # type: ignore[misc]  # ships no types
         "http": BoundedProtocol,
         "ws": "none",
         "lifespan": "on",
-        "proxy_headers": False,  # scionlab.platform.client_address believes exactly TRUSTED_PROXIES of them
+        "proxy_headers": False,  # scionlab.platform.client_address trusts exactly TRUSTED_PROXIES of them
         "server_header": False,
         "timeout_graceful_shutdown": GRACE_S,
     }
 
     def init_process(self) -> None:
-        """A poll that waits is a connection: as many files as the administrator allows."""
+        """A waiting poll is a connection: raise the file limit to the hard limit."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         super().init_process()

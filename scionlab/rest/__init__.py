@@ -1,1 +1,1 @@
-"""The REST API v1, for people's scripts."""
+"""The REST API v1, for scripts."""

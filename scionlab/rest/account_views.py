@@ -1,4 +1,4 @@
-"""One's own account over the REST API: profile and tokens."""
+"""The user's own account over the REST API: profile and tokens."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scionlab.rest.schema import describe
 
 
 class TokenView(ApiView):
-    """For programs that have a password. With a token of the profile page none is needed."""
+    """For programs with a password; a token of the profile page works without it."""
 
     throttle_classes = (TokenThrottle,)
 
@@ -46,7 +46,7 @@ class TokenView(ApiView):
         credentials = bodies.CredentialsBody(data=request.data)
         credentials.is_valid(raise_exception=True)
         given = credentials.validated_data
-        # Django's request: the guard of log-ins marks it, and answers 429 in our place (scionlab.platform.login_guard).
+        # Django's request: the login guard marks it, and responds 429 (scionlab.platform.login_guard).
         user = authenticate(request._request, username=given["email"], password=given["password"])
         if user is None:
             raise exceptions.AuthenticationFailed("The email address or the password is wrong.")

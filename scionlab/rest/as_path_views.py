@@ -1,4 +1,4 @@
-"""What the Links of a user AS give together, over the REST API."""
+"""Combined capacity of a user AS's Links, over the REST API."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PathLineDocument(serializers.Serializer[Any]):
 
 
 class BottleneckDocument(serializers.Serializer[Any]):
-    """Links that share a capacity, or one that is faster than what carries it."""
+    """Links that share a capacity, or one that exceeds it."""
 
     kind = serializers.ChoiceField(choices=get_args(BottleneckKind))
     link_ids = serializers.ListField(child=serializers.IntegerField())
@@ -49,19 +49,19 @@ class BottleneckDocument(serializers.Serializer[Any]):
 
 
 class PathsReportDocument(serializers.Serializer[Any]):
-    """Of all active Links of the AS."""
+    """All active Links of the AS."""
 
     links = PathLineDocument(source="lines", many=True)
     bottlenecks = BottleneckDocument(many=True)
     total = LimitsDocument(help_text="Sum of the limits.")
-    most = LimitsDocument(help_text="What known bottlenecks leave of it.")
+    most = LimitsDocument(help_text="What remains of it behind the known bottlenecks.")
     text = serializers.CharField(help_text="For people.")
 
 
 class UserASPathsView(UserASView):
     @describe(
         "ASes",
-        "What the Links of an AS give together",
+        "What the Links of an AS carry together",
         "Limits, weights and shared bottlenecks, from what the service knows; nothing is probed.",
         answer=PathsReportDocument,
     )

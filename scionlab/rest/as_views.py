@@ -1,4 +1,4 @@
-"""User ASes over the REST API, by the same services as the pages."""
+"""User ASes over the REST API, with the same services as the pages."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -54,7 +54,7 @@ class UserASView(ApiView):
         return get_object_or_404(self.rows(), pk=pk)
 
     def documents(self, ases: list[UserAS]) -> Any:
-        """The ASes with their Links; three statements more, at any number."""
+        """The ASes with their Links; three additional statements for any number."""
         by_as: dict[int, list[Link]] = {}
         links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
         for link in with_relations(links).order_by("interface_b__interface_id"):
@@ -66,7 +66,7 @@ class UserASView(ApiView):
 
 
 def _checked(request: Request, user_as: UserAS | None, reader: User) -> bodies.UserASBody:
-    """Raises `ValidationError` for values that are none, `RuleViolations` for every broken rule at once."""
+    """Raises `ValidationError` for malformed values, `RuleViolations` with all broken rules."""
     change = bodies.UserASBody(data=request.data)
     change.is_valid(raise_exception=True)
     kind = change.validated_data["installation_type"]
@@ -190,7 +190,7 @@ class UserASConfigurationView(UserASView):
         user_as = self.user_as(pk)
         try:
             name, content = user_download(user_as)
-        except RuleError as exc:  # nothing that the owner could correct, nor should know more of
+        except RuleError as exc:  # the owner cannot correct it, and should not see details
             logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
             raise NotRenderable from exc
         response = HttpResponse(content, content_type="application/gzip")

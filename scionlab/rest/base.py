@@ -1,8 +1,8 @@
-"""What every view of the REST API does the same way: who may write, what may be asked, ETags, requests sent twice.
+"""Common behaviour of the REST API's views: write access, query parameters, ETags, idempotency.
 
-GET     unknown parameters are refused; ETag, and 304 for If-None-Match
-POST    Idempotency-Key: sent twice, done once (`once`)
-others  If-Match: 412 where somebody else was first (`changing`)
+GET     unknown parameters are rejected; ETag, and 304 for If-None-Match
+POST    Idempotency-Key: executed once (`once`)
+others  If-Match: 412 after a concurrent change (`changing`)
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from scionlab.rest.queries import Query
 
 
 class HoldsSecret(BasePermission):
-    """With a host's secret one speaks for the host, which is more than reading.
-
-    That a token which only reads changes nothing is seen to where it is recognised (`rest.token_auth`).
-    """
+    """A response with a host's secret needs write access: the secret allows to act as the host. `rest.token_auth`
+    rejects changes with read-only tokens."""
 
     message = (
         "The response contains the secret of the host, and your token is read-only. Use a token with read "
@@ -49,7 +47,7 @@ class HoldsSecret(BasePermission):
 
 
 class StaffWrites(BasePermission):
-    """Everybody may look."""
+    """Reading is for everyone."""
 
     message = "Only administrators can change this."
     code = "administrators_only"
@@ -67,14 +65,14 @@ class StaffOnly(StaffWrites):
 
 
 class Methods(BaseMetadata):
-    """OPTIONS: what may be done here; the rest stands in the description."""
+    """OPTIONS: allowed methods; the OpenAPI description has the rest."""
 
     def determine_metadata(self, request: Request, view: APIView) -> dict[str, Any]:  # noqa: ARG002  the framework's
         return {"methods": view.allowed_methods, "description": "/api/v1/schema/"}
 
 
 class ApiView(GenericAPIView[Any]):
-    """`query`: the parameters of GET. `asked`: what was sent of them."""
+    """`query`: the parameters of GET. `asked`: their values."""
 
     permission_classes: Any = (IsAuthenticated,)
     query: ClassVar[type[Query]] = Query
@@ -83,7 +81,7 @@ class ApiView(GenericAPIView[Any]):
     asked: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Each change is one transaction, done again where the database ended it for another one's sake."""
+        """Make each change one transaction, retried after a database conflict."""
         super().__init_subclass__(**kwargs)
         for name in {"post", "put", "patch", "delete"} & vars(cls).keys():
             setattr(cls, name, retried(vars(cls)[name]))
@@ -111,7 +109,7 @@ class ApiView(GenericAPIView[Any]):
         return super().finalize_response(request, response, *args, **kwargs)
 
     def page_of(self, rows: Any, document: Callable[[list[Any]], Any]) -> Response:
-        """One page of a list; `rows` is a query or a list, and `document` is given those of the page."""
+        """One page of a list; `rows` is a query or a list, and `document` gets those of the page."""
         found = self.paginate_queryset(rows)
         return self.get_paginated_response(document(list(found or [])))
 
@@ -119,11 +117,9 @@ class ApiView(GenericAPIView[Any]):
 
     @contextmanager
     def changing(self, lock: Callable[[], object], document: Callable[[], Any]) -> Iterator[None]:
-        """Within it the thing is changed. With If-Match, `lock` holds up everybody else who could change what
-        `document` shows, in the order of `models.locks`; then the two are compared.
-
-        What was removed meanwhile is not found. Raises `Stale`, `IfMatchInvalid`, `NotFound`.
-        """
+        """Change an object within it. With If-Match, `lock` locks everything that `document` shows, in the order of
+        `models.locks`; then the tags are compared. A deleted object is 404. Raises `Stale`, `IfMatchInvalid`,
+        `NotFound`."""
         header = self.request.headers.get("If-Match")
         try:
             if header is None:
@@ -139,7 +135,7 @@ class ApiView(GenericAPIView[Any]):
     # --- POST ------------------------------------------------------------------------------------------------
 
     def once(self, work: Callable[[], Response], *, is_secret: bool = False) -> Response:
-        """What `work` answers; if the request has an Idempotency-Key that came before, what it answered then."""
+        """Return the response of `work`; for a repeated Idempotency-Key, the first response."""
         key = self.request.headers.get("Idempotency-Key")
         if key is None:
             return work()
@@ -159,6 +155,6 @@ class ApiView(GenericAPIView[Any]):
         return Response(json.loads(answer.body), status=answer.status, headers=headers)
 
     def _fingerprint(self) -> str:
-        """Of what is asked for: the same JSON written otherwise is the same request."""
+        """Hash of the request's content: independent of the JSON's formatting."""
         asked = [self.request.method, self.request.path, self.request.data]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What the REST API is sent. The fields carry values; every rule about them is checked by the services."""
+"""Request bodies of the REST API. The services check all rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_NAME_CHARS = 100
 
 
 class LinkBody(StrictSerializer):
-    """What may be changed at a Link; what is left out stays."""
+    """Changes of a Link; omitted fields are kept."""
 
     bandwidth_kbit = BandwidthField(required=False, help_text="Both directions. Not together with the next two.")
     to_user_kbit = BandwidthField(required=False, help_text="To the user AS; the other direction keeps its value.")
@@ -39,7 +39,7 @@ class LinkBody(StrictSerializer):
         return attrs
 
     def limits(self, now: Limits) -> Limits | None:
-        """What is asked for, where `now` holds; None: the bandwidth stays."""
+        """The requested limits, given those of `now`; None keeps the bandwidth."""
         return _limits(self.validated_data, now)
 
 
@@ -60,7 +60,7 @@ def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
 class AttachmentBody(StrictSerializer):
     """One attachment of a user AS, as in the web form."""
 
-    attachment_point_id = Whole(min_value=1)  # what is beyond any key is unknown, like others that are not there
+    attachment_point_id = Whole(min_value=1)  # larger than any key: unknown, like others
     link_id = Whole(
         required=False, allow_null=True, help_text="The id of the Link of an existing attachment to keep or edit."
     )
@@ -86,7 +86,7 @@ class AttachmentBody(StrictSerializer):
 
 
 class UserASBody(StrictSerializer):
-    """A user AS as it is to be."""
+    """A complete user AS."""
 
     label = Text(allow_blank=True, default="", max_length=100)  # type: ignore[assignment]  # its name on the wire
     installation_type = serializers.ChoiceField(
@@ -105,7 +105,7 @@ class UserASBody(StrictSerializer):
 
 
 class UserASChangeBody(StrictSerializer):
-    """What may be changed at a user AS by itself; what is left out stays."""
+    """Changes of a user AS; omitted fields are kept."""
 
     label = Text(required=False, allow_blank=True, max_length=100)  # type: ignore[assignment]  # its name on the wire
     active = Flag(required=False, help_text="All attachments of the AS.")
@@ -144,7 +144,7 @@ class CredentialsBody(StrictSerializer):
 
 
 class ProfileBody(StrictSerializer):
-    """What is left out stays."""
+    """Omitted fields are kept."""
 
     full_name = Text(required=False, allow_blank=True, max_length=150)
     time_zone = Text(required=False, max_length=64, help_text="For example Europe/Zurich.")
@@ -167,7 +167,7 @@ class ApiTokenBody(StrictSerializer):
 
 
 class LinkTestBody(StrictSerializer):
-    """What is to be done at a Link, and when."""
+    """A test of a Link: tool and time."""
 
     tool = serializers.ChoiceField(
         choices=[WATCH, *TOOLS],
@@ -185,7 +185,7 @@ class LinkTestBody(StrictSerializer):
 
 
 class TimedBody(StrictSerializer):
-    """What all kinds of timed limits have."""
+    """Common fields of timed limits."""
 
     kind: Any = Text()
     begins_at = serializers.DateTimeField(
@@ -199,7 +199,7 @@ def _seconds(help_text: str, *, required: bool = True) -> Whole:
 
 
 class _UntilBody(TimedBody):
-    """For how long, in one of two ways."""
+    """Duration or end."""
 
     duration_s = _seconds("Duration. Either this or ends_at.", required=False)
     ends_at = serializers.DateTimeField(required=False, help_text="End, with an offset from UTC.")
@@ -214,7 +214,7 @@ class _UntilBody(TimedBody):
         values = self.validated_data
         if "duration_s" in values:
             return int(values["duration_s"])
-        # In whole seconds, as the service begins: else what has passed of this one would be missing at the end.
+        # Whole seconds, as the service begins at one; otherwise the fraction would be missing at the end.
         begins_at = values["begins_at"] or timezone.now().replace(microsecond=0)
         return int((values["ends_at"] - begins_at).total_seconds())
 
@@ -253,7 +253,7 @@ class StairBody(TimedBody):
 
 
 class SquareBody(TimedBody):
-    """`low` and `high` in turns, each `half_period_s` long, `cycles` times."""
+    """`low` and `high` in turn, each for `half_period_s`, `cycles` times."""
 
     kind = serializers.ChoiceField(choices=["square"])
     low = LimitsField()

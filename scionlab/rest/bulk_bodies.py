@@ -1,4 +1,4 @@
-"""What administrators send to change many things at once. Every rule about it is checked by the services."""
+"""Request bodies of bulk changes. The services check all rules."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MAX_REASON_CHARS = 200
 
 
 class OperationBody(StrictSerializer):
-    """How the new numbers follow from the old ones: `bandwidth_kbit` for set and cap, `percent` for scale."""
+    """How new numbers follow from old ones: `bandwidth_kbit` for set and cap, `percent` for scale."""
 
     kind = serializers.ChoiceField(choices=["set", "cap", "scale"])
     bandwidth_kbit = BandwidthField(required=False, help_text="For set and cap.")
     percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="For scale: 50 halves the limits.")
 
     def operation(self) -> Operation:
-        """Raises `FieldRuleError` (`bulk_value`) where the number that the kind needs is missing, or one too many."""
+        """Raises `FieldRuleError` (`bulk_value`) if the kind's number is missing, or another is given."""
         values = self.validated_data
         kind, given = values["kind"], {"percent", "bandwidth_kbit"} & set(values)
         if kind == "site":
@@ -41,7 +41,7 @@ class OperationBody(StrictSerializer):
 
 
 class BulkLimitsBody(OperationBody):
-    """New limits for the Links of which everything is true that is sent of the last six."""
+    """New limits for the Links that match all of the last six fields."""
 
     direction = serializers.ChoiceField(choices=list(DIRECTIONS), default="both")
     attachment_point_id = Whole(required=False, min_value=1, help_text="Links at this attachment point.")
@@ -56,7 +56,8 @@ class BulkLimitsBody(OperationBody):
     every_link = Flag(default=False, help_text="Required if no filter is given.")
 
     def chosen(self) -> tuple[list[int], str]:
-        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
+        """Keys, and a description of the selection. Raises `FieldRuleError` (`bulk_which`,
+        `attachment_point_unknown`)."""
         values = self.validated_data
         names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
         if values["every_link"] == bool(names):
@@ -80,8 +81,7 @@ def _attachment_point(pk: int) -> AttachmentPoint:
 
 
 class DefaultsBody(OperationBody):
-    """New defaults: of the site, or of the attachment points of which everything is true that is sent of the last
-    three."""
+    """New defaults: of the site, or of the attachment points that match all of the last three fields."""
 
     kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: follow the site default.")
     site_default = Flag(default=False, help_text="The site default, and so all attachment points that follow it.")
@@ -92,7 +92,7 @@ class DefaultsBody(OperationBody):
     every_attachment_point = Flag(default=False, help_text="Required if nothing else is selected.")
 
     def chosen(self) -> tuple[list[int], str]:
-        """As of Links. Raises `FieldRuleError` (`bulk_which`)."""
+        """As for Links. Raises `FieldRuleError` (`bulk_which`)."""
         values = self.validated_data
         ways = [values["site_default"], values["every_attachment_point"], {"isd", "attachment_point_ids"} & set(values)]
         if sum(map(bool, ways)) != 1:

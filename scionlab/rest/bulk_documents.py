@@ -1,4 +1,4 @@
-"""What the REST API says of changes of many limits or defaults at once."""
+"""Documents about bulk changes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BulkBriefDocument(serializers.Serializer[Any]):
 
 
 def bulk_document(change: BulkChange) -> dict[str, Any]:
-    """Of what it is about: `BulkDocument`, or `DefaultChangeDocument`. At most two statements more than the row."""
+    """By subject: `BulkDocument` or `DefaultChangeDocument`. At most two statements besides the row."""
     more = _of_limits if change.about == BulkChange.About.LINKS else _of_defaults
     digest = hashlib.sha256(json.dumps(change.lines).encode()).hexdigest()
     return {**BulkBriefDocument(change).data, **more(change), "lines_sha256": digest}

@@ -1,5 +1,5 @@
-"""Many limits or defaults changed at once, for administrators: a preview is made, looked at, and carried out as it was
-shown. Both kinds have the same addresses (`_views`)."""
+"""Bulk changes for administrators: create a preview, read it, apply it as shown. `_views` makes the URLs of both
+kinds."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LINK_RELATIONS = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b_
 
 
 class IfMatchMissing(exceptions.APIException):
-    """428 (RFC 6585): to confirm is to say what was looked at."""
+    """428 (RFC 6585): confirming requires the tag of the preview."""
 
     status_code = status.HTTP_428_PRECONDITION_REQUIRED
 
@@ -61,14 +61,14 @@ About = BulkChange.About
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between changes of limits and of defaults."""
+    """Differences between changes of limits and of defaults."""
 
     about: BulkChange.About
     address: str
     noun: str
     body: type[bulk_bodies.BulkLimitsBody | bulk_bodies.DefaultsBody]
     document: type[BulkBriefDocument]
-    preview: str  # said of a preview
+    preview: str  # description of a preview
     reason: str  # an example
     examples: Mapping[str, Any]  # of the body
 
@@ -143,7 +143,7 @@ class DetailView(BulkView):
 
 class ApplyView(BulkView):
     def post(self, request: Request, pk: int) -> Response:
-        """Raises `Stale` with the preview made anew where somebody changed what it showed."""
+        """Raises `Stale` with the refreshed preview if its values changed."""
         self.change(pk)
         reason = bulk_bodies.checked(bulk_bodies.ReasonBody, request.data).validated_data["reason"]
         header = request.headers.get("If-Match")
@@ -174,7 +174,7 @@ View = type[BulkView]
 
 
 def _views(of: Kind) -> tuple[View, View, View, View]:
-    """The four addresses of changes of one kind, described: of all, of one, apply and undo."""
+    """The four views of one kind: list, detail, apply and undo."""
 
     @extend_schema_view(
         get=describe(TAG, f"Bulk changes of {of.noun}", "Newest first.", answer=BulkBriefDocument, is_list=True),
@@ -214,7 +214,7 @@ def _views(of: Kind) -> tuple[View, View, View, View]:
         post=describe(
             TAG,
             f"Preview undoing a change of {of.noun}",
-            "Creates a preview. What has been changed since is skipped.",
+            "Creates a preview. Values that have changed since then are skipped.",
             answer=of.document,
             success=status.HTTP_201_CREATED,
         )

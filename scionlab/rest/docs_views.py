@@ -1,4 +1,4 @@
-"""The description of the APIs: OpenAPI for programs, and Swagger UI for people."""
+"""Documentation of the APIs: OpenAPI and Swagger UI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA_TYPE = "application/vnd.oai.openapi+json"
 
 @cache
 def description() -> dict[str, Any]:
-    """It is made of the code alone, so once per process."""
+    """Depends only on the code, so it is cached per process."""
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]  # it has no types
     found: dict[str, Any] = generator.get_schema(request=None, public=True)
     return found
@@ -39,11 +39,11 @@ def _as_sent() -> tuple[bytes, str]:
 
 class SchemaView(ApiView):
     permission_classes = (AllowAny,)
-    schema = None  # it does not describe itself
+    schema = None  # not part of the description
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> HttpResponse:
-        """Everybody may read it. Raises nothing."""
+        """Public. Raises nothing."""
         content, etag = _as_sent()
         if etag in request.headers.get("If-None-Match", ""):
             return Response(status=304, headers={"ETag": etag})
@@ -52,12 +52,11 @@ class SchemaView(ApiView):
 
 @require_safe
 def docs(request: HttpRequest) -> HttpResponse:
-    """How to begin, and what all operations do alike."""
+    """Getting started, and common behaviour."""
     return render(request, "api/docs.html", {"nav": "api"})
 
 
 @csp_update({"img-src": ["data:"]})  # icons in Swagger UI's style sheet
 @require_safe
 def operations(request: HttpRequest) -> HttpResponse:
-    """Every operation, in Swagger UI."""
     return render(request, "api/operations.html")

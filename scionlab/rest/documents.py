@@ -1,4 +1,4 @@
-"""What the REST API answers with. Everything here is read from what the selectors have loaded; nothing is decided."""
+"""Responses of the REST API, made from loaded objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StepDocument(LimitsDocument):
 
 
 class TimedLimitDocument(TimedBriefDocument):
-    """Limits for a time. Outside of it the Link's own hold, so the return needs nobody."""
+    """Limits for a time. Before and after it the Link's own limits apply automatically."""
 
     link_id = serializers.IntegerField()
     steps = serializers.SerializerMethodField(help_text="The requested limits; a lower maximum takes precedence.")

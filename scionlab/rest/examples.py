@@ -1,4 +1,4 @@
-"""What errors look like, for the description of the API. A test holds each of them against its schema."""
+"""Example errors for the API's description. A test checks them against the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the REST API's documents that JSON has no type for."""
+"""Field types of the REST API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KBIT = {
 
 @extend_schema_field(_KBIT)
 class BandwidthField(serializers.Field[int, Any, int, Any]):
-    """kbit/s, read as the web form reads it: the same inputs are refused, with the same sentence."""
+    """kbit/s, validated like the web form, with the same messages."""
 
     def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
         return super().validate_empty_values("" if data is None and not self.allow_null else data)
@@ -38,7 +38,7 @@ class BandwidthField(serializers.Field[int, Any, int, Any]):
 
 
 class Text(serializers.CharField):
-    """A JSON string; a number is none."""
+    """A JSON string; numbers are rejected."""
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
@@ -47,7 +47,7 @@ class Text(serializers.CharField):
 
 
 class Flag(serializers.BooleanField):
-    """A JSON boolean; 0, "no" and "off" are none."""
+    """A JSON boolean; 0, "no" and "off" are rejected."""
 
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -56,7 +56,7 @@ class Flag(serializers.BooleanField):
 
 
 class Whole(serializers.IntegerField):
-    """A JSON integer; 5.0 and "5" are none."""
+    """A JSON integer; 5.0 and "5" are rejected."""
 
     def to_internal_value(self, data: Any) -> int:
         if not isinstance(data, int) or isinstance(data, bool):
@@ -72,7 +72,7 @@ class Present(serializers.BooleanField):
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """A body in which every name is known: one that is misspelt would otherwise change nothing in silence."""
+    """Rejects unknown names: a misspelt one would silently change nothing."""
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, Mapping) else []
@@ -85,7 +85,7 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 def _parameters_schema() -> dict[str, Any]:
-    """Of all tools: where several have a parameter of that name, the widest bounds."""
+    """All tools: if several have a parameter of that name, the widest bounds."""
     every = [one for tool in TOOLS.values() for one in tool.parameters]
     properties = {}
     for name in sorted({one.name for one in every}):
@@ -98,7 +98,7 @@ def _parameters_schema() -> dict[str, Any]:
 
 @extend_schema_field(_parameters_schema())
 class ParametersField(serializers.DictField):
-    """Of a tool that sends; the tool itself checks them."""
+    """Parameters of a tool that sends; the tool validates them."""
 
 
 class LimitsSerializer(StrictSerializer):

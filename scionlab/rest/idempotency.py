@@ -1,8 +1,8 @@
-"""A POST that is sent twice does its work once, and both get the same answer (ADR 0016).
+"""Idempotency of POST requests: a repeated request returns the first response (ADR 0016).
 
-The row with the key is written first, in the transaction of the work itself: whoever comes second with the same key
-waits at the unique constraint until the first one has committed, or is rolled back. So there is no moment in which the
-work is done and the key is not known, nor the other way round, whatever is killed in between.
+The row with the key is inserted first, in the transaction of the work: a second request with the same key waits at the
+unique constraint until the first one has committed or rolled back. So key and work are committed together, whatever
+crashes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT_FOR = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Answer:
-    """`body` is JSON as it is sent. `is_secret`: it is not kept."""
+    """`body` is the JSON that was sent. `is_secret`: not stored."""
 
     status: int
     body: str
@@ -33,7 +33,7 @@ class Answer:
 
 
 class IdempotencyMismatchError(RuleError):
-    """The key belongs to another request."""
+    """The key was used with another request."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,7 +44,7 @@ class IdempotencyMismatchError(RuleError):
 
 
 class SecretNotKeptError(RuleError):
-    """What the key's request answered is not stored anywhere."""
+    """The response of the first request was not stored."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -65,11 +65,9 @@ def check_key(key: str) -> None:
 
 @transaction.atomic
 def answer_once(*, user: User, key: str, fingerprint: str, work: Callable[[], Answer]) -> Answer:
-    """What `work` answers, or answered when this key came first. Work that raises has done nothing and leaves no key.
-
-    Raises `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
-    raises.
-    """
+    """Return the response of `work`, or the stored one of this key. If `work` raises, nothing is stored. Raises
+    `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
+    raises."""
     check_key(key)
     ApiRequest.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEPT_FOR).delete()
     row, is_first = ApiRequest.objects.get_or_create(user=user, key=key, defaults={"fingerprint": fingerprint})

@@ -1,4 +1,4 @@
-"""Joint tests as the REST API is sent and shows them."""
+"""Joint tests in the REST API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JointTestBody(StrictSerializer):
 
 
 class SumDocument(serializers.Serializer[Any]):
-    """Means over the seconds in which all of these Links were loaded; null: nobody counted."""
+    """Means over the seconds in which all of these Links were loaded; null: not counted."""
 
     seconds = serializers.IntegerField()
     limit_kbit = serializers.FloatField(allow_null=True)

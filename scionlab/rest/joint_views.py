@@ -1,4 +1,4 @@
-"""Joint tests of an AS over the REST API. What is a stranger's does not exist (404). Administrators see everything."""
+"""Joint tests of an AS over the REST API. Those of other users are 404, except for administrators."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations

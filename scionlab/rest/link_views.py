@@ -1,6 +1,6 @@
-"""Links over the REST API: their limits, limits for a time, and what changed when.
+"""Links over the REST API: limits, timed limits, and history.
 
-What is a stranger's does not exist (404). Administrators see everything.
+Those of other users are 404, except for administrators.
 """
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
@@ -33,7 +33,7 @@ from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import USUAL
 
-REASON = "API"  # in the history, where a script gives none
+REASON = "API"  # in the history, if a script gives none
 
 
 def links_of(user: User) -> QuerySet[Link]:
@@ -72,7 +72,7 @@ def _filtered(links: QuerySet[Link], asked: dict[str, Any]) -> QuerySet[Link]:
         "owner": "interface_b__AS__useras__owner__email__iexact",
     }
     wanted = {column: asked[name] for name, column in columns.items() if name in asked}
-    sort = asked["sort"].replace("bandwidth_kbit", "lowest_kbit")  # what is shown under that name
+    sort = asked["sort"].replace("bandwidth_kbit", "lowest_kbit")  # field name of what is shown
     return links.alias(lowest_kbit=LOWEST_KBIT).filter(**wanted).order_by(sort, "pk")
 
 
@@ -97,7 +97,7 @@ class LinkDetailView(LinkView):
         change = bodies.LinkBody(data=request.data)
         change.is_valid(raise_exception=True)
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)), transaction.atomic():
-            lock_link(pk)  # one direction is changed here while another script changes the other
+            lock_link(pk)  # concurrent changes of the other direction are kept
             try:
                 link_update(
                     link_id=pk,
@@ -112,7 +112,7 @@ class LinkDetailView(LinkView):
 
 
 def _as_sent(error: FieldRuleError, sent: dict[str, Any]) -> FieldRuleError:
-    """The column of the direction to the user AS is also what both directions are called."""
+    """The column of the direction to the user AS is also the field name for both directions."""
     is_one_way = error.field == "bandwidth_kbit" and "to_user_kbit" in sent
     return FieldRuleError(error.code, error.message, "to_user_kbit") if is_one_way else error
 

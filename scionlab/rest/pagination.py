@@ -1,4 +1,4 @@
-"""Parts of lists: `count`, `next`, `previous`, `results`, and the same addresses in a Link header (RFC 8288)."""
+"""Pagination: `count`, `next`, `previous`, `results`, and the same URLs in a Link header (RFC 8288)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scionlab.rest.queries import MAX_PAGE_ITEMS, PAGE_ITEMS
 
 
 class Pages(LimitOffsetPagination):
-    """`limit` and `offset` as the view's query read them (`rest.queries.PageQuery`)."""
+    """`limit` and `offset` as parsed by the view's query (`rest.queries.PageQuery`)."""
 
     default_limit = PAGE_ITEMS
     max_limit = MAX_PAGE_ITEMS
@@ -46,7 +46,7 @@ class Pages(LimitOffsetPagination):
         return {name: url for name, url in found.items() if url is not None}
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:  # noqa: ARG002  the framework's
-        return []  # they stand in the view's query
+        return []  # they are in the view's query
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         found = super().get_paginated_response_schema(schema)

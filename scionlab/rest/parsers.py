@@ -1,4 +1,4 @@
-"""Bodies of the REST API."""
+"""Parsers of request bodies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework import exceptions, parsers
 
 
 class JSONParser(parsers.JSONParser):
-    """As REST framework's, which fails on brackets in brackets by the thousand."""
+    """Like REST framework's, which fails on thousands of nested brackets."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Limits along SCION paths. A POST, because what `scion showpaths` prints fits no address; it changes nothing."""
+"""Limits along SCION paths. A read-only POST, because the output of `scion showpaths` does not fit into a URL."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What may stand behind the `?` of each list. A name that is not known is refused: a filter that was misspelt would
-otherwise answer with everything."""
+"""Query parameters of lists. Unknown ones are rejected: a misspelt filter would otherwise return everything."""
 
 from __future__ import annotations
 
@@ -14,20 +13,18 @@ from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import State
 from scionlab.usage.series import Step
 
-MAX_ID = 2**63 - 1  # what a key of the database can be
+MAX_ID = 2**63 - 1  # range of a primary key
 PAGE_ITEMS, MAX_PAGE_ITEMS = 100, 1000
 MAX_WAIT_S = 60
 
 
 class Query(serializers.Serializer[Any]):
-    """The parameters of one operation; none, unless a subclass names some."""
+    """The parameters of one operation; none by default."""
 
     @classmethod
     def read(cls, given: QueryDict) -> dict[str, Any]:
-        """Validated values by name; what was not sent and has no default is left out.
-
-        Raises `serializers.ValidationError` (`unknown_parameter`, `parameter_twice`, or what a field says).
-        """
+        """Validated values by name, without omitted ones that have no default. Raises `serializers.ValidationError`
+        (`unknown_parameter`, `parameter_twice`, or those of a field)."""
         query = cls(data=given.dict())
         known = sorted(query.fields)
         errors: dict[str, Any] = {}
@@ -119,13 +116,13 @@ class BulkLineQuery(PageQuery):
 
 
 def _movable(moment: datetime) -> None:
-    """A day before and after it must be times, too."""
+    """Must leave room for a day before and after it."""
     if not 1970 <= moment.year < 9999:
         raise serializers.ValidationError("Send a time between 1970 and 9998.", "time_invalid")
 
 
 class UsageQuery(Query):
-    """Without a time: the last day until now."""
+    """Without a time: the last day."""
 
     begins_at = serializers.DateTimeField(
         required=False, validators=[_movable], help_text="With an offset from UTC, between 1970 and 9998."
@@ -153,8 +150,8 @@ class ResultQuery(Query):
         min_value=0,
         max_value=MAX_WAIT_S,
         default=0,
-        help_text="With a token and If-None-Match: for how many seconds a 304 may be held back. The answer comes as "
-        "soon as the test changed.",
+        help_text="With a token and If-None-Match: for how many seconds a 304 may be held back. It is answered as "
+        "soon as the test changes.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of the REST API, made from the views: what they all do alike is said here once."""
+"""The OpenAPI 3.1 description of the REST API, generated from the views; common behaviour is defined here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _one_of(kinds: Mapping[str, type[serializers.Serializer[Any]]]) -> Any:
 
 
 class ApiAutoSchema(AutoSchema):
-    """Adds the parameters that the view's `query` reads."""
+    """Adds the parameters of the view's `query`."""
 
     def get_override_parameters(self) -> list[Any]:
         query = getattr(self.view, "query", None)
@@ -70,7 +70,7 @@ class ApiAutoSchema(AutoSchema):
         return [{"token": []}, {"session": []}]
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular's own
-        return ""  # a view's docstring is for who reads the code
+        return ""  # a view's docstring is for developers
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]  # it has none
@@ -99,11 +99,11 @@ _HEADERS: Final = {
     "WWW-Authenticate": ("string", "Token"),
 }
 _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 412: "ETag", 429: "Retry-After", 503: "Retry-After"}
-# Who asks for a token has none yet, and withdrawing the one in use needs no comparison.
+# A client that requests a token has none yet, and revoking the one in use needs no comparison.
 _PLAIN: Final = {"/api/v1/token/"}
-# Sent again it does nothing more, so no key is needed.
+# Repeating it has no effect, so no key is needed.
 REPEATABLE: Final = {"/api/v1/paths/", "/api/v1/tests/{id}/start/", "/api/v1/tests/{id}/report/"}
-CONFIRMS: Final = "/apply/"  # what was looked at: If-Match is required, and sending it again does nothing
+CONFIRMS: Final = "/apply/"  # If-Match is required, and repeating it has no effect
 
 _DESCRIPTIONS: Final = {"200": "OK.", "201": "Created.", "204": "Done; no body."}
 TAGS: Final = {
@@ -122,7 +122,7 @@ Operation = dict[str, Any]
 
 
 def complete(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001
-    """Headers, preconditions and every error that an operation can answer with, each written down once."""
+    """Add headers, preconditions and every possible error, each defined once."""
     components = result["components"]
     _without_marks(result)
     for path, operations in result["paths"].items():
@@ -148,7 +148,6 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
 
 
 def _without_marks(node: Any) -> None:
-    """Takes out what the generator marks enumerations with for its other hooks."""
     if isinstance(node, dict):
         node.pop("x-spec-enum-id", None)
     for one in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -176,7 +175,6 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
 
 
 def _conditions(path: str, method: str, operation: Operation) -> list[str]:
-    """The request headers that the operation looks at."""
     if path in _PLAIN | REPEATABLE:
         return []
     if method == "get":
@@ -213,7 +211,7 @@ def _possible_errors(path: str, method: str, operation: Operation, asked: list[s
     if path.endswith(CONFIRMS):
         found.add(428)
     if IDEMPOTENCY_KEY in asked:
-        found |= {409, 422}  # 409 also where another test has the time
+        found |= {409, 422}  # 409 also if another test is scheduled then
     if path.endswith("/start/"):
         found.add(409)
     return found

@@ -1,5 +1,4 @@
-"""The user's end of a test that sends, over the REST API: its start and its report. For whoever created the test; of
-somebody else's there is none (404)."""
+"""The user's end of a test that sends: its start and its report. Only for the creator of the test; 404 for others."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -33,7 +32,7 @@ class StartDocument(serializers.Serializer[Any]):
     own one is off."""
 
     test = serializers.CharField(help_text="32 hexadecimal digits.")
-    key = serializers.CharField(help_text="Of this run alone, 64 hexadecimal digits. It is not kept; ask again.")
+    key = serializers.CharField(help_text="Valid for this run only; 64 hexadecimal digits. It is not stored.")
     ip = serializers.IPAddressField(help_text="Of the attachment point's end.")
     port = serializers.IntegerField()
     remote_ip = serializers.IPAddressField(help_text="The only address that the attachment point answers.")
@@ -57,7 +56,7 @@ class ReportBody(serializers.Serializer[Any]):
 
 
 class ReportedDocument(serializers.Serializer[Any]):
-    stored = serializers.BooleanField(help_text="false: a report was there before; it stays.")
+    stored = serializers.BooleanField(help_text="false: a report was already stored, and is kept.")
 
 
 class _OwnTestView(ApiView):
@@ -74,7 +73,7 @@ class LinkTestStartView(_OwnTestView):
         "Start the user's end of a test",
         "For its creator. 409 `test_not_armed` with the reason, and Retry-After: the attachment point has not "
         "confirmed the test; `test_over`: it has ended. 400 `test_load`: its links carry too much for your policies. "
-        "Nothing is stored: ask as often as needed.",
+        "Nothing is stored; it can be repeated.",
         answer=StartDocument,
     )
     def post(self, request: Request, pk: int) -> Response:
@@ -86,12 +85,12 @@ class LinkTestReportView(_OwnTestView):
     @describe(
         "tests",
         "Report what the user's end of a test counted",
-        "For its creator. 201: stored. 200: there was a report before, which stays.",
+        "For its creator. 201: stored. 200: a report was already stored, and is kept.",
         body=ReportBody,
         answer=ReportedDocument,
         success=(status.HTTP_200_OK, status.HTTP_201_CREATED),
         examples={
-            "Nobody answered": {
+            "No answer": {
                 "schema": 1,
                 "side": "user",
                 "outcome": "nobody",

@@ -1,4 +1,4 @@
-"""Attachment points and the defaults in force there. Everybody reads them, administrators set them."""
+"""Attachment points and defaults. Everyone can read them, administrators can set them."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of Links as the REST API shows them."""
+"""Tests of Links in the REST API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scionlab.links.test_status import State, TestStatus
 from scionlab.links.verdict import Code, Verdict
 from station.tools import TOOLS
 
-LOST = "Of those that passed: the queue behind the limit dropped them."
+LOST = "Part of passed: dropped by the queue behind the limit."
 
 
 class TestSideDocument(serializers.Serializer[Any]):
@@ -53,7 +53,7 @@ class TcpMomentDocument(serializers.Serializer[Any]):
     kbit = serializers.FloatField(help_text="Payload that arrived.")
     rtt_us = serializers.IntegerField(allow_null=True, help_text="Round trip time, smoothed by the kernel.")
     cwnd = serializers.IntegerField(allow_null=True, help_text="Congestion window, in segments.")
-    resent = serializers.IntegerField(allow_null=True, help_text="Segments that were sent again.")
+    resent = serializers.IntegerField(allow_null=True, help_text="Retransmitted segments.")
 
 
 class TcpDocument(serializers.Serializer[Any]):
@@ -68,14 +68,14 @@ class TcpDocument(serializers.Serializer[Any]):
     rtt_us = serializers.ListField(
         child=serializers.IntegerField(), allow_null=True, help_text="Lowest, median, highest."
     )
-    resent = serializers.IntegerField(allow_null=True, help_text="Segments that were sent again.")
+    resent = serializers.IntegerField(allow_null=True, help_text="Retransmitted segments.")
     connections = serializers.ListField(
-        child=TcpMomentDocument(many=True), help_text="Of each connection what it did, each 250 ms."
+        child=TcpMomentDocument(many=True), help_text="The progress of each connection, every 250 ms."
     )
 
 
 class TestStepDocument(serializers.Serializer[Any]):
-    """One phase of one direction. Rates are of frames, as limits count them; null: nobody counted."""
+    """One phase of one direction. Rates are of frames, as limits count them; null: not counted."""
 
     number = serializers.IntegerField()
     code = serializers.ChoiceField(choices=get_args(SendingCode))
@@ -84,18 +84,18 @@ class TestStepDocument(serializers.Serializer[Any]):
     limits_kbit = serializers.ListField(
         child=serializers.IntegerField(), help_text="More than one: the limit changed meanwhile."
     )
-    sent_kbit = serializers.FloatField(allow_null=True, help_text="By the sending end.")
+    sent_kbit = serializers.FloatField(allow_null=True, help_text="Counted by the sending end.")
     passed_kbit = serializers.FloatField(allow_null=True, help_text="Admitted by the limit, with all other traffic.")
-    dropped_percent = serializers.FloatField(allow_null=True, help_text="At the limit, of all that came there.")
+    dropped_percent = serializers.FloatField(allow_null=True, help_text="Share of the traffic that reached the limit.")
     received_kbit = serializers.FloatField(
-        allow_null=True, help_text="By the receiving end, in the whole seconds after the first one."
+        allow_null=True, help_text="Counted by the receiving end, in the whole seconds after the first one."
     )
-    other_kbit = serializers.FloatField(allow_null=True, help_text="Of what passed: certainly other traffic.")
+    other_kbit = serializers.FloatField(allow_null=True, help_text="Part of passed: certainly other traffic.")
     silent_s = serializers.IntegerField(
         allow_null=True, help_text="Seconds in which packets were sent and none arrived whole. null of TCP."
     )
     is_contradicted = serializers.BooleanField(
-        help_text="The user's end reported to have received more than passed; that is not used."
+        help_text="The user's end reported more than passed; its figure is ignored."
     )
     tcp = TcpDocument(allow_null=True, help_text="null of other tools, and where no connection came about.")
 

@@ -1,4 +1,4 @@
-"""Tests of Links over the REST API. What is a stranger's does not exist (404). Administrators see everything."""
+"""Tests of Links over the REST API. Those of other users are 404, except for administrators."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LinkTestDetailView(ApiView):
         success=status.HTTP_204_NO_CONTENT,
     )
     def delete(self, request: Request, pk: int) -> Response:
-        as_id = self.test(pk).test.link.interface_b.AS_id  # of a joint test all Links are locked
+        as_id = self.test(pk).test.link.interface_b.AS_id  # for a joint test all Links are locked
         document: Any = lambda: LinkTestResultDocument(self.test(pk)).data  # noqa: E731  evaluated with the lock held
         with self.changing(lambda: lock_user_as(as_id), document):
             link_test_cancel(link_test_id=pk, actor=self.person)

@@ -1,4 +1,4 @@
-"""`Authorization: Token slbwu_...` (or `Bearer`) of a person's program. `request.auth` is then an `ApiToken`."""
+"""`Authorization: Token slbwu_...` (or `Bearer`). `request.auth` is then an `ApiToken`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from scionlab.people.api_token import api_token_of
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """Unknown, revoked, expired, of a disabled account: one and the same 401.
-
-    What only reads is refused here and not by a permission, which a view could forget; a view whose POST changes
-    nothing says so (`post_only_reads`).
-    """
+    """Unknown, revoked and expired tokens, and those of disabled accounts, all get the same 401. Read-only tokens are
+    checked here and not in a permission, which a view could forget; a view with a read-only POST sets
+    `post_only_reads`."""
 
     keywords = (b"token", b"bearer")
 
     @sensitive_variables("header", "text")
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """None where no token was sent. Raises `AuthenticationFailed`, `PermissionDenied` (`token_read_only`)."""
+        """None without a token. Raises `AuthenticationFailed`, `PermissionDenied` (`token_read_only`)."""
         header = get_authorization_header(request).split()
         if not header or header[0].lower() not in self.keywords:
             return None

@@ -1,4 +1,4 @@
-"""Addresses below /api/: the host API, and the REST API."""
+"""URLs below /api/: the host API, and the REST API."""
 
 from __future__ import annotations
 

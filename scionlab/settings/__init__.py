@@ -1,1 +1,1 @@
-"""Settings from the environment: `base`, and what differs in `dev`, `test` and `prod`."""
+"""Settings from the environment: `base`, and differences in `dev`, `test` and `prod`."""

@@ -1,5 +1,5 @@
-"""What all set-ups share. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database,
-and Celery on the file system in SCIONLAB_VAR, with real workers anyway (docs/adr/0005)."""
+"""Common settings. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database, and Celery
+on the file system in SCIONLAB_VAR, with real workers (docs/adr/0005)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INSTALLED_APPS = [
     "scionlab",
 ]
 MIDDLEWARE = [
-    "django_guid.middleware.guid_middleware",  # first: what the others log has the id
+    "django_guid.middleware.guid_middleware",  # first: log lines of all others have the id
     "scionlab.platform.metrics.requests.MetricsMiddleware",  # it times all others
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -57,7 +57,7 @@ MIDDLEWARE = [
     "scionlab.pages.second_factor.RequiredMiddleware",
     "scionlab.platform.middleware.OnlySentMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "axes.middleware.AxesMiddleware",  # last: it replaces what a log-in answered
+    "axes.middleware.AxesMiddleware",  # last: it replaces the response to a login
 ]
 ROOT_URLCONF = "scionlab.urls"
 ASGI_APPLICATION = "scionlab.asgi.application"
@@ -77,12 +77,12 @@ TEMPLATES = [
     }
 ]
 
-DATABASE_POOL = env.integer("DATABASE_POOL", 0, high=64)  # connections that the threads of a process share; 0: no pool
+DATABASE_POOL = env.integer("DATABASE_POOL", 0, high=64)  # shared by the threads of a process; 0: no pool
 DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sqlite3"), pool=DATABASE_POOL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.redis_address("REDIS_URL", "")
-# A Redis of its own may throw away what was not used for longest; the one of REDIS_URL has messages, and must not.
+# A separate Redis may evict least recently used entries; that of REDIS_URL has messages, and must not.
 CACHE_URL = env.redis_address("CACHE_URL", REDIS_URL)
 if REDIS_URL:
     CACHES: dict[str, dict[str, Any]] = {
@@ -94,13 +94,13 @@ if REDIS_URL:
     }
     CACHES["live"] = {**CACHES["default"], "KEY_PREFIX": "live"}
     CELERY_BROKER_URL = REDIS_URL
-    # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (platform.queue).
+    # A hanging Redis must not delay a save; work that is not queued is swept (platform.queue).
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
     if CELERY_BROKER_URL.startswith("unix://"):
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "scionlab_cache"}}
-    # What passes now (scionlab.usage.live) is never in the database.
+    # Live rates (scionlab.usage.live) are never in the database.
     CACHES["live"] = {
         "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
         "LOCATION": str(VAR_DIR / "live"),
@@ -110,14 +110,14 @@ else:
     _queue = str(VAR_DIR / "queue")
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": _queue,
-        "data_folder_out": _queue,  # the same folder: what one process sends another one takes
+        "data_folder_out": _queue,  # the same folder: one process reads what another sends
         "control_folder": str(VAR_DIR / "queue-control"),
         "polling_interval": 0.2,  # seconds; the default of 1 would be most of the time from Save to kernel
     }
 # Each process of the web tier (scionlab.polls; their number is WEB_WORKERS, scionlab.gunicorn)
 WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
 POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
-# What the site has of everything, for its connections to be counted (polls.connections)
+# Size of the site, to compute its number of connections (polls.connections)
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, low=1, high=64)
 WEB_REPLICAS = env.integer("WEB_REPLICAS", 1, low=1, high=100)  # web tiers
 TASK_PROCESSES = env.integer("TASK_PROCESSES", 2, low=1, high=1000)  # of all workers together
@@ -126,17 +126,17 @@ POLL_PLACES = env.integer("POLL_PLACES", 10_000)  # polls that may wait at the s
 CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
 CELERY_TASK_DEFAULT_QUEUE = "scionlab"
 CELERY_TASK_TIME_LIMIT = 120
-CELERY_TASK_ACKS_LATE = False  # what a dead worker had begun is found by the sweep, which finds more
+CELERY_TASK_ACKS_LATE = False  # the sweep repeats what a dead worker had begun
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as long as it takes
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULER = "scionlab.platform.beat:Scheduler"
-CELERY_BEAT_MAX_LOOP_INTERVAL = 30  # seconds; the health check of docker-compose.yml takes 2 minutes for too long
-BEAT_HEARTBEAT = env.text("BEAT_HEARTBEAT", str(VAR_DIR / "beat-heartbeat"))  # a file of each beat's own
+CELERY_BEAT_MAX_LOOP_INTERVAL = 30  # seconds; the health check of docker-compose.yml allows 2 minutes
+BEAT_HEARTBEAT = env.text("BEAT_HEARTBEAT", str(VAR_DIR / "beat-heartbeat"))  # a separate file for each beat
 SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
-# Each finds its work in the database, so that one left out is made up for by the next: one that no worker has begun
-# when the next is due is dropped.
+# Each task finds its work in the database, so a missed run is made up for by the next: one that has not started when
+# the next is due expires.
 CELERY_BEAT_SCHEDULE = {
     name: {"task": f"scionlab.tasks.{name}", "schedule": float(every_s), "options": {"expires": every_s}}
     for name, every_s in {
@@ -159,24 +159,24 @@ AUTH_USER_MODEL = "scionlab.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = [
     "scionlab.platform.passwords.hashers.Argon2Hasher",
-    "scionlab.platform.passwords.hashers.Pbkdf2Hasher",  # read, and replaced when its owner logs in
+    "scionlab.platform.passwords.hashers.Pbkdf2Hasher",  # verified, and replaced at the next login
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (people.account)
+PASSWORD_RESET_TIMEOUT = 24 * 3600  # like the other links in mails (people.account)
 REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
 REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
-ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
+ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # per hour, for mails with links
 
-# allauth: the steps of a log-in, and the second factor (docs/adr/0022).
+# allauth: the steps of a login, and the second factor (docs/adr/0022).
 ACCOUNT_ADAPTER = "scionlab.pages.second_factor.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
-ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not in use
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not used
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
-ACCOUNT_EMAIL_VERIFICATION = "none"  # an account is made by the confirmation itself (people.account)
+ACCOUNT_EMAIL_VERIFICATION = "none"  # confirming creates the account (people.account)
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
 ACCOUNT_FORMS = {"reauthenticate": "scionlab.pages.second_factor.OwnPasswordForm"}
 MFA_ADAPTER = "scionlab.pages.second_factor.SecondFactorAdapter"
@@ -187,7 +187,7 @@ MFA_FORMS = {
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_TOTP_ISSUER = "SCIONLab Bandwidth Service"
-MFA_TOTP_TOLERANCE = 1  # steps of 30 s that a clock may be off
+MFA_TOTP_TOLERANCE = 1  # tolerance of clocks, in steps of 30 s
 REQUIRE_SECOND_FACTOR_OF_STAFF = env.boolean("REQUIRE_SECOND_FACTOR_OF_STAFF", False)
 
 LOGIN_URL = "login"
@@ -195,29 +195,28 @@ CSRF_FAILURE_VIEW = "scionlab.pages.own_pages.csrf_failure"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
 
-# Requests are counted under the address that the last of this many proxies of ours saw
-# (scionlab.platform.client_address).
+# Number of our proxies; requests are counted by the address that the outermost saw (scionlab.platform.client_address).
 TRUSTED_PROXIES = env.integer("TRUSTED_PROXIES", 0, high=10)
 # Failed log-ins (scionlab.platform.login_guard)
 AXES_HANDLER = "scionlab.platform.login_guard.LoginGuard"
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]  # in the order that LoginGuard knows
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]  # the order that LoginGuard expects
 AXES_FAILURE_LIMIT = env.integer("LOGIN_FAILURES", 5, low=1)
 LOGIN_FAILURES_PER_ADDRESS = env.integer("LOGIN_FAILURES_PER_ADDRESS", 50, low=1)
 AXES_COOLOFF_TIME = timedelta(seconds=env.integer("LOGIN_LOCK_S", 900, low=1))
-AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # what the page says of the time stays true
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # the page shows this time
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "scionlab.platform.client_address.client_network"
 AXES_USERNAME_CALLABLE = "scionlab.platform.login_guard.username_of"
 AXES_LOCKOUT_CALLABLE = "scionlab.platform.login_guard.locked_out"
 # Never stored or logged, nor passwords.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "code"]
-AXES_DISABLE_ACCESS_LOG = True  # who logged in from where is kept by nobody
+AXES_DISABLE_ACCESS_LOG = True  # logins are not recorded
 AXES_ENABLE_ADMIN = False  # `manage.py axes_reset_username`, `axes_reset_ip` (docs/operations.md)
 AXES_VERBOSE = False
 
 SESSION_COOKIE_AGE = env.integer("SESSION_AGE_S", 12 * 3600, low=60)
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True  # no script of ours reads either
-SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # Strict would log out whoever follows a link of a mail
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # Strict would log out users who follow a link of a mail
 
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
@@ -282,35 +281,35 @@ EMAIL_BACKEND = (
     "django.core.mail.backends.smtp.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.filebased.EmailBackend"
 )
 EMAIL_FILE_PATH = str(VAR_DIR / "mail")  # without EMAIL_HOST mails are written here
-SHOW_MAILS = False  # to everybody who reaches the site: only for development (scionlab.pages.mails)
+SHOW_MAILS = False  # public: only for development (scionlab.pages.mails)
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 
-# Notices to the webhook (enforcement.webhook) go to public addresses over TLS.
+# Webhook notices (enforcement.webhook) go to public addresses over TLS.
 WEBHOOK_HTTP = False  # True in development: without TLS
 WEBHOOK_PRIVATE_ADDRESSES = env.boolean("WEBHOOK_PRIVATE_ADDRESSES", False)
 
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", False)  # True in production (DOMAIN section 9)
 
-# SIGNING_SECRET encrypts the private parts of the keys that sign configurations; dev, test and prod each set it.
-SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # former ones, which still decrypt
+# SIGNING_SECRET encrypts private parts of signing keys; dev, test and prod each set it.
+SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # previous ones, which still decrypt
 SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
 SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
-SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's former secret
+SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's previous secret
 
-# What went through the links is kept every 10 s, every 5 minutes (35 days: a month's percentiles come of them), and
-# daily for ever (docs/adr/0015).
+# Traffic is kept in steps of 10 s, 5 minutes (35 days, for a month's percentiles), and days (permanently)
+# (docs/adr/0015).
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
 
-# Rows that nobody needs any more (scionlab.operations.retention): mails after they were sent; enrolment tokens and API
-# tokens after their end.
+# Retention of rows (scionlab.operations.retention): mails after sending; enrolment tokens and API tokens after their
+# end.
 MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
 USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)
 
-SECURITY_CONTACT = env.contacts("SECURITY_CONTACT")  # in /.well-known/security.txt; none: there is no such file
+SECURITY_CONTACT = env.contacts("SECURITY_CONTACT")  # in /.well-known/security.txt; empty: no such file
 
-# Who may read /metrics: nobody, unless one of these says so.
+# Access to /metrics: closed unless one of these is set.
 METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")
 METRICS_NETWORKS = env.networks("METRICS_NETWORKS")
 METRICS_DIR = str(VAR_DIR / "metrics")  # where the processes of a machine count together
@@ -331,12 +330,12 @@ LOGGING = {
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
     "loggers": {
-        "axes": {"level": "ERROR"},  # LoginGuard says the same in lines of ours, without accounts
-        "django_guid": {"level": "ERROR"},  # it says of every request and task which id it has
+        "axes": {"level": "ERROR"},  # LoginGuard logs the same without accounts
+        "django_guid": {"level": "ERROR"},  # it logs the id of every request and task
     },
 }
-# One id for what a request causes: nginx's log, the lines of the web tier, and those of tasks that it queued. nginx
-# makes it and tells whoever asked; tasks that no request queued have their own.
+# One id for everything that a request causes: in nginx's log, the lines of the web tier, and those of queued tasks.
+# nginx creates it and returns it to the client; periodic tasks have their own.
 DJANGO_GUID = {
     "GUID_HEADER_NAME": "X-Request-ID",
     "RETURN_HEADER": False,

@@ -1,4 +1,4 @@
-"""For `manage.py collectstatic` while the image is built: production's names of static files, and no secret."""
+"""For `manage.py collectstatic` during the build of the image: production's file names, without secrets."""
 
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
 

@@ -1,6 +1,6 @@
-"""Reads settings from environment variables; an error names the variable, the value and the remedy.
+"""Reads settings from environment variables; errors name the variable, the value and the remedy.
 
-Any variable can be given as a file: `SECRET_KEY_FILE=/run/secrets/secret_key` stands for the content of that file.
+Any variable can be given as a file: `SECRET_KEY_FILE=/run/secrets/secret_key` means the content of that file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-# So long a request waits for a connection of the pool, and the pool for a server that is away: then it begins anew,
-# instead of trying ever more rarely.
+# How long a request waits for a pooled connection, and the pool for an unavailable server; then it starts again,
+# without growing back-off.
 POOL_TIMEOUT_S = 5.0
 
 
 def given(name: str) -> str | None:
-    """The variable, or the content of the file that `<name>_FILE` names, without the line break at its end."""
+    """The variable, or the content of the file in `<name>_FILE` without a trailing line break."""
     path = os.environ.get(f"{name}_FILE")
     if not path:
         return os.environ.get(name)
@@ -33,7 +33,7 @@ def given(name: str) -> str | None:
 
 
 def text(name: str, default: str | None = None) -> str:
-    """Raises `ImproperlyConfigured` when the variable is not set and there is no default."""
+    """Raises `ImproperlyConfigured` if the variable is not set and has no default."""
     value = given(name)
     value = default if value is None else value
     if value is None or (value == "" and default is None):
@@ -42,17 +42,17 @@ def text(name: str, default: str | None = None) -> str:
 
 
 def secret(name: str, *, unlike: str | None = None) -> str:
-    """At least 32 characters, and another one than `unlike`. The errors do not show it."""
+    """At least 32 characters, different from `unlike`. The errors do not contain it."""
     value = text(name)
     if len(value) < 32:
         raise ImproperlyConfigured(f"{name} has {len(value)} characters. Set it to 32 or more random ones.")
     if value == unlike:
-        raise ImproperlyConfigured(f"{name} is the same as another secret: who learns one has both. Set it to its own.")
+        raise ImproperlyConfigured(f"{name} is the same as another secret: a leak exposes both. Set it to its own.")
     return value
 
 
 def optional_secret(name: str) -> str:
-    """A `secret`, or "" where the variable is not set or empty."""
+    """A `secret`, or "" if not set or empty."""
     return secret(name) if given(name) else ""
 
 
@@ -80,7 +80,7 @@ def rate(name: str, default: str) -> str:
 
 
 def web_address(name: str, default: str | None = None) -> str:
-    """`https://host[:port][/path]` without the last slash. It stands in commands and files as it is: no quotes."""
+    """`https://host[:port][/path]` without a trailing slash. It is used in commands and files: no quotes."""
     written = text(name, default).rstrip("/")
     if not re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?", written, flags=re.ASCII):
         raise ImproperlyConfigured(f'{name} is "{written}". Set it to an address like https://lab.example.org.')
@@ -88,7 +88,8 @@ def web_address(name: str, default: str | None = None) -> str:
 
 
 def redis_address(name: str, default: str | None = None) -> str:
-    """`redis://host:6379/0`, `rediss://...` or `unix:///path`. The error does not show it: it may hold a password."""
+    """`redis://host:6379/0`, `rediss://...` or `unix:///path`. The error does not contain it: it may have a
+    password."""
     written = text(name, default)
     if written and not re.match(r"(rediss?://[^/]|unix:///)", written):
         raise ImproperlyConfigured(f"{name} is not of the form redis://host:6379/0 or unix:///path. Correct it.")
@@ -131,7 +132,7 @@ def contacts(name: str) -> list[str]:
 
 
 def host_names(name: str) -> list[str]:
-    """At least one, and not every one: a request's Host header stands in redirects."""
+    """At least one, and no wildcard: a request's Host header is used in redirects."""
     found = words(name) or [text(name)]
     if "*" in found:
         raise ImproperlyConfigured(f'{name} is "*", which is every name. List the host names of the site.')
@@ -143,19 +144,17 @@ def _pool(size: int) -> dict[str, object]:
 
 
 def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, object]:
-    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
-
-    With several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a standby is found
-    when it was promoted, and never read before. POSTGRES_PASSWORD is the password of an address that has none. `pool`:
-    as many connections as the threads of a process share; 0: each thread keeps its own.
-    """
+    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`. Of
+    several hosts (`host:port,host:port`, or folders) only the one that accepts writes is used: a promoted standby is
+    found, and a standby never read. POSTGRES_PASSWORD is the password if the URL has none. `pool`: connections shared
+    by the threads of a process; 0: each thread keeps its own."""
     url = text(name, "")
     if not url:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": embedded_file,
             "OPTIONS": {
-                # Writers queue up for the lock at BEGIN instead of failing in the middle; readers never wait.
+                # Writers queue for the lock at BEGIN instead of failing later; readers never wait.
                 "transaction_mode": "IMMEDIATE",
                 "timeout": 20,
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
@@ -171,7 +170,7 @@ def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, objec
         places = [urlsplit(f"//{place}") for place in parts.netloc.rpartition("@")[2].split(",")]
         ports = [place.port for place in places]
     except ValueError as exc:
-        raise ImproperlyConfigured(f"{name} has a port that is no number. Correct it.") from exc
+        raise ImproperlyConfigured(f"{name} has a port that is not a number. Correct it.") from exc
     host = ",".join(place.hostname or "" for place in places)
     for pair in parts.query.split("&"):
         key, _, value = pair.partition("=")
@@ -184,22 +183,21 @@ def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, objec
         "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
         "PORT": ",".join(str(port or 5432) for port in ports) if any(ports) else "",
-        # From a pool each request takes one that is there, and gives it back.
+        # With a pool each request takes a connection and returns it.
         "CONN_MAX_AGE": 0 if pool else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **({"pool": _pool(pool)} if pool else {}),
-            # A server that is cut off is found out about in seconds and not, as TCP would have it, in a quarter of an
-            # hour.
+            # An unreachable server is detected in seconds instead of TCP's quarter of an hour.
             "connect_timeout": 5,  # seconds, for each host
             "tcp_user_timeout": 20_000,  # milliseconds; of what was sent
-            "keepalives_idle": 5,  # seconds; who waits for an answer has sent nothing that could time out
+            "keepalives_idle": 5,  # seconds; a client that waits for a response has no unacknowledged data to time out
             "keepalives_interval": 5,
             "keepalives_count": 3,
             "target_session_attrs": "read-write" if "," in host else "any",
-            # A Link with its relations is 19 tables. Finding the best order of joining them takes the planner longer
-            # than everything else (30 of 31 ms; with 4000 Links a page of 20: 153 ms, with this 34). Django writes
-            # the joins that filter first, and those are few.
+            # A Link with its relations is 19 tables. Finding the best join order takes the planner longer than
+            # everything else (30 of 31 ms; with 4000 Links a page of 20: 153 ms, with this 34). Django puts the
+            # selective joins first.
             "options": "-c join_collapse_limit=4",
         },
     }

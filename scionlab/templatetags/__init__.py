@@ -1,1 +1,1 @@
-"""What the templates need to show values of this domain."""
+"""Template tags and filters."""

@@ -1,4 +1,4 @@
-"""How the cockpit writes shares and ages, and the heads of columns that can be sorted."""
+"""Filters and tags of the cockpit: shares, states, and sortable column heads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = "\N{EN DASH}"
 
 @register.filter
 def percent(share: float | None) -> str:
-    """`1.364` -> `136 %`; what is not nothing is never written as 0."""
+    """`1.364` -> `136 %`; a value above 0 is never shown as 0."""
     if share is None:
         return NOTHING
     value = share * 100
@@ -36,7 +36,7 @@ def in_words(state: State) -> Word:
 
 @register.simple_tag
 def bar(share: float | None, words: str) -> SafeString | str:
-    """A bar of a whole, full from 100 % on; `words` say the same to who cannot see it."""
+    """A bar, full from 100 % on; `words` are its accessible label."""
     if share is None:
         return ""
     tone = "bad" if share > 1 else "warn" if share > 0.8 else "good"
@@ -52,13 +52,13 @@ def bar(share: float | None, words: str) -> SafeString | str:
 
 @register.simple_tag(takes_context=True)
 def saved_filters(context: template.Context, view: str) -> Saved:
-    """Those of the list with this address."""
+    """Saved filters of the list with this URL name."""
     return saved_for(context["request"], view)
 
 
 @register.inclusion_tag("cockpit/parts/head.html", takes_context=True)
 def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> dict[str, object]:
-    """The head of a column that a link sorts by; `kind` is "number" where figures stand below."""
+    """Head of a sortable column; `kind` is "number" for figures."""
     order: Order[object] = context["order"]
     is_current = order.name == name
     return {

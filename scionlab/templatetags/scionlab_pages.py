@@ -1,4 +1,4 @@
-"""How values are written for people. Display only: nothing here flows back into a form or a rule."""
+"""Formats values for people. Display only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.links.throughput import tenths
-from scionlab.notation.local_time import said_locally
+from scionlab.notation.local_time import localized
 from scionlab.notation.shown import SPACE, age, kbit, lasting, titled
 from scionlab.pages.consequences import duration, in_words
 
@@ -23,13 +23,13 @@ register.filter("kbit", kbit)
 
 @register.inclusion_tag("parts/stage.html")
 def stage(status: LinkStatus) -> dict[str, object]:
-    """The state: a word, a colour and a shape, none of which is needed to understand the others."""
+    """The state as a word, a colour and a shape; each is sufficient alone."""
     return {"status": status}
 
 
 @register.filter
 def number(value: int | None) -> str:
-    """`120000` -> `120 000`; an en dash where nothing is known."""
+    """`120000` -> `120 000`; an en dash if unknown."""
     return "\N{EN DASH}" if value is None else format_number(value)
 
 
@@ -48,13 +48,13 @@ def data(value: int | None) -> str:
 
 @register.filter
 def limits(value: Limits) -> SafeString:
-    """One number where both directions have the same, else both with their directions."""
+    """One number if both directions are equal, otherwise both with their directions."""
     return _each(value, "{} <small>to your AS</small>", "{} <small>from it</small>")
 
 
 @register.filter
 def pair(value: Limits) -> SafeString:
-    """For a narrow column: the directions are named in short where they differ."""
+    """For a narrow column: directions are abbreviated."""
     return _each(value, "<small>to</small> {}", "<small>from</small> {}")
 
 
@@ -74,8 +74,8 @@ def words(value: Limits) -> str:
 
 @register.filter
 def rate(value: float | None) -> SafeString:
-    """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in Mbit/s, three digits, with the kbit/s in
-    the title. An en dash where nothing is known."""
+    """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in Mbit/s with three digits, and kbit/s in
+    the title. An en dash if unknown."""
     if value is None:
         return format_html("{}", "\N{EN DASH}")
     if round(value) < MBIT_FROM_KBIT:
@@ -87,7 +87,7 @@ def rate(value: float | None) -> SafeString:
 
 @register.filter
 def of_limit(passed_kbit: int, limit_kbit: int) -> SafeString:
-    """`412 of 500 kbit/s`; each with its unit where one of them is in Mbit/s."""
+    """`412 of 500 kbit/s`; each with its unit if one of them is in Mbit/s."""
     if max(passed_kbit, limit_kbit) < MBIT_FROM_KBIT:
         return format_html("{} of {}", format_number(passed_kbit), format_kbit(limit_kbit))
     return format_html("{} of {}", rate(passed_kbit), kbit(limit_kbit))
@@ -108,26 +108,26 @@ register.filter("lasting", lasting)
 
 @register.filter
 def minute(at: datetime) -> SafeString:
-    """A `<time>` for what is scheduled, in the zone of whoever reads the page; without seconds where they are 0."""
+    """A `<time>` in the reader's zone; without seconds if they are 0."""
     return _time(at, "j M Y, H:i T" if timezone.localtime(at).second == 0 else "j M Y, H:i:s T")
 
 
 @register.filter
 def clock(at: datetime) -> SafeString:
-    """Short, where many stand in a row."""
+    """Short, for a row of times."""
     return _time(at, "j M, H:i")
 
 
 @register.filter
 def day(at: datetime) -> SafeString:
-    """A `<time>` where the hour does not matter."""
+    """A `<time>` without the hour."""
     return _time(at, "j M Y")
 
 
 @register.filter
 def locally(text: str) -> str:
-    """What the audit keeps in UTC, in the zone of whoever reads the page."""
-    return said_locally(text)
+    """Convert the UTC times in an audit text to the reader's zone."""
+    return localized(text)
 
 
 def _time(at: datetime, form: str) -> SafeString:

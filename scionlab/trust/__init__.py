@@ -1,1 +1,1 @@
-"""Keys: those that sign configurations, those of the testbed (pki), of its VPNs, and enrolment of hosts."""
+"""Keys: signing of configurations, the testbed's PKI, VPNs, and enrolment of hosts."""

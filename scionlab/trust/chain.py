@@ -1,8 +1,8 @@
-"""An AS's own keys: its master keys, and the certificate and key of its control service. The AS's row guards them.
+"""Keys of an AS: master keys, and certificate and key of its control service. The AS's row is the lock.
 
-H rises by a new certificate only on the host that runs the control service, and only if its configuration is complete.
-So an upgrade of this service, which makes keys for every AS, restarts nobody; they come with the host's next change, or
-by the button.
+A new certificate raises H only of the control service's host, and only if its configuration is complete. So an upgrade
+of this service, which creates keys for every AS, restarts nothing; the keys are delivered with the host's next change,
+or by the button.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scionlab.people.audit import Issue
 from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.trust.credentials import control_service_host, credential_of, within
-from scionlab.trust.isd import core_keys_withdraw, isd_settle, issue_of
+from scionlab.trust.isd import core_keys_withdraw, isd_ensure, issue_of
 from scionlab.trust.pki.certificates import Kind, Validity, issue
 from scionlab.trust.pki.keys import key_to_pem, new_key, new_master_key
 from scionlab.trust.pki.lifetimes import LIFETIME, as_renewed_from
@@ -33,38 +33,33 @@ _OF_A_CERTIFICATE = ("ca", "content", "private_encrypted", "not_after", "renew_a
 
 
 def usable_ca(now: datetime) -> Q:
-    """Of certificates: who may issue."""
     return Q(kind=Certificate.Kind.CA, replaced_at=None, not_before__lte=now, not_after__gt=now)
 
 
 def as_equip(as_: AS, *, actor: User | None) -> None:
-    """Keys and certificates for an AS that was just made, in its transaction. Nobody has fetched: no counter rises.
-
-    Raises `RuleError` (`secret_unreadable`; for a core AS as `isd_settle`).
-    """
+    """Create keys and certificates of a new AS, in its transaction. No counter rises, as nothing was fetched. Raises
+    `RuleError` (`secret_unreadable`; for a core AS as `isd_ensure`)."""
     if as_.is_core:
         as_role_changed(as_, actor=actor)
     own_keys_make([as_], actor=actor, is_new=True)
 
 
 def as_role_changed(as_: AS, *, actor: User | None) -> None:
-    """For the ISD of an AS that is a core AS from now on, or no longer one, or gone. What others need of it is made by
-    the task. Raises `RuleError` as `isd_settle`."""
-    if isd_settle(isd_id=as_.isd_id, actor=actor):
+    """Update the ISD after an AS became core, is no longer core, or was deleted. The task does the rest. Raises
+    `RuleError` as `isd_ensure`."""
+    if isd_ensure(isd_id=as_.isd_id, actor=actor):
         queue_after_commit(RENEW_KEYS)
 
 
 def own_keys_make(
     ases: list[AS], *, actor: User | None, now: datetime | None = None, reason: str = "", is_new: bool = False
 ) -> set[int]:
-    """A new certificate for each of the ASes, with a new key, and master keys where there are none.
-
-    The ASes' rows are locked, or nobody else knows them (`is_new`). Returns the hosts whose configuration has keys of
-    these ASes that are no longer right. Raises `RuleError` (`secret_unreadable`).
-    """
+    """Create a new certificate and key for each AS, and missing master keys. The ASes' rows are locked, or new
+    (`is_new`). Returns the hosts whose configuration contains replaced keys. Raises `RuleError`
+    (`secret_unreadable`)."""
     check_secret()
     now, pks = now or timezone.now(), [as_.pk for as_ in ases]
-    if not is_new:  # or a configuration that is being rendered might have what is replaced, and nobody be told
+    if not is_new:  # otherwise a configuration being rendered might contain replaced keys unnoticed
         locks.lock_hosts(Host.objects.filter(AS__in=pks).values_list("pk", flat=True))
     stored = {keys.AS_id: keys for keys in ASKeys.objects.filter(AS__in=pks)}
     issued: list[Issue] = []
@@ -81,7 +76,7 @@ def own_keys_make(
 
 
 def _is_complete(host: Host) -> bool:
-    """Whether its configuration has keys, or would if there were any."""
+    """Whether its configuration contains keys, or would if there were any."""
     return not host.limits_only and host.configuration_format >= COMPLETE
 
 
@@ -92,7 +87,7 @@ def _master_keys(as_: AS) -> ASKeys:
 
 
 def _certify(keys: ASKeys, as_: AS, now: datetime) -> list[Issue]:
-    """Nothing where the ISD has no CA yet."""
+    """Does nothing while the ISD has no CA."""
     ca = ca_for(as_, now)
     if ca is None:
         return []
@@ -102,14 +97,15 @@ def _certify(keys: ASKeys, as_: AS, now: datetime) -> list[Issue]:
     keys.ca, keys.content = ca, certificate.public_bytes(Encoding.DER)
     keys.private_encrypted = sealed(key_to_pem(key))
     keys.not_after = validity.not_after
-    # Not before a third of its life: one that is short because its CA could not be renewed is not replaced every hour.
+    # Not in the first third of its life: a certificate that is short because its CA could not be renewed is not
+    # replaced every hour.
     earliest = now + (validity.not_after - now) / 3
     keys.renew_at = max(as_renewed_from(validity.not_after, as_.isd_as), earliest)
     return [issue_of(Kind.AS, as_.isd_as, certificate.serial_number, validity)]
 
 
 def ca_for(as_: AS, now: datetime) -> Certificate | None:
-    """Who issues its certificate: its own CA at a core AS, else that of the ISD's first core AS."""
+    """The issuer of its certificate: its own CA for a core AS, otherwise that of the ISD's first core AS."""
     rows = Certificate.objects.filter(usable_ca(now), isd=as_.isd_id)
     found = list(rows.select_related("isd").order_by("as_id"))
     own = [row for row in found if row.as_id == as_.as_id]
@@ -119,13 +115,12 @@ def ca_for(as_: AS, now: datetime) -> Certificate | None:
 @retried
 @transaction.atomic
 def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = False, core: bool = False) -> AS:
-    """Answer lost or leaked keys: a new certificate with a new key. H of the control service's host rises once, and
-    that of all hosts of an AS whose configurations have no keys yet.
+    """Replace lost or leaked keys: a new certificate and key. H of the control service's host rises once, and that of
+    all hosts of an AS whose configurations have no keys yet.
 
-    `master`: new master keys too, so H of all hosts of the AS rises, and paths through it are renewed over hours.
-    `core`: new voters, root and CA of a core AS too, and a TRC that names them; everybody below gets new certificates
-    by the task.
-    Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_settle`), `AS.DoesNotExist`.
+    `master`: also new master keys, so H of all hosts of the AS rises, and paths through it are renewed over hours.
+    `core`: also new voters, root and CA of a core AS, and a TRC with them; the task then issues new certificates to all
+    ASes below. Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_ensure`), `AS.DoesNotExist`.
     """
     now = timezone.now()
     as_ = AS.objects.select_related("isd").get(pk=as_id)
@@ -142,7 +137,7 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
     if master:
         _renew_master_keys(as_, actor=actor, reason=reason)
     served = list(Host.objects.filter(AS=as_, limits_only=False))
-    # Hosts of one AS with different master keys would refuse each other's paths.
+    # Hosts of one AS with different master keys would reject each other's paths.
     everybody = {host.pk for host in served} if master or not has_some else set()
     own = {host.pk for host in served if host == control_service_host(as_id)}
     hosts_bump(config_ids=everybody, alone_ids=own)
@@ -153,7 +148,7 @@ def _renew_core(as_: AS, *, actor: User, now: datetime, reason: str) -> None:
     if not as_.is_core:
         raise RuleError("as_not_core", f"{as_} is not a core AS: it has no voters, root or CA.")
     core_keys_withdraw(as_, now)
-    isd_settle(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
+    isd_ensure(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
     queue_after_commit(RENEW_KEYS)
 
 

@@ -1,7 +1,7 @@
-"""What a host is given so that SCION trusts it and it trusts SCION: keys, certificates and TRCs, as files.
+"""Trust files of a host: keys, certificates and TRCs.
 
-Reads alone. They are made in `trust.isd` (voters, roots, CAs, TRCs) and `trust.chain` (AS certificates, master keys),
-and renewed by `trust.renewal`. docs/scion-keys.md says who holds which key.
+Read-only. `trust.isd` creates voters, roots, CAs and TRCs, `trust.chain` AS certificates and master keys;
+`trust.renewal` renews them. docs/scion-keys.md says which host has which key.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ Kinds = Certificate.Kind
 
 
 def files_for(host: Host) -> dict[str, bytes]:
-    """Paths from the tarball's root -> content; the same bytes for the same database.
-
-    Every TRC of the testbed, and the master keys of the host's AS. On the first host of the AS, where its control
-    service runs, chain and key too; of a core AS also what a CA and voters need. What is not made yet is left out.
-    Raises `RuleError` (`secret_unreadable`).
-    """
+    """Return path in the tarball -> content; deterministic. Every TRC of the testbed, and the master keys of the host's
+    AS. The first host of the AS, where its control service runs, also gets chain and key; for a core AS also the files
+    of CA and voters. Missing ones are left out. Raises `RuleError` (`secret_unreadable`)."""
     found = files.trc_files(bytes(one) for one in TRC.objects.values_list("content", flat=True))
     keys = ASKeys.objects.select_related("AS__isd", "ca").filter(AS=host.AS_id).first() if host.AS_id else None
     if keys is not None:
@@ -35,7 +32,7 @@ def files_for(host: Host) -> dict[str, bytes]:
 
 
 def control_service_host(as_id: int) -> Host | None:
-    """The first host of the AS, as topology.json has it. `as_id` is the AS's primary key."""
+    """The first host of the AS, as in topology.json. `as_id` is the AS's primary key."""
     return Host.objects.filter(AS=as_id).order_by("pk").first()
 
 
@@ -55,11 +52,11 @@ def _core_files(as_: AS) -> dict[str, bytes]:
     return files.ca_files(credential_of(held[Kinds.CA])) | files.voting_files(*voters)
 
 
-# --- what is stored -----------------------------------------------------------------------------------------------
+# --- stored credentials -------------------------------------------------------------------------------------------
 
 
 def in_use(as_: AS) -> list[Certificate]:
-    """Its certificates as a core AS, at most one of a kind; none of another AS."""
+    """Its core AS certificates, at most one per kind; none for other ASes."""
     rows = Certificate.objects.filter(isd=as_.isd_id, as_id=as_.as_id, replaced_at=None)
     return list(rows.select_related("isd", "issuer"))
 
@@ -80,6 +77,6 @@ def credential_of(row: Certificate) -> Credential:
 
 
 def within(issuer: Credential, wanted: Validity) -> Validity:
-    """`wanted` as far as the issuer's certificate covers it: one that is due for renewal is shorter than a new one."""
+    """`wanted`, limited to the issuer's validity."""
     covering = Validity.of(issuer.certificate)
     return Validity(max(wanted.not_before, covering.not_before), min(wanted.not_after, covering.not_after))

@@ -1,4 +1,5 @@
-"""What of the testbed's trust ends soon and `trust.renewal` should have renewed: for notices to administrators."""
+"""Certificates and TRCs that expire soon although `trust.renewal` should have renewed them: for notices to
+administrators."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Ending:
 
 
 def may_have_endings(now: datetime) -> Q:
-    """Whether `endings` finds something, for a larger statement; it may say so of what another service renews."""
+    """Condition that `endings` finds something, for a larger statement; may include what another service renews."""
     newer = TRC.objects.filter(isd=OuterRef("isd"))
     newer = newer.filter(Q(base__gt=OuterRef("base")) | Q(base=OuterRef("base"), serial__gt=OuterRef("serial")))
     trcs = TRC.objects.filter(~Exists(newer), not_after__lt=now + TRC_RENEWED_WITH_LEFT - LATE_AFTER)
@@ -40,8 +41,7 @@ def may_have_endings(now: datetime) -> Q:
 
 
 def endings(now: datetime) -> list[Ending]:
-    """What should have been renewed ten days ago; four statements. What another service renews was imported, and ends
-    here as it may."""
+    """What should have been renewed ten days ago; four statements. Excludes what another service renews."""
     others = selectors.isds_of_others()
     return [*_trcs(now, others), *_certificates(now, others), *_chains(now)]
 

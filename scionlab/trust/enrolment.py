@@ -1,7 +1,7 @@
-"""Enrolment: a one-time token lets whoever installs an agent fetch the host's credentials and this service's keys.
+"""Enrolment: a one-time token for a host's credentials and this service's keys.
 
-What people copy is `slbw1.<random>.<key id>`: the random part is a secret that works once, the key id lets the agent
-tell that the keys which it is given are ours, whoever answered.
+The token is `slbw1.<random>.<key id>`: the random part is a one-time secret; with the key id the agent verifies the
+keys that it receives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """A token, to be shown once: it is kept nowhere."""
+    """A token, to be shown once: it is not stored."""
 
     text: str = field(repr=False)
     expires_at: datetime
@@ -38,7 +38,7 @@ class IssuedToken:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What the agent is told."""
+    """The response to the agent."""
 
     host_id: str
     host_secret: str = field(repr=False)
@@ -48,18 +48,16 @@ class Enrolment:
 
 
 def enrol_command() -> str:
-    """What to type on the host. The token is asked for: on a command line every user of the host could read it."""
+    """The command for the host. It prompts for the token: a command line is visible to every user of the host."""
     return f"sudo scionlab-bw-agent enrol {settings.SITE_URL}"
 
 
 @transaction.atomic
 @sensitive_variables("random", "text")
 def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
-    """A token for the host; an unused older one is void from now on.
-
-    Raises `RuleError` (`host_without_as`), `Host.DoesNotExist`.
-    """
-    key_ring()  # makes the first key of a new service
+    """Create a token for the host; revokes an unused older one. Raises `RuleError` (`host_without_as`),
+    `Host.DoesNotExist`."""
+    key_ring()  # creates the first key of a new service
     locks.lock_hosts([host_id])
     host = Host.objects.get(pk=host_id)
     if host.AS_id is None:
@@ -81,11 +79,8 @@ def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
 @transaction.atomic
 @sensitive_variables("random")
 def host_enrol(*, random: str, address: str | None) -> Enrolment | None:
-    """Use a token up. None for one that is unknown, used, expired or void, or whose host has no AS any more.
-
-    `random` is the random part. The condition and the use are one statement on the token's own row: of two at once
-    the second waits for the first and then finds it used.
-    """
+    """Use a token. Returns None if it is unknown, used, expired or revoked, or its host has no AS. `random` is the
+    random part. One statement checks and uses it: of two concurrent uses the second finds it used."""
     keys = key_ring()
     now = timezone.now()
     usable = EnrolmentToken.objects.filter(token_sha256=_hash(random), used_at=None, voided_at=None, expires_at__gt=now)
@@ -109,5 +104,5 @@ def host_enrol(*, random: str, address: str | None) -> Enrolment | None:
 
 @sensitive_variables("random")
 def _hash(random: str) -> str:
-    """No salt and no slow hash: there is nothing to guess in 256 random bits."""
+    """No salt and no slow hash: 256 random bits cannot be guessed."""
     return hashlib.sha256(random.encode("utf-8", "surrogatepass")).hexdigest()

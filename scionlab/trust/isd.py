@@ -1,7 +1,7 @@
-"""The trust of an ISD: voters, roots and CAs of its core ASes, and the line of its TRCs.
+"""Trust of an ISD: voters, roots and CAs of its core ASes, and its TRCs.
 
-One function, `isd_settle`, makes what is missing, renews what is due and follows what changed: whoever makes, deletes
-or changes a core AS calls it, and the task that renews. The ISD's row guards all of it.
+`isd_ensure` creates what is missing, renews what is due and follows changes: it is called after any change of a core
+AS, and by the renewal task. The ISD's row is the lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IN_TRC: Final = (Kind.SENSITIVE, Kind.REGULAR, Kind.ROOT)  # the root last, see 
 
 @dataclass
 class _Work:
-    """On one ISD, at one moment; `issued` collects what is noted in the end."""
+    """State of one run for one ISD; `issued` collects the audit entries."""
 
     isd: ISD
     now: datetime
@@ -50,7 +50,7 @@ class _Work:
         return rows.select_related("isd").first()
 
     def store(self, as_: AS, kind: Kind, made: Credential, issuer: Certificate | None = None) -> Certificate:
-        """In place of the one in use."""
+        """Replace the one in use."""
         rows = Certificate.objects.filter(isd=self.isd, as_id=as_.as_id, kind=kind.value, replaced_at=None)
         rows.update(replaced_at=self.now)
         validity = Validity.of(made.certificate)
@@ -69,19 +69,18 @@ class _Work:
 
 
 def issue_of(kind: Kind, isd_as: str, serial_number: int, validity: Validity) -> Issue:
-    """What the record of changes says of a new certificate."""
     detail = f"{kind.value} certificate {serial_number:x}, valid {validity}"
     return Issue(BandwidthChange.Kind.CERTIFICATE, isd_as, detail)
 
 
 @transaction.atomic
-def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, reason: str = "") -> bool:
-    """Make what the core ASes of the ISD lack or what is due: their certificates, then a TRC that names them, then CAs.
+def isd_ensure(*, isd_id: int, actor: User | None, now: datetime | None = None, reason: str = "") -> bool:
+    """Create or renew what the ISD needs: certificates of core ASes, then a TRC with them, then CAs.
 
-    No counter rises. True if anything was made: AS certificates may have to follow (`trust.renewal`). An ISD without a
-    core AS keeps its TRC as it is. So does one whose core ASes all have limits only: it is another service's, and two
-    TRCs of one id end SCION's programs. `isd_id` is its primary key. Raises `RuleError`: `secret_unreadable`,
-    `trc_vote_missing` where too many voters' keys are lost (docs/scion-keys.md), and those of `updates.verify`.
+    No counter rises. Returns True if anything was created: AS certificates may have to follow (`trust.renewal`). Does
+    nothing for an ISD without a core AS, or if all its core ASes have limits only: it is another service's, and two
+    TRCs of one id make SCION exit. `isd_id` is its primary key. Raises `RuleError`: `secret_unreadable`,
+    `trc_vote_missing` if too many voters' keys are lost (docs/scion-keys.md), and those of `updates.verify`.
     """
     check_secret()
     locks.lock_isd(isd_id)
@@ -102,7 +101,7 @@ def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, 
 
 
 def core_keys_withdraw(as_: AS, now: datetime) -> None:
-    """Nothing is issued with them any more; `isd_settle`, which is to follow, makes others. The ISD's row is locked."""
+    """Stop using these keys; call `isd_ensure` next, which creates others. The ISD's row is locked."""
     Certificate.objects.filter(isd=as_.isd_id, as_id=as_.as_id, replaced_at=None).update(replaced_at=now)
 
 
@@ -112,12 +111,11 @@ def _certify_all(work: _Work, core: Iterable[AS]) -> list[Certificate]:
 
 
 def _certify(work: _Work, as_: AS, kind: Kind) -> Certificate:
-    """Of a kind that stands in the TRC. Returns the one in use."""
     row = work.in_use(as_, kind)
     if row is not None and not needs_renewal(certificate_of(row), work.now):
         return row
-    # A root that is renewed keeps its key: the CAs below it stay valid, so no host needs anything else. Another key
-    # comes when somebody withdraws it.
+    # A renewed root keeps its key: the CAs below it stay valid, so hosts need nothing else. The key changes only if it
+    # is withdrawn.
     key = credential_of(row).key if row is not None and kind is Kind.ROOT else new_key()
     made = self_signed(kind, as_.isd_as, Validity.starting(work.now, LIFETIME[kind]), key)
     stored = work.store(as_, kind, made)
@@ -158,10 +156,8 @@ def _left_enough(trc: Trc, now: datetime) -> bool:
 
 
 def trc_store(isd: ISD, signed: bytes, before: Trc | None) -> tuple[TRC, Issue]:
-    """After its predecessor has verified it: SCION's programs believe whatever lies in certs/. The ISD's row is locked.
-
-    Raises as `updates.verify`.
-    """
+    """Verify it with its predecessor and store it: SCION trusts every file in certs/. The ISD's row is locked. Raises
+    as `updates.verify`."""
     trc = updates.verify(signed, before)
     row = TRC.objects.create(
         isd=isd,
@@ -177,7 +173,7 @@ def trc_store(isd: ISD, signed: bytes, before: Trc | None) -> tuple[TRC, Issue]:
 
 
 def _policy(isd: ISD, core: Iterable[AS]) -> Policy:
-    """What the ISD wants to be: each core AS votes, and more than half of them decide."""
+    """The policy of the ISD: each core AS votes, with a majority as quorum."""
     numbers = [as_.as_id for as_ in core]
     names = tuple(format_as_id(number) for number in numbers)
     rows = Certificate.objects.filter(isd=isd, as_id__in=numbers, replaced_at=None)
@@ -193,7 +189,7 @@ def _policy(isd: ISD, core: Iterable[AS]) -> Policy:
 
 
 def _is_same(a: Policy, b: Policy) -> bool:
-    """Apart from the order of certificates, and from the description."""
+    """Ignores the order of certificates, and the description."""
     return (a.quorum, set(a.core_ases), set(a.authoritative_ases), set(a.certificates)) == (
         b.quorum,
         set(b.core_ases),
@@ -203,19 +199,19 @@ def _is_same(a: Policy, b: Policy) -> bool:
 
 
 def _keys_at_hand(isd: ISD) -> list[Credential]:
-    """Of voters and roots, those too that the newest TRC has and the next will not."""
+    """Keys of voters and roots, including those only in the newest TRC."""
     rows = Certificate.objects.filter(isd=isd, kind__in=[kind.value for kind in IN_TRC]).exclude(private_encrypted="")
     found = []
     for row in rows.select_related("isd"):
         try:
             found.append(credential_of(row))
-        except RuleError as exc:  # others may be enough of a quorum
+        except RuleError as exc:  # the others may be a quorum
             logger.error("trust.key_unreadable certificate=%s %s", row.pk, exc.message)
     return found
 
 
 def _forget_keys(isd: ISD) -> None:
-    """Those of certificates that were replaced, unless the newest TRC has them: they vote once more."""
+    """Delete keys of replaced certificates, unless the newest TRC has them: they vote once more."""
     newest = newest_trc(isd.pk)
     named = set() if newest is None else set(trcs.read(bytes(newest.content)).policy.certificates)
     rows = Certificate.objects.filter(isd=isd, replaced_at__isnull=False).exclude(private_encrypted="")
@@ -226,12 +222,9 @@ def _forget_keys(isd: ISD) -> None:
 @retried
 @transaction.atomic
 def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | None = None, reason: str = "") -> TRC:
-    """Begin a new line of TRCs: after a restored backup that is older than TRCs which hosts have, or where too many
-    voters' keys are lost. Certificates whose keys cannot be read are replaced.
-
-    No counter rises. `isd_id` is the primary key, `base` above every serial that any host has.
-    Raises `RuleError` (`trc_base_low`, `isd_without_core_as`).
-    """
+    """Start a new series of TRCs: after restoring a backup older than TRCs on hosts, or if too many voters' keys are
+    lost. Certificates with unreadable keys are replaced. No counter rises. `isd_id` is the primary key, `base` above
+    every serial on any host. Raises `RuleError` (`trc_base_low`, `isd_without_core_as`)."""
     locks.lock_isd(isd_id)
     work = _Work(ISD.objects.get(pk=isd_id), now or timezone.now())
     newest = newest_trc(isd_id)
@@ -248,18 +241,16 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
     signed = updates.base_trc(work.isd.isd_id, _policy(work.isd, core), validity, keys, base=base)
     made, issued = trc_store(work.isd, signed, None)
     audit.note_issues([*work.issued, issued], actor=actor, reason=reason)
-    isd_settle(isd_id=isd_id, actor=actor, now=work.now, reason=reason)  # CAs below roots that were replaced
+    isd_ensure(isd_id=isd_id, actor=actor, now=work.now, reason=reason)  # CAs below replaced roots
     return made
 
 
 @retried
 @transaction.atomic
 def trc_import(*, content: bytes, actor: User | None, reason: str = "") -> TRC:
-    """Store the next TRC of an ISD as a host has it (DER, or the PEM of a control service), after its predecessor has
-    verified it: where a backup was restored that is older. No counter rises.
-
-    Raises `RuleError` (`isd_unknown`, those of `updates.verify`).
-    """
+    """Import the next TRC of an ISD from a host (DER, or a control service's PEM), verified with its predecessor: for
+    restoring a backup that is older. No counter rises. Raises `RuleError` (`isd_unknown`, those of
+    `updates.verify`)."""
     signed = trc_der(content)
     number = trcs.read(signed).id.isd
     isd = ISD.objects.filter(isd_id=number).first()

@@ -1,11 +1,11 @@
-"""OpenVPN between an attachment point and the user ASes in its VPN: certificates and configurations, as pure functions.
+"""OpenVPN between an attachment point and its user ASes: certificates and configurations, as pure functions.
 
     CA       one per VPN server; signs the two others, and its key is on no host
     server   the attachment point's host
     client   a user AS's host, admitted while the server has a file for its common name (`ccd-exclusive`)
 
-P-256 with SHA-256. All certificates of a VPN end together, after `LIFETIME`: whom the server admits is decided by its
-files and no date, so an early end would only take tunnels down.
+P-256 with SHA-256. All certificates of a VPN expire together, after `LIFETIME`: files and not expiry decide whom the
+server admits, so an early expiry would only interrupt tunnels.
 
 Directives are those of OpenVPN 2.6 (its manual: server, client, link, tls and vpn-network options); Debian's unit
 `openvpn@NAME` runs NAME.conf within /etc/openvpn.
@@ -34,7 +34,7 @@ CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def new_ca(name: str, *, now: datetime) -> Credential:
-    """A CA that signs itself; `name` is its common name."""
+    """A self-signed CA; `name` is its common name."""
     key, subject = new_key(), _name(name)
     builder = certificate_builder(subject, subject, Validity.starting(now, LIFETIME), key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -43,7 +43,7 @@ def new_ca(name: str, *, now: datetime) -> Credential:
 
 
 def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, now: datetime) -> Credential:
-    """A server's or client's certificate (`purpose` SERVER or CLIENT) with a new key; it ends with the CA."""
+    """A certificate (`purpose` SERVER or CLIENT) with a new key; it expires with the CA."""
     key, issuer = new_key(), ca.certificate
     validity = Validity(Validity.starting(now, LIFETIME).not_before, issuer.not_valid_after_utc)
     key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -51,7 +51,7 @@ def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, n
     builder = (
         certificate_builder(_name(common_name), issuer.subject, validity, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(signs_certificates=False), critical=True)  # `remote-cert-tls` wants one to be there
+        .add_extension(key_usage(signs_certificates=False), critical=True)  # required by `remote-cert-tls`
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(authority, critical=False)
     )
@@ -71,7 +71,7 @@ def _name(common_name: str) -> x509.Name:
 
 @dataclass(frozen=True)
 class Identity:
-    """What one end shows and what it believes, in PEM."""
+    """One end's certificate, key and CA, in PEM."""
 
     ca: str
     certificate: str
@@ -80,7 +80,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Server:
-    """Where the server is: its public address and UDP port, its address in the VPN and the VPN's netmask."""
+    """Public address and UDP port of the server, its address in the VPN and the VPN's netmask."""
 
     public_ip: str
     port: int
@@ -115,7 +115,7 @@ keepalive 10 60
 dh none
 remote-cert-tls client
 """
-# The server gives an address, and neither routes nor name servers: whoever has the server gets no other traffic.
+# The server assigns an address, but no routes or name servers: a compromised server gets no other traffic.
 _CLIENT = """\
 client
 remote {public_ip} {port}
@@ -127,7 +127,7 @@ _INLINE = "<{name}>\n{pem}</{name}>\n"
 
 
 def server_conf(server: Server, identity: Identity) -> bytes:
-    """server.conf. Clients reach no other client through OpenVPN itself."""
+    """server.conf. Clients cannot reach each other through OpenVPN."""
     own = _SERVER.format(port=server.port, vpn_ip=server.vpn_ip, netmask=server.netmask)
     return _conf(own, server, identity)
 
@@ -138,7 +138,7 @@ def client_conf(server: Server, identity: Identity) -> bytes:
 
 
 def client_address(ip: str, netmask: str) -> bytes:
-    """ccd/<common name>: admits the client and gives it its address."""
+    """ccd/<common name>: admits the client and assigns its address."""
     return f"ifconfig-push {ip} {netmask}\n".encode("ascii")
 
 

@@ -1,8 +1,7 @@
-"""Renews the testbed's keys before they end, and makes what is missing: `keys_renew`, once an hour by beat.
+"""Renews the testbed's keys before they expire, and creates missing ones: `keys_renew`, run hourly by beat.
 
-In pieces: a testbed of thousands of ASes that has no keys yet, or whose CA was replaced, has them within hours. AS
-certificates are due on a day of their own (`trust.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at
-once.
+In pieces: a testbed of thousands of ASes without keys, or with a replaced CA, is done within hours. AS certificates are
+due on different days (`trust.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at once.
 """
 
 from __future__ import annotations
@@ -19,24 +18,22 @@ from bandwidth_config import RuleError
 from scionlab.models import AS, ISD, Certificate, Host, locks
 from scionlab.platform.retry import retried
 from scionlab.trust.chain import own_keys_make, usable_ca
-from scionlab.trust.isd import isd_settle
+from scionlab.trust.isd import isd_ensure
 from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
 ASES_PER_RUN: Final = 500
-ASES_AT_ONCE: Final = 50  # whose rows are held meanwhile
+ASES_AT_ONCE: Final = 50  # locked at a time
 
 
 def keys_renew(*, now: datetime | None = None) -> int:
-    """Returns for how many ASes keys or certificates were made. May run any number of times, and at once.
-
-    What cannot be done is logged, and keeps nothing else from being done.
-    """
+    """Return the number of ASes with new keys or certificates. Idempotent and safe to run concurrently. Failures are
+    logged and do not affect other ASes."""
     now = now or timezone.now()
     for isd_id in ISD.objects.filter(ases__is_core=True).distinct().values_list("pk", flat=True):
         try:
-            retried(isd_settle)(isd_id=isd_id, actor=None, now=now)
+            retried(isd_ensure)(isd_id=isd_id, actor=None, now=now)
         except RuleError as exc:
             logger.error("trust.isd_not_settled isd=%s code=%s %s", isd_id, exc.code, exc.message)
     due = ases_due(now).order_by(F("keys__not_after").asc(nulls_last=True), "pk").values_list("pk", flat=True)
@@ -46,8 +43,8 @@ def keys_renew(*, now: datetime | None = None) -> int:
 
 
 def ases_due(now: datetime) -> QuerySet[AS]:
-    """Without keys; without a certificate though somebody could issue one; with one that is due, or that no root in
-    use vouches for. Those with limits only have another service's keys."""
+    """ASes without keys; without a certificate although there is a CA; with one that is due, or not issued below a root
+    in use. Excludes those with limits only: another service manages their keys."""
     has_ca = Exists(Certificate.objects.filter(usable_ca(now), isd=OuterRef("isd")))
     outdated = Q(keys__renew_at__lte=now) | Q(keys__ca__issuer__replaced_at__isnull=False)
     is_ours = Exists(Host.objects.filter(AS=OuterRef("pk"), limits_only=False))
@@ -65,7 +62,7 @@ def _renew_some(as_ids: list[int], now: datetime) -> int:
 @retried
 @transaction.atomic
 def _renew_locked(as_ids: list[int], now: datetime) -> int:
-    """Of those that are still due now that their rows are held. H rises once on hosts that have what was replaced."""
+    """Those still due under the lock. H rises once on hosts whose configuration has replaced keys."""
     locks.lock_keys_of_ases(as_ids)
     ases = list(ases_due(now).filter(pk__in=as_ids).select_related("isd").order_by("pk"))
     stale = own_keys_make(ases, actor=None, now=now)

@@ -1,7 +1,7 @@
-"""Secrets at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database gives nobody one.
+"""Encryption at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database does not
+reveal them.
 
-Which columns hold them stands in `COLUMNS`; the JSON of second factors holds more. A change of SIGNING_SECRET encrypts
-all of them anew.
+`COLUMNS` lists the columns; the JSON of second factors has more. A change of SIGNING_SECRET encrypts all of them again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ROWS_AT_ONCE: Final = 500
 
 
 def sealed(content: bytes) -> str:
-    """Encrypted with the newest SIGNING_SECRET; ASCII."""
+    """Encrypt with the newest SIGNING_SECRET; ASCII."""
     return _box().encrypt(content).decode("ascii")
 
 
 def opened(text: str, what: str) -> bytes:
-    """What `sealed` was given. `what` names the secret in the error. Raises `RuleError` (`secret_unreadable`)."""
+    """Decrypt. `what` names the secret in the error. Raises `RuleError` (`secret_unreadable`)."""
     try:
         return _box().decrypt(text.encode("ascii"))
     except InvalidToken as exc:
@@ -49,27 +49,27 @@ def opened(text: str, what: str) -> bytes:
 
 
 def check_secret() -> None:
-    """To be called before somebody stores a new secret: sealed with a wrong SIGNING_SECRET, it would be lost when the
-    right one is set again. One statement. Raises `RuleError` (`secret_unreadable`)."""
+    """Call before a new secret is stored: encrypted with a wrong SIGNING_SECRET, it would be lost when the right one is
+    restored. One statement. Raises `RuleError` (`secret_unreadable`)."""
     key = SigningKey.objects.filter(revoked_at=None).order_by("pk").last()
     if key is not None:
         opened(key.private_encrypted, f"The signing key {key.key_id}")
 
 
 def rewrap() -> int:
-    """Encrypt everything in `COLUMNS` with the newest SIGNING_SECRET; to be called in a transaction. Returns how many
-    secrets. Raises `RuleError` (`secret_unreadable`)."""
+    """Encrypt all `COLUMNS` with the newest SIGNING_SECRET, in a transaction. Return the number of secrets. Raises
+    `RuleError` (`secret_unreadable`)."""
     return sum(_rewrap(model, columns) for model, columns in COLUMNS.items()) + _rewrap_second_factors()
 
 
 def _rewrap(model: type[models.Model], columns: tuple[str, ...]) -> int:
     count = 0
-    # Locked: a key that is replaced at this moment must not get its former secret back.
+    # Locked, so that a key replaced meanwhile is not overwritten with its previous value.
     rows: list[Any] = list(model._default_manager.select_for_update(no_key=True).order_by("pk").only("pk", *columns))
     for row in rows:
         for column in columns:
             text = getattr(row, column)
-            if text:  # empty: there is no key any more
+            if text:  # empty: the key was deleted
                 setattr(row, column, sealed(opened(text, f"{model._meta.verbose_name} {row.pk}")))
                 count += 1
     model._default_manager.bulk_update(rows, columns, batch_size=ROWS_AT_ONCE)

@@ -1,7 +1,7 @@
-"""The keys that sign configurations: made, renewed, revoked, and given to whoever renders.
+"""Signing keys of configurations: creation, rotation, revocation.
 
-Every valid key signs every configuration, so an agent that was away during a rotation still knows one of them. All
-writes hold the row of `ServiceState`: two at once can neither make two first keys nor revoke the last two.
+Every valid key signs every configuration, so an agent that was offline during a rotation still knows one of them.
+Writes lock the row of `ServiceState`: concurrent ones cannot create two first keys or revoke the last two.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
-MAX_VALID_KEYS = 8  # each signs every configuration, and agents take at most 32
-WARN_DAYS = 90  # before the end of the last valid key; rotation by itself comes earlier
+MAX_VALID_KEYS = 8  # all sign every configuration, and agents accept at most 32
+WARN_DAYS = 90  # before the end of the last valid key; automatic rotation is earlier
 
 
 def key_ring() -> KeyRing:
-    """All valid keys, and what was revoked; makes the first key of a new service. Otherwise one SQL statement.
-
-    Private parts are decrypted when they sign, which raises `RuleError` (`signing_key_unreadable`) where they cannot.
-    """
+    """All valid keys and revoked ids; creates the first key of a new service. Otherwise one SQL statement. Private
+    parts are decrypted when signing, which raises `RuleError` (`signing_key_unreadable`) on failure."""
     found = _key_ring()
     if found is not None:
         return found
     signing_key_ensure()
     found = _key_ring()
-    if found is None:  # revoked in this very moment, by somebody who made no other
+    if found is None:  # revoked meanwhile, without a successor
         raise RuleError("signing_key_missing", "There is no valid signing key. Run manage.py signing_key rotate.")
     return found
 
@@ -59,36 +57,36 @@ def _key_ring() -> KeyRing | None:
 
 
 def valid_keys() -> QuerySet[SigningKey]:
-    """In the order in which they were made."""
+    """In order of creation."""
     return SigningKey.objects.filter(revoked_at=None, not_after__gt=timezone.now())
 
 
 def end_of_last_key() -> datetime | None:
-    """When the last of the valid keys ends; None without any (a new service makes one at its first rendering)."""
+    """End of the last valid key; None without any (a new service creates one at its first rendering)."""
     newest = valid_keys().order_by("not_after").last()
     return None if newest is None else newest.not_after
 
 
 def near_end_of_last_key() -> datetime | None:
-    """The end of the last valid key, if somebody should see to it now."""
+    """End of the last valid key, if it is near."""
     return near_end(end_of_last_key())
 
 
 def near_end(end: datetime | None) -> datetime | None:
-    """`end`, if somebody should see to it now."""
+    """`end`, if it is near."""
     days = min(WARN_DAYS, settings.SIGNING_KEY_DAYS // 4)
     return end if end is not None and end - timezone.now() < timedelta(days=days) else None
 
 
 def unreadable_keys(valid: Iterable[SigningKey] | None = None) -> list[SigningKey]:
-    """Valid keys whose private part cannot be decrypted: with one of them nothing can be signed. `valid`: all valid
-    ones, where they were read already."""
+    """Valid keys whose private part cannot be decrypted: then nothing can be signed. `valid`: all valid ones, if
+    already read."""
     return [key for key in (valid_keys() if valid is None else valid) if not _is_readable(key)]
 
 
 def is_signed_here(text: str, signatures: Mapping[str, bytes]) -> bool:
-    """Whether one of the signatures (by key id) is right, by a key of this service that is not revoked; it may have
-    ended."""
+    """Whether a signature (by key id) is valid and by a key of this service that is not revoked; it may have
+    expired."""
     message = CONTEXT + text.encode()
     for key in SigningKey.objects.filter(key_id__in=signatures, revoked_at=None):
         try:
@@ -100,7 +98,7 @@ def is_signed_here(text: str, signatures: Mapping[str, bytes]) -> bool:
 
 
 def service_key_line(key: SigningKey) -> str:
-    """As an agent that is set up by hand has it in `service_keys`."""
+    """The line for `service_keys` of a manually configured agent."""
     return f"{key.public_key} {key.not_after:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -109,7 +107,7 @@ def service_key_line(key: SigningKey) -> str:
 
 @transaction.atomic
 def signing_key_ensure() -> None:
-    """Make a key if there is no valid one. Nobody is told: where there was none, nobody trusts one yet."""
+    """Create a key if there is no valid one. Agents are not notified: none trusts a key yet."""
     _lock()
     if valid_keys().exists():
         return
@@ -120,10 +118,8 @@ def signing_key_ensure() -> None:
 
 @transaction.atomic
 def signing_key_rotate(*, actor: User | None) -> SigningKey:
-    """Make a further key. It signs and is told to agents at once; the older ones go on signing until they end.
-
-    Raises `RuleError` (`signing_keys_many`).
-    """
+    """Create another key. It signs and is announced immediately; older ones keep signing until they expire. Raises
+    `RuleError` (`signing_keys_many`)."""
     _lock()
     count = valid_keys().count()
     if count >= MAX_VALID_KEYS:
@@ -131,14 +127,14 @@ def signing_key_rotate(*, actor: User | None) -> SigningKey:
             "signing_keys_many", f"There are {count} valid signing keys, which is the maximum. Revoke one first."
         )
     key = _make(actor)
-    _tell_agents()
+    _announce()
     return key
 
 
 @retried
 @transaction.atomic
 def signing_key_rotate_if_due() -> SigningKey | None:
-    """Make a successor when the last valid key has fewer than SIGNING_KEY_ROTATE_DAYS left (0: never by itself)."""
+    """Create the next key when the last valid one has fewer than SIGNING_KEY_ROTATE_DAYS left (0: never)."""
     days = min(settings.SIGNING_KEY_ROTATE_DAYS, settings.SIGNING_KEY_DAYS // 2)  # or a new one would be due at once
     if not SigningKey.objects.exists():
         return None
@@ -153,11 +149,8 @@ def signing_key_rotate_if_due() -> SigningKey | None:
 
 @transaction.atomic
 def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
-    """Never sign with the key again, and tell agents to believe it no more.
-
-    Agents hear of it in a configuration that another key signs: so the only valid key is not revoked before it has a
-    successor. Revoking a key twice changes nothing. Raises `RuleError` (`signing_key_unknown`, `signing_key_last`).
-    """
+    """Stop signing with the key, and announce that it is revoked. The announcement must be signed by another key, so
+    the only valid key cannot be revoked. Idempotent. Raises `RuleError` (`signing_key_unknown`, `signing_key_last`)."""
     _lock()
     key = SigningKey.objects.filter(key_id=key_id).first()
     if key is None:
@@ -172,8 +165,8 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
         )
     now = timezone.now()
     SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)
-    _tell_agents()  # before the tokens: whoever makes one locks its host first, too
-    # Any of them may name this key, and an agent that insists on it would use its token up for nothing.
+    _announce()  # before the tokens: creating one locks its host first, too
+    # They may name this key; an agent that requires it would use its token in vain.
     EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=now)
     logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
 
@@ -181,10 +174,8 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
 @retried
 @transaction.atomic
 def signing_keys_rewrap() -> int:
-    """Encrypt every secret of the service, those of the testbed's ASes too, with the newest SIGNING_SECRET.
-
-    Returns how many. Raises `RuleError` (`secret_unreadable`).
-    """
+    """Encrypt every secret of the service and the testbed with the newest SIGNING_SECRET. Returns their number. Raises
+    `RuleError` (`secret_unreadable`)."""
     _lock()
     return secrets_box.rewrap()
 
@@ -202,7 +193,7 @@ def _make(actor: User | None) -> SigningKey:
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     now = timezone.now()
-    end = (now + timedelta(days=settings.SIGNING_KEY_DAYS)).replace(microsecond=0)  # agents are told whole seconds
+    end = (now + timedelta(days=settings.SIGNING_KEY_DAYS)).replace(microsecond=0)  # announced in whole seconds
     key = SigningKey.objects.create(
         key_id=key_id_of(public),
         public_key=base64.b64encode(public).decode("ascii"),
@@ -214,11 +205,9 @@ def _make(actor: User | None) -> SigningKey:
     return key
 
 
-def _tell_agents() -> None:
-    """L of the hosts of attachment points: our agents, which alone look at signatures, ask for it.
-
-    Not H, which makes stock clients restart SCION; not the hosts of user ASes, which have no agent.
-    """
+def _announce() -> None:
+    """Raise L of hosts of attachment points, so that our agents, which alone check signatures, fetch. Not H, which
+    makes stock clients restart SCION; not the hosts of user ASes, which have no agent."""
     hosts_bump(limits_ids=Host.objects.filter(attachment_point__isnull=False).values_list("pk", flat=True))
 
 

@@ -1,7 +1,7 @@
-"""OpenVPN's keys and files: made with a VPN server and with each of its clients, new ones by an administrator.
+"""Keys and files of OpenVPN: created with a VPN server and each client, renewed by administrators.
 
-A VPN from before this service made keys has none, and no files: its operator's OpenVPN and the keys handed out for it
-go on, until an administrator makes keys, which reaches the server and all clients at once.
+A VPN older than this feature has no keys and files: its operator's OpenVPN and keys stay in use until an administrator
+creates keys, which are delivered to the server and all clients at once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from scionlab.versions.counters import hosts_bump
 logger = logging.getLogger(__name__)
 
 FOLDER = "etc/openvpn"
-# Each is a file of the server's tarball, of which agents take 1000; half of them are left to its routers (253 at most),
-# the TRCs of all ISDs, keys and settings.
+# Each is a file of the server's tarball, of which agents accept 1000; half of them are left for routers (at most 253),
+# TRCs, keys and settings.
 MAX_CLIENTS: Final = 500
 
 
@@ -59,10 +59,8 @@ MAX_CLIENTS: Final = 500
 
 
 def files_for(host: Host) -> dict[str, bytes]:
-    """OpenVPN's files of the host by their names from the root of its tarball, where an active Link needs them.
-
-    What they say changes with H of the host. Raises `RuleError` (`secret_unreadable`).
-    """
+    """OpenVPN's files of the host by path in the tarball, if an active Link needs them. Their content changes with H of
+    the host. Raises `RuleError` (`secret_unreadable`)."""
     return {f"{FOLDER}/{name}": content for name, content in (_server_files(host) | _client_files(host)).items()}
 
 
@@ -91,13 +89,12 @@ def _client_files(host: Host) -> dict[str, bytes]:
 
 
 def _in_use() -> QuerySet[VPNClientKeys]:
-    """Of clients with an active Link, in the order in which they were made."""
     active = Interface.objects.filter(vpn_client=OuterRef("client"), link_as_b__active=True)
     return VPNClientKeys.objects.filter(Exists(active)).order_by("pk")
 
 
 def _server_of(vpn: VPN) -> Server | None:
-    """None for a host without a public address, which no client finds."""
+    """None for a host without a public address, which clients cannot reach."""
     public_ip = vpn.host.public_ipv4 or vpn.host.public_ipv6
     if public_ip is None:
         return None
@@ -108,10 +105,8 @@ def _server_of(vpn: VPN) -> Server | None:
 
 
 def vpn_client_for(vpn: VPN, host: Host) -> VPNClient:
-    """The host's client in this VPN; where there is none, made with the smallest free address and keys of its own.
-
-    To be called with the attachment point's row locked. Raises `RuleError` (`vpn_full`).
-    """
+    """The host's client in this VPN; created if missing, with the smallest free address and keys. Call it with the
+    attachment point's row locked. Raises `RuleError` (`vpn_full`)."""
     client = VPNClient.objects.filter(vpn=vpn, host=host).first()
     if client is not None:
         return client
@@ -128,7 +123,7 @@ def vpn_client_for(vpn: VPN, host: Host) -> VPNClient:
 
 
 def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:
-    """Keys for clients that were just made, each in whose VPN the service made keys."""
+    """Create keys for new clients whose VPN has keys of this service."""
     by_vpn: dict[int, list[VPNClient]] = {}
     for client in clients:
         by_vpn.setdefault(client.vpn_id, []).append(client)
@@ -137,8 +132,8 @@ def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:
 
 
 def vpn_keys_make(vpn: VPN) -> None:
-    """A CA and a server's key for a VPN that has none, and a key for each client. To be called in the transaction that
-    makes the VPN, or with the attachment point's row locked."""
+    """Create CA and server key of a VPN without, and keys of its clients. Call it in the transaction that creates the
+    VPN, or with the attachment point's row locked."""
     now = timezone.now()
     name = str(vpn.host.AS.isd_as if vpn.host.AS else vpn.host.uid)
     ca = new_ca(f"VPN of {name}", now=now)
@@ -156,11 +151,9 @@ def vpn_keys_make(vpn: VPN) -> None:
 
 @transaction.atomic
 def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
-    """New keys for the server and all clients, whether or not there were any; the former ones open nothing.
-
-    H rises once for the hosts that have files by that, and all of the VPN is down until they have installed them.
-    Raises `RuleError` (`vpn_without_ipv4`, `vpn_full`), `VPN.DoesNotExist`.
-    """
+    """Create new keys for the server and all clients; the previous ones stop working. H rises once for the hosts with
+    these files, and the whole VPN is down until they have installed them. Raises `RuleError` (`vpn_without_ipv4`,
+    `vpn_full`), `VPN.DoesNotExist`."""
     vpn = VPN.objects.select_related("host__AS__isd").get(pk=vpn_id)
     locks.lock_attachment_points_of_hosts([vpn.host_id])
     if ":" in vpn.server_ip:
@@ -182,8 +175,8 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
 
 
 def _admit(clients: Iterable[VPNClient], ca: Credential) -> None:
-    """Keys for clients without. Common names have 64 random bits: an AS id is given again, and its former owner's key
-    must not fit."""
+    """Create keys for clients without. Common names have 64 random bits: AS ids are reused, and a previous owner's key
+    must not match."""
     now, made = timezone.now(), []
     for client in clients:
         name = client.host.AS.isd_as.replace(":", "_") if client.host.AS else client.host.uid

@@ -1,7 +1,7 @@
-"""Reads the JSON of `dumpdata`: a list of entries, each with its model, its primary key and its fields.
+"""Parses the JSON of `dumpdata`: a list of entries, each with model, primary key and fields.
 
-Only what is read is checked, field by field, so a version of upstream's with more fields is read as well. An error
-names the entry's place in the list (from 0), its model and key, and the field. It never has a value that may be secret.
+Only used fields are checked, so newer versions with more fields are accepted. An error names the entry's position in
+the list (from 0), its model and key, and the field, but no value that may be secret.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _KINDS: Final = {
 
 
 class DumpError(ValueError):
-    """The file is no dump that can be read; its text says where and what to do."""
+    """The file cannot be read; the text says where and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of a table. Each method reads a field, and raises `DumpError` where it is missing or not as it says."""
+    """One row of a table. Each method reads a field, and raises `DumpError` if it is missing or of another type."""
 
     index: int
     model: str  # in lower case, e.g. scionlab.host
@@ -65,7 +65,7 @@ class Entry:
         return value
 
     def optional_integer(self, field: str) -> int | None:
-        """None also where the field is missing: some versions of upstream's do not have it."""
+        """None also if the field is missing, as in some versions."""
         return None if self.fields.get(field) is None else self.integer(field)
 
     def flag(self, field: str) -> bool:
@@ -92,7 +92,7 @@ class Entry:
         return value
 
     def reference(self, field: str) -> int:
-        """A primary key. Natural keys are not read."""
+        """A primary key; natural keys are not supported."""
         value = self._value(field)
         if type(value) is not int or not 0 < value <= _MAX_KEY:
             self._wrong(field, "a primary key. Dump without --natural-foreign")
@@ -127,7 +127,7 @@ class Entry:
 
 
 def read_entries(content: bytes) -> dict[str, list[Entry]]:
-    """The entries by model, in the order of their keys. Raises `DumpError`."""
+    """Entries by model, ordered by key. Raises `DumpError`."""
     if len(content) > MAX_DUMP_BYTES:
         raise DumpError(
             f"A dump of {len(content)} bytes or more is above the limit of {MAX_DUMP_BYTES}. Leave out what is not "
@@ -150,7 +150,7 @@ def _parsed(content: bytes) -> list[Any]:
     except (ValueError, RecursionError) as exc:  # a JSONDecodeError quotes nothing of the document
         raise DumpError(f"The file is not JSON: {str(exc) or type(exc).__name__}.") from None
     if not isinstance(document, list):
-        raise DumpError(f"The file holds {_kind(document)}, not the list of entries that dumpdata writes.")
+        raise DumpError(f"The file contains {_kind(document)}, not the list of entries that dumpdata writes.")
     return document
 
 
@@ -165,7 +165,7 @@ def _entries(document: list[Any]) -> Iterator[Entry]:
             raise DumpError(f'[{index}] {model}: "fields" is {_kind(fields)}, not an object.')
         if model.lower().startswith(APP) and (type(pk) is not int or not 0 < pk <= _MAX_KEY):
             raise DumpError(f'[{index}] {model}: "pk" is {_kind(pk)}, not a key. Dump without --natural-primary.')
-        # Other apps may have texts as keys; their entries are counted and not read.
+        # Other apps may have text keys; their entries are counted and ignored.
         yield Entry(index, model.lower(), pk if type(pk) is int else -index - 1, fields)
 
 

@@ -1,8 +1,8 @@
-"""Steps of `upstream.importer`: people, ISDs, ASes, hosts and border routers of a dump.
+"""Import steps: users, ISDs, ASes, hosts and border routers.
 
-Each step reads what is here in a statement or two, matches it by what stays the same (email address, ISD and AS
-number, host id), and makes or changes the rest in bulk. A host that is not "limits only" any more is coordinated here:
-nothing of it is changed.
+Each step reads existing rows in one or two statements, matches them by stable attributes (email address, ISD and AS
+number, host id), and creates or changes the rest in bulk. A host that is no longer limits only is managed here and not
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_PASSWORD: Final = User._meta.get_field("password").max_length or 0
 
 
 def import_users(this: Import) -> None:
-    """Accounts are only made: what people or administrators set here since stays."""
+    """Accounts are only created: later changes here are kept."""
     here = {user.email.lower(): user for user in User.objects.all()}
     new: dict[int, User] = {}
     without: list[str] = []
@@ -50,12 +50,12 @@ def import_users(this: Import) -> None:
     this.users |= {pk: user.pk for pk, user in new.items()}
     count.made += len(new)
     if without:
-        text = f"{len(without)} new accounts have no password that can be verified here, and begin with a new one"
+        text = f"{len(without)} new accounts have no password that can be verified here, and must choose a new one"
         this.report.notes.append(f'{text} ("Forgot your password?"): {", ".join(sorted(without))}')
 
 
 def _is_verifiable(encoded: str) -> bool:
-    """True for a hash of one of PASSWORD_HASHERS, well formed, that fits into its column."""
+    """Whether the hash is of one of PASSWORD_HASHERS, well formed, and fits its column."""
     try:
         identify_hasher(encoded).decode(encoded)
     except (ValueError, AssertionError, LookupError, TypeError):
@@ -105,7 +105,7 @@ def import_ases(this: Import) -> None:
         if found is None:
             new[row.pk] = AS(isd=this.isds[row.isd], as_id=row.as_id, label=row.label, is_core=row.is_core)
         elif _is_another(found, row, hosts_here[found.pk], uids[row.pk]):
-            text = f"{found} is here already, and is another AS: other hosts, or another kind. Delete one of them."
+            text = f"{found} already exists here with other hosts, or is of another kind. Delete one of them."
             this.refuse("as", row, text)
         else:
             hosts = hosts_here[found.pk].values()
@@ -119,14 +119,14 @@ def import_ases(this: Import) -> None:
 
 
 def _is_another(found: AS, row: rows.As, hosts_here: Mapping[str, bool], uids: set[str]) -> bool:
-    """AS numbers of users are given out by both services; a host id is given out once. `hosts_here`: by host id,
-    whether it has limits only, as what was imported has."""
+    """User AS numbers are assigned by both services, host ids are unique. `hosts_here`: by host id, whether it has
+    limits only, as imported hosts do."""
     is_made_here = bool(hosts_here) and not any(hosts_here.values())
     return (is_made_here and uids.isdisjoint(hosts_here)) or is_user_as(found) != row.is_user_as
 
 
 def _compare_as(this: Import, row: rows.As, found: AS, *, is_ours: bool) -> list[AS]:
-    """Those to be stored: the AS itself, or none."""
+    """Returns the AS if it is to be stored."""
     if row.is_user_as:
         this.report.counts["useras"].same += 1
         if found.useras.owner_id != this.users[row.owner or 0]:
@@ -145,7 +145,7 @@ def _compare_as(this: Import, row: rows.As, found: AS, *, is_ours: bool) -> list
 
 
 def _make_user_ases(this: Import, new: Mapping[int, AS]) -> None:
-    """A row for each, one by one: Django has no bulk for a model that extends a stored one."""
+    """Creates rows one by one: Django has no bulk for a model that extends a stored one."""
     for pk, as_ in new.items():
         row = this.network.ases[pk]
         if row.owner is not None:
@@ -205,7 +205,7 @@ def _note_new_hosts(this: Import, made: Iterable[Host]) -> None:
         (InstalledFiles(host=host, owner=InstalledFiles.Owner.OTHER, seen_at=this.now) for host in hosts),
         batch_size=BATCH,
     )
-    # Where it was deleted here: it is back, and may be deleted again.
+    # Deleted here before: it is back, and may be deleted again.
     DeletedHost.objects.filter(uid__in=Host.objects.values("uid")).delete()
     detail = "Limits only: another service manages the SCION files"
     kind = BandwidthChange.Kind.HOST_LIMITS_ONLY
@@ -213,7 +213,7 @@ def _note_new_hosts(this: Import, made: Iterable[Host]) -> None:
 
 
 def _compare_host(this: Import, row: rows.Host, found: Host) -> list[Host]:
-    """Those to be stored. The address of the family that the host does not have there is ours to set."""
+    """Returns the hosts to be stored. An address that the source lacks is kept as set here."""
     wanted: dict[str, object] = {"internal_ip": row.internal_ip, "bind_ip": row.bind_ip}
     wanted |= {name: ip for name, ip in public_addresses(row.public_ip).items() if ip}
     differences = differing(found, wanted)

@@ -1,4 +1,4 @@
-"""Steps of `upstream.importer`: VPNs, attachment points, clients of VPNs, and what no rule refuses."""
+"""Import steps: VPNs, attachment points, clients of VPNs, and notes on quotas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Count
 
 from scionlab.links.attachments import MAX_ATTACHMENTS
-from scionlab.links.defaults import settle_default
+from scionlab.links.defaults import apply_default
 from scionlab.models import VPN, AttachmentPoint, User, VPNClient, selectors
 from scionlab.network.infrastructure import check_subnet
 from scionlab.people import audit
@@ -37,13 +37,13 @@ def import_vpns(this: Import) -> None:
         this.vpns[row.pk] = found
     others = len(this.network.vpns) - len(vpns_in_use(this.network))
     if others:
-        this.report.notes.append(f"{others} VPNs are no attachment point's, and are left out")
+        this.report.notes.append(f"{others} VPNs belong to no attachment point, and are left out")
 
 
 def import_attachment_points(this: Import) -> None:
     policy = selectors.policy()
     for ap_id in AttachmentPoint.objects.order_by("pk").values_list("pk", flat=True):
-        settle_default(ap_id, this.changes)  # a new Link must not be clamped to an outdated maximum
+        apply_default(ap_id, this.changes)  # a new Link must not be clamped to an outdated maximum
     here = {ap.AS_id: ap for ap in AttachmentPoint.objects.select_related("AS__isd", "host")}
     count = this.report.counts["attachmentpoint"]
     for row in this.network.attachment_points.values():
@@ -53,7 +53,7 @@ def import_attachment_points(this: Import) -> None:
         as_, host = this.ases[row.as_pk], this.hosts[row.host or 0]
         found = here.get(as_.pk)
         if found is None and not host.limits_only:
-            text = f"Its host {host} is not limits only: it is coordinated here. Make the attachment point here."
+            text = f"Its host {host} is not limits only: this service manages it. Create the attachment point here."
             this.refuse("attachmentpoint", row, text)
             continue
         if found is not None and found.host_id != host.pk:
@@ -84,7 +84,7 @@ def import_clients(this: Import) -> None:
         vpn, host = this.vpns[row.vpn], this.hosts[row.host]
         found, owner = here.get((vpn.pk, host.pk)), owner_of.get((vpn.pk, row.ip))
         if owner is not None and owner is not found and not _is_in_file(this, owner):
-            text = f"Its address is that of another host in the VPN here ({owner.host}). Give one of them another one."
+            text = f"Its address is that of another host in the VPN here ({owner.host}). Change one of them."
             this.refuse("vpnclient", row, text)
             continue
         if found is None:
@@ -99,7 +99,7 @@ def import_clients(this: Import) -> None:
         if is_to_change(this, "vpnclient", row, found, {"ip": row.ip}, is_ours=not host.limits_only):
             moving.append(found)
         this.clients[row.pk] = found
-    for client in moving:  # out of each other's way: the unique constraint looks at every statement on its own
+    for client in moving:  # move out of the way: the unique constraint is checked per statement
         VPNClient.objects.filter(pk=client.pk).update(ip=str(ipaddress.IPv6Address(client.pk)))
     VPNClient.objects.bulk_update(moving, ["ip"], batch_size=BATCH)
     VPNClient.objects.bulk_create(new.values(), batch_size=BATCH)
@@ -109,13 +109,12 @@ def import_clients(this: Import) -> None:
 
 
 def _room() -> dict[int, int]:
-    """How many clients more each VPN with keys may have. One of an operator has no files of ours, whatever is in it."""
+    """Free client places of each VPN with keys. One managed by an operator has no files of ours, so no limit."""
     with_keys = VPN.objects.filter(keys__isnull=False).annotate(count=Count("clients"))
     return {vpn.pk: max(0, MAX_CLIENTS - vpn.count) for vpn in with_keys}
 
 
 def _is_in_file(this: Import, client: VPNClient) -> bool:
-    """Then it gets its own address from the file, and leaves this one."""
     places = {(this.vpns[row.vpn].pk, this.hosts[row.host].pk) for row in _placed_clients(this)}
     return (client.vpn_id, client.host_id) in places
 
@@ -124,11 +123,11 @@ def _placed_clients(this: Import) -> Iterable[rows.VpnClient]:
     return (row for row in this.network.clients.values() if row.vpn in this.vpns and row.host in this.hosts)
 
 
-# --- what is told beside ----------------------------------------------------------------------------------------
+# --- notes ------------------------------------------------------------------------------------------------------
 
 
 def note_quotas(this: Import) -> None:
-    """What no rule of ours refuses here, though a form would."""
+    """Note what a form would reject but no rule does."""
     ases = [row for pk, row in this.network.ases.items() if pk in this.ases and row.owner is not None]
     count = Counter(row.owner for row in ases)
     quota = dict(User.objects.values_list("pk", "as_quota"))

@@ -1,7 +1,7 @@
-"""Step of `upstream.importer`: the Links of a dump, with both interfaces of each, and what is gone there.
+"""Import step: Links with their interfaces; reports objects that are missing in the dump.
 
-A Link is matched by both of its ends, an end by AS number and interface id. Upstream gives out interface ids again: an
-id that another Link has here is refused, and named, until that Link is removed here.
+A Link is matched by both ends, an end by AS number and interface id. Interface ids are reused there: an id that another
+Link has here is rejected until that Link is removed here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _END_FIELDS = ("host_id", "border_router_id", "public_ip", "public_port", "bind_
 
 @dataclass(eq=False)
 class _Plan:
-    """A Link to be stored: `found` None: a new one. What it and its ends are to be."""
+    """A Link to be stored with its ends; `found` None: a new one."""
 
     row: rows.Link
     found: Link | None
@@ -59,14 +59,12 @@ class _Plan:
 
 @dataclass
 class _Links:
-    """Those that are here, by their ends."""
-
     by_ends: dict[LinkKey, Link] = field(default_factory=dict)
     by_end: dict[EndKey, Link] = field(default_factory=dict)
 
 
 def import_links(this: Import) -> set[int]:
-    """Returns the Links that were made or changed. To be called when all that they need is there."""
+    """Return the created or changed Links. Requires the other steps."""
     here = _links_here()
     _note_moved_ases(this, here.by_ends.values())
     plans = _without_conflicts(this, here, list(_plans(this, here)))
@@ -85,7 +83,7 @@ def import_links(this: Import) -> set[int]:
     return {link.pk for link in stored}
 
 
-# --- what is to be done -----------------------------------------------------------------------------------------
+# --- planned changes --------------------------------------------------------------------------------------------
 
 
 def _links_here() -> _Links:
@@ -109,7 +107,8 @@ def _note_gone_links(this: Import, here: _Links) -> None:
 
 
 def note_gone(this: Import) -> None:
-    """Report which hosts with limits only, their ASes and attachment points are not in the file. None is deleted."""
+    """Report hosts with limits only, and their ASes and attachment points, that are not in the file. Nothing is
+    deleted."""
     net, gone = this.network, this.report.gone
     numbers = {row.as_id for row in net.ases.values()}
     uids = {row.uid for row in net.hosts.values()}
@@ -127,7 +126,7 @@ def _has_limits_only(link: Link) -> bool:
 
 
 def _plans(this: Import, here: _Links) -> Iterator[_Plan]:
-    above: dict[int, int] = {}  # by AS of the attachment point: Links that may not have so much
+    above: dict[int, int] = {}  # by AS of the attachment point: Links above its maximum
     for row in this.network.links.values():
         if not _takes(this, row):
             continue
@@ -138,7 +137,7 @@ def _plans(this: Import, here: _Links) -> Iterator[_Plan]:
             text = f"An interface of it belongs to another Link here, {other}. Remove that one here first."
             this.refuse("link", row, text)
         elif found is None and not all(this.hosts[end.host].limits_only for end in row.ends):
-            text = "One of its hosts is not limits only: it is coordinated here. Make the Link here."
+            text = "One of its hosts is not limits only: this service manages it. Create the Link here."
             this.refuse("link", row, text)
         elif found is None and row.is_limited and not _may_have(this, row):
             above[row.a.as_pk] = above.get(row.a.as_pk, 0) + 1
@@ -218,7 +217,7 @@ def _refuse_limit(this: Import, as_pk: int, number: int) -> None:
 
 
 def _without_conflicts(this: Import, here: _Links, plans: list[_Plan]) -> list[_Plan]:
-    """Leaves out whoever wants a socket that another Link has here and keeps. Within the file each is wanted once."""
+    """Drop Links that want a socket of another Link that stays. Within the file sockets are unique."""
     ap_hosts: set[int | None] = set(AttachmentPoint.objects.values_list("host", flat=True))
     moving = [plan for plan in plans if plan.found is None or plan.is_change]
     leaves = {plan.found.pk for plan in moving if plan.found is not None}
@@ -243,7 +242,7 @@ def _claims_here(link: Link, ap_hosts: set[int | None]) -> set[Hashable]:
 
 
 def _note_moved_ases(this: Import, here: Iterable[Link]) -> None:
-    """Topologies state the ISD-AS of both ends, and whether the own AS is core; where its hosts reach each other."""
+    """Topologies contain the ISD-AS of both ends, whether the AS is core, and internal addresses of hosts."""
     moved = this.renumbered
     config_ids = set(Host.objects.filter(AS__in=moved | this.recored).values_list("pk", flat=True))
     linked: set[int] = set()
@@ -259,7 +258,7 @@ def _note_moved_ases(this: Import, here: Iterable[Link]) -> None:
 def _change(this: Import, plans: Iterable[_Plan]) -> list[Link]:
     links: list[Link] = []
     ends: list[Interface] = []
-    fields: set[str] = set()  # of ends; each one costs, in a statement for thousands
+    fields: set[str] = set()  # of ends; each costs, in a statement for thousands
     moving: list[int] = []
     ended: list[Link] = []
     for plan in plans:
@@ -289,10 +288,8 @@ def _change(this: Import, plans: Iterable[_Plan]) -> list[Link]:
 
 
 def _park(ids: Iterable[int]) -> None:
-    """Takes sockets out of each other's way: the unique constraint looks at every statement on its own.
-
-    Nobody has this address, and interface ids of a host are different ones: all of them are its AS's.
-    """
+    """Move sockets out of the way: the unique constraint is checked per statement. The placeholder address is unused,
+    and interface ids of a host are unique."""
     port = F("interface_id") + MIN_PORT
     Interface.objects.filter(pk__in=ids).update(public_ip="0.0.0.0", public_port=port)  # noqa: S104  not listened at
 
@@ -314,7 +311,7 @@ def _make(this: Import, plans: Iterable[_Plan]) -> list[Link]:
 
 
 def _new_link(this: Import, plan: _Plan) -> Link:
-    """With its interfaces, none of them stored. Its host, if it is new as well, has it from its first version on."""
+    """With its unsaved interfaces. A new host has it from its first version on."""
     a, b = (
         Interface(AS_id=this.ases[end.as_pk].pk, interface_id=end.interface_id, **wanted)
         for end, wanted in zip(plan.row.ends, plan.ends, strict=True)

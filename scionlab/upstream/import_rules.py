@@ -1,8 +1,7 @@
-"""Our rules on what a dump of upstream's service holds, before anything of it is written: every entry that breaks one.
+"""Our rules on the content of a dump, before anything is written: all entries that break one.
 
-Of two entries that cannot both be (one socket, one interface id), the one with the lower key stays. What depends on an
-entry that is left out, and what contradicts rows that are here, is found while writing (`upstream.import_ases`,
-`upstream.import_links`).
+Of two conflicting entries (one socket, one interface id), the one with the lower key stays. Entries that depend on
+skipped ones, or conflict with existing rows, are found while writing (`upstream.import_ases`, `upstream.import_links`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from scionlab.network.infrastructure import check_infrastructure_as_id, check_is
 from scionlab.upstream import rows
 from scionlab.upstream.report import Problem
 
-# Our agents log in with them (HTTP Basic), and a host id stands in addresses.
+# Agents log in with them (HTTP Basic), and a host id is part of URLs.
 _UID: Final = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
 _SECRET: Final = re.compile(r"[!-~]{1,64}", flags=re.ASCII)
 
@@ -48,7 +47,7 @@ class _Row(Protocol):
 
 
 def problems_of(network: rows.Network) -> list[Problem]:
-    """In the order of kinds and keys. Two SQL statements: whose addresses are here."""
+    """Ordered by kind and key. Two SQL statements, for existing addresses."""
     return _Rules(network).problems()
 
 
@@ -59,13 +58,13 @@ def public_addresses(public_ip: str | None) -> dict[str, str | None]:
 
 
 def vpns_in_use(network: rows.Network) -> dict[int, rows.Vpn]:
-    """Those of attachment points; others have no place here."""
+    """Those of attachment points; others are not imported."""
     used = {ap.vpn for ap in network.attachment_points.values()}
     return {pk: vpn for pk, vpn in network.vpns.items() if pk in used}
 
 
 def clients_in_use(network: rows.Network) -> dict[int, rows.VpnClient]:
-    """Those that a Link goes over: here a client is there for its Links."""
+    """Those with a Link: clients exist only for their Links."""
     used = {link.b.vpn_client for link in network.links.values()}
     return {pk: client for pk, client in network.clients.items() if pk in used}
 
@@ -86,20 +85,20 @@ class _Rules:
     def problems(self) -> list[Problem]:
         net = self._net
         found = [
-            *_told("user", net.users.values(), self._user),
-            *_told("isd", net.isds.values(), self._isd),
-            *_told("as", net.ases.values(), self._as),
-            *_told("host", net.hosts.values(), self._host),
-            *_told("borderrouter", net.routers.values(), self._router),
-            *_told("vpn", self._vpns.values(), self._vpn),
-            *_told("attachmentpoint", net.attachment_points.values(), self._attachment_point),
-            *_told("vpnclient", self._clients.values(), self._client),
-            *_told("link", net.links.values(), self._link),
+            *_problems("user", net.users.values(), self._user),
+            *_problems("isd", net.isds.values(), self._isd),
+            *_problems("as", net.ases.values(), self._as),
+            *_problems("host", net.hosts.values(), self._host),
+            *_problems("borderrouter", net.routers.values(), self._router),
+            *_problems("vpn", self._vpns.values(), self._vpn),
+            *_problems("attachmentpoint", net.attachment_points.values(), self._attachment_point),
+            *_problems("vpnclient", self._clients.values(), self._client),
+            *_problems("link", net.links.values(), self._link),
         ]
         return found + self._repeated({(one.kind, one.pk) for one in found})
 
     def _repeated(self, bad: Collection[tuple[str, int]]) -> list[Problem]:
-        """Of what breaks no other rule, who claims what an entry with a lower key has."""
+        """Among valid entries, those that claim something of an entry with a lower key."""
         net = self._net
         found: list[Problem] = []
         tables: tuple[tuple[str, Mapping[int, _Row], Callable[..., Iterable[tuple[Hashable, str]]]], ...] = (
@@ -140,7 +139,7 @@ class _Rules:
         try:
             validate_email(row.email)
         except ValidationError:
-            raise RuleError("email_invalid", "This is no email address. Correct it there.") from None
+            raise RuleError("email_invalid", "This is not an email address. Correct it there.") from None
 
     def _isd(self, row: rows.Isd) -> None:
         check_isd_id(row.number)
@@ -236,18 +235,18 @@ class _Rules:
             check_port(end.bind_port)
 
     def _attachment(self, row: rows.Link, a: rows.As, b: rows.As) -> None:
-        """A Link of a user AS: an attachment, or nobody would limit it."""
+        """A Link of a user AS must be an attachment, or it would not be limited."""
         if row.type != "PROVIDER" or not b.is_user_as:
             text = "It is a Link of a user AS and does not attach it to an attachment point. Remove it there."
             raise RuleError("link_of_user_as", text)
         ap = self._ap_of.get(a.pk)
         if ap is None:
-            text = f"{a.name} is no attachment point, so nobody would limit it. Make it one there."
+            text = f"{a.name} is not an attachment point, so its limit would not be enforced. Make it one there."
             raise RuleError("attachment_point_unknown", text)
         if row.a.host != ap.host:
             text = (
-                f"It ends at {a.name} on another host than the attachment point has for user ASes, so nobody would "
-                "limit it. Move the interface there."
+                f"It ends at {a.name} on another host than the attachment point has for user ASes, so its limit would "
+                "not be enforced. Move the interface there."
             )
             raise RuleError("host_elsewhere", text)
         if a.isd != b.isd:
@@ -257,7 +256,7 @@ class _Rules:
             self._address(row.b, row.a.host, b.name)
 
     def _address(self, end: rows.End, ap_host: int, owner: str) -> None:
-        """Of a user AS that does not come over the VPN: it is not the testbed's."""
+        """The address of a user AS outside the VPN must not be the testbed's."""
         host, vpn = self._net.hosts[ap_host], self._vpn_on.get(ap_host)
         own = [ip for ip in (host.public_ip, host.bind_ip, vpn and vpn.server_ip) if ip]
         address = check_underlay_address(end.public_ip, global_only=settings.UNDERLAY_GLOBAL_ONLY, own=own)
@@ -265,7 +264,7 @@ class _Rules:
         (TestbedAddresses({}, self._testbed.vpns) if is_own else self._testbed).check(address)
 
     def _testbed_addresses(self) -> TestbedAddresses:
-        """Those of the file, and of ASes that are here and not in it."""
+        """Those in the file, and of existing ASes that are not in it."""
         net = self._net
         among = {end.public_ip for link in net.links.values() for end in link.ends if end.public_ip}
         here = testbed_addresses(among, user_as=None)
@@ -286,8 +285,8 @@ class _Rules:
 def sockets(
     ends: Iterable[tuple[int, str, int, str | None, int]], *, ap_hosts: Collection[int | None], is_public: bool
 ) -> Iterator[tuple[Hashable, str]]:
-    """What a Link takes for itself, in words: its ends are (host, public IP, port, local IP, port), that of a user AS
-    last. `is_public`: that one is reached from the internet, where a port leads to one machine."""
+    """Sockets that a Link uses, in words: its ends are (host, public IP, port, local IP, port), that of a user AS last.
+    `is_public`: that end is reachable from the internet, where a port leads to one machine."""
     near, far = ends
     for host, ip, port, local_ip, local_port in (near, far):
         yield ("underlay", host, ip, port), f"{ip} port {port} of this host"
@@ -302,7 +301,7 @@ def sockets(
 # --- helpers --------------------------------------------------------------------------------------------------
 
 
-def _told(kind: str, found: Iterable[_Row], check: Callable[..., None]) -> Iterator[Problem]:
+def _problems(kind: str, found: Iterable[_Row], check: Callable[..., None]) -> Iterator[Problem]:
     for row in found:
         try:
             check(row)

@@ -1,4 +1,4 @@
-"""What one import of `upstream.importer` knows while its steps run, and how they compare and tell."""
+"""Shared state of one import, comparisons and reporting."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Row(Protocol):
 
 @dataclass
 class Import:
-    """One import on its way. What is here already, or was just made, by the primary keys there; ISDs by their
-    numbers."""
+    """State of one import: existing and created objects by the dump's primary keys; ISDs by number."""
 
     network: rows.Network
     kbit: int
@@ -43,7 +42,7 @@ class Import:
     attachment_points: dict[int, AttachmentPoint] = field(default_factory=dict)
     new_hosts: set[int] = field(default_factory=set)  # our keys, as below
     readdressed: set[int] = field(default_factory=set)  # hosts with another internal address
-    renumbered: set[int] = field(default_factory=set)  # ASes that went to another ISD
+    renumbered: set[int] = field(default_factory=set)  # ASes that moved to another ISD
     recored: set[int] = field(default_factory=set)  # ASes that became core, or are no longer
 
     def __post_init__(self) -> None:
@@ -51,7 +50,7 @@ class Import:
         self._bad = {(one.kind, one.pk) for one in self.report.problems}
 
     def takes(self, kind: str, row: Row, **needs: tuple[int | None, Mapping[int, object]]) -> bool:
-        """False for what is left out: it breaks a rule, or something that it `needs` (by kind) is left out itself."""
+        """False for skipped rows: they break a rule, or something that they `needs` (by kind) is skipped."""
         if (kind, row.pk) in self._bad:
             return False
         for needed, (pk, table) in needs.items():
@@ -65,14 +64,14 @@ class Import:
 
     def note_changed(self, kind: str, row: Row, differences: Mapping[str, tuple[object, object]]) -> None:
         self.report.counts[kind].changed += 1
-        self.report.changed.append(f"{kind} {row.pk} ({row.name}): {told(differences)}")
+        self.report.changed.append(f"{kind} {row.pk} ({row.name}): {describe(differences)}")
 
     def keep(self, kind: str, row: Row, differences: Mapping[str, tuple[object, object]]) -> None:
-        self.report.kept.append(f"{kind} {row.pk} ({row.name}): {told(differences)}")
+        self.report.kept.append(f"{kind} {row.pk} ({row.name}): {describe(differences)}")
 
 
-def told(differences: Mapping[str, tuple[object, object]]) -> str:
-    """What is here, then what is in the file."""
+def describe(differences: Mapping[str, tuple[object, object]]) -> str:
+    """Value here, then value in the file."""
     return ", ".join(f"{name} {_written(here)} -> {_written(there)}" for name, (here, there) in differences.items())
 
 
@@ -81,7 +80,7 @@ def _written(value: object) -> str:
 
 
 def differing(obj: object, wanted: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """By attribute, what it is and what it is to be."""
+    """By attribute, current and new value."""
     found = {name: (getattr(obj, name), value) for name, value in wanted.items()}
     return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 
@@ -94,7 +93,7 @@ def set_all(obj: object, wanted: Mapping[str, object]) -> None:
 def is_to_change(
     this: Import, kind: str, row: Row, found: object, wanted: Mapping[str, object], *, is_ours: bool
 ) -> bool:
-    """Sets what differs. `is_ours`: it belongs to hosts that are coordinated here, so it stays, and is reported."""
+    """Apply differences. `is_ours`: managed here, so it is kept and reported."""
     differences = differing(found, wanted)
     if differences and not is_ours:
         this.note_changed(kind, row, differences)

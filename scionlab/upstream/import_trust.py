@@ -1,9 +1,8 @@
-"""Steps of `upstream.importer`: TRCs, certificates and keys of SCION.
+"""Import step: TRCs, certificates and keys of SCION.
 
-Nothing is stored unverified: each TRC is verified by the one before it, each certificate by its issuer, each key
-against its certificate. While the hosts have limits only, what came in lies unused and nothing is renewed or voted with
-(`trust.isd`). After a take-over it is what the hosts have already, so paths and signatures stay; what is
-missing then is made by the hourly task.
+Everything is verified: each TRC by its predecessor, each certificate by its issuer, each key against its certificate.
+While the hosts have limits only, imported keys are unused and not renewed (`trust.isd`). After a takeover they equal
+those on the hosts, so paths and signatures stay valid; the hourly task creates what is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _OF_KEYS = ["master0_encrypted", "master1_encrypted", "ca", "content", "private_
 
 
 def import_trust(this: Import) -> None:
-    """After ASes and hosts. Nothing happens for a dump without TRCs and keys."""
+    """After ASes and hosts. Does nothing for a dump without TRCs and keys."""
     if not (this.network.trcs or this.network.keys):
         return
     check_secret()
@@ -70,19 +69,20 @@ def _import_trcs(this: Import) -> list[Issue]:
 
 
 def _import_trc(isd: ISD, row: rows.Trc, here: dict[TrcId, TRC]) -> Issue | None:
-    """None where it is here already. Raises `RuleError`."""
+    """None if it exists. Raises `RuleError`."""
     id_, signed = TrcId(row.isd, row.base, row.serial), _signed(row)
     if id_ in here:
         if bytes(here[id_].content) != signed:
-            text = f"Another {id_} is here, and SCION's programs end on two of one id. Nobody can join the two lines."
+            text = f"Another {id_} is here; SCION's programs exit on two of one id. The lines cannot be merged."
             raise RuleError("trc_taken", text)
         return None
     if trcs.read(signed).id != id_:
         raise RuleError("trc_not_the_next", f"It is {trcs.read(signed).id}, not {id_}. Correct the row there.")
-    # Upstream begins a new line (a base TRC) where no update can be made, so the newest one need not be the one before.
+    # The other service starts a new series (a base TRC) if it cannot make an update, so the newest one need not be the
+    # predecessor.
     before = None if id_.is_base else here.get(TrcId(id_.isd, id_.base, id_.serial - 1))
     if before is None and not id_.is_base:
-        text = f"The TRC before {id_} is neither in the file nor here, so nobody can verify it. Dump all TRCs."
+        text = f"The TRC before {id_} is neither in the file nor here, so it cannot be verified. Dump all TRCs."
         raise RuleError("trc_not_the_next", text)
     here[id_], issue = trc_store(isd, signed, None if before is None else trcs.read(bytes(before.content)))
     return issue
@@ -105,7 +105,7 @@ def _base64(text: str, code: str, what: str) -> bytes:
 
 
 def _credentials(this: Import) -> dict[int, Credential]:
-    """By the key there: each with the certificate that it belongs to. What is wrong is refused."""
+    """By the dump's key: each with its certificate. Invalid ones are rejected."""
     found = {}
     for row in this.network.keys.values():
         needs = {} if row.as_pk is None else {"as_": (row.as_pk, this.ases)}
@@ -134,7 +134,7 @@ def _credential(row: rows.Key) -> Credential:
 
 
 def _import_core(this: Import, isd: ISD, credentials: dict[int, Credential]) -> list[Issue]:
-    """Voters and roots as the newest TRC of the ISD has them, and the CAs below these roots."""
+    """Voters and roots of the ISD's newest TRC, and the CAs below these roots."""
     newest = newest_trc(isd.pk)
     named = set() if newest is None else set(trcs.read(bytes(newest.content)).policy.certificates)
     core = {as_.as_id: as_ for as_ in this.ases.values() if as_.is_core and as_.isd_id == isd.pk}
@@ -155,7 +155,7 @@ def _import_core(this: Import, isd: ISD, credentials: dict[int, Credential]) -> 
 
 @dataclass(frozen=True)
 class _CoreStore:
-    """Of one ISD. `core`: its core ASes by number, `ours`: those that are coordinated here, by primary key."""
+    """For one ISD. `core`: its core ASes by number, `ours`: those managed here, by primary key."""
 
     this: Import
     isd: ISD
@@ -163,8 +163,8 @@ class _CoreStore:
     ours: set[int]
 
     def add(self, row: rows.Key, credential: Credential, issuer: Certificate | None) -> list[Issue]:
-        """In place of the one in use, which was imported too; what this service made for hosts of its own stays. One of
-        an AS that is no core AS any more only votes on the next TRC."""
+        """Replace an imported one; those that this service created are kept. One of an AS that is no longer core only
+        votes on the next TRC."""
         as_, count = self.core.get(row.as_id), self.this.report.counts["key"]
         same = Certificate.objects.filter(isd=self.isd, as_id=row.as_id, kind=row.usage)
         in_use = same.filter(replaced_at=None).first()
@@ -225,7 +225,7 @@ def _count(this: Import, *, is_new: bool) -> None:
 
 
 def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]:
-    """Master keys and chains. A chain that is wrong or has ended is left out: a take-over makes another one."""
+    """Master keys and chains. Invalid or expired chains are skipped: a takeover creates new ones."""
     usage = Kind.AS.value
     chains = {row.as_pk: row for row in this.network.keys.values() if row.usage == usage and row.pk in credentials}
     cas: dict[int, list[tuple[Certificate, x509.Certificate]]] = {}
@@ -242,7 +242,7 @@ def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]
         keys = found or ASKeys(AS=as_)
         is_changed = _set_master_key(this, this.network.ases[as_pk], keys)
         if not keys.master0_encrypted:
-            continue  # refused
+            continue  # rejected
         if row is not None:
             certificate = credentials[row.pk].certificate
             ca = next((ca for ca, one in cas.get(as_.isd_id, []) if _is_issued(certificate, one)), None)
@@ -262,14 +262,14 @@ def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]
         if is_changed:
             (new if found is None else changed).append(keys)
     if ended:
-        this.report.notes.append(f"{ended} certificates of ASes have ended, and are left out")
+        this.report.notes.append(f"{ended} certificates of ASes have expired, and are left out")
     ASKeys.objects.bulk_create(new, batch_size=BATCH)
     ASKeys.objects.bulk_update(changed, _OF_KEYS, batch_size=BATCH)
     return issued
 
 
 def _set_master_key(this: Import, row: rows.As, keys: ASKeys) -> bool:
-    """True where it is another one. Upstream writes its one into both files; where it has none, two are made."""
+    """True if changed. The other service writes one key into both files; without it, two are created."""
     if row.master_key:
         try:
             raw = _base64(row.master_key, "pki_key_invalid", f"a master key of {MASTER_KEY_BYTES} bytes")

@@ -1,15 +1,14 @@
-"""Takes over what upstream SCIONLab's coordination service has: a dump of its database -> our rows.
+"""Imports a dump of the database of SCIONLab's own coordination service.
 
-All or nothing, in one transaction, and any number of times: the same file again changes nothing. Its hosts get limits
-only, so that nothing of SCION's on them is ever ours to replace; its attachment points begin with observing
-(docs/import.md).
+Atomic and idempotent. Imported hosts get limits only, so that their SCION files are never replaced; imported attachment
+points begin with observe only (docs/import.md).
 
-    import_rules              what breaks a rule of ours, before anything is written
+    import_rules              entries that break a rule, before anything is written
     import_rows               people, ISDs, ASes, hosts, border routers
     import_attachment_points  VPNs, attachment points, clients of VPNs
     import_trust              TRCs, certificates and keys of SCION, each verified
-    import_links              Links with their interfaces; what is here and no longer there
-    import_state              what these steps share
+    import_links              Links with their interfaces; objects that are missing in the dump
+    import_state              shared state of these steps
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ STEPS = (
 
 
 def _unwatched(_: str) -> None:
-    """Nobody wants to know how far it is."""
+    """Without progress reports."""
 
 
 @retried
@@ -65,13 +64,12 @@ def import_scionlab(
     dry_run: bool = False,
     progress: Callable[[str], None] = _unwatched,
 ) -> Report:
-    """Make and change what the dump has; new Links of user ASes get `kbit` in both directions.
+    """Create and change what the dump contains; new Links of user ASes get `kbit` in both directions.
 
-    Where an entry breaks a rule nothing is stored, unless `skip_invalid`: then the rest is, without what depends on it.
-    `dry_run`: nothing is stored at all. The report says the same in each case. No counter of a host that is new rises;
-    of others H or L as `versions.changes` says, at most once.
-    Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high` for `kbit`; `import_refused`: the database itself
-    refused a row).
+    If an entry breaks a rule nothing is stored; with `skip_invalid` the rest is, without what depends on it. `dry_run`
+    stores nothing. The report is the same in each case. No counter of a new host rises; of others H or L at most once,
+    as in `versions.changes`. Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high` for `kbit`;
+    `import_refused`: the database rejected a row).
     """
     check_bandwidth(kbit)
     try:
@@ -107,7 +105,7 @@ def _import(network: Network, kbit: int, report: Report, progress: Callable[[str
 
 def _raise_counters(this: Import, stored: set[int]) -> None:
     raised = this.changes.carry_out(without_hosts=frozenset(this.new_hosts))
-    # Nobody asked for anything here: an owner has no mail because a Link came along.
+    # Owners get no mail about imported Links.
     Link.objects.filter(pk__in=stored).update(is_told=True)
     if raised:
         this.report.notes.append(f"{len(raised)} hosts that were here get a new configuration")

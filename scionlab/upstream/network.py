@@ -1,4 +1,4 @@
-"""Entries of a dump -> the network that they describe."""
+"""Entries of a dump -> `Network`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALLATION_TYPES = ("VM", "PKG", "SRC", "DEDICATED")
 
 
 def read_network(content: bytes) -> rows.Network:
-    """Raises `DumpError`, also for a reference to an entry that is not in the file."""
+    """Raises `DumpError`, also for a reference to a missing entry."""
     return _Reader(read_entries(content)).network()
 
 
@@ -99,7 +99,7 @@ class _Reader:
         )
 
     def _read_routers(self) -> dict[int, rows.BorderRouter]:
-        """Upstream numbers the routers of an AS in the order of their keys, whichever host they are on."""
+        """Routers of an AS are numbered in the order of their keys, over all hosts."""
         found: dict[int, rows.BorderRouter] = {}
         count: dict[int, int] = {}
         for entry in self._of("borderrouter"):
@@ -130,7 +130,7 @@ class _Reader:
     # --- keys of SCION ----------------------------------------------------------------------------------------
 
     def _keys(self) -> dict[int, rows.Key]:
-        """Of each AS and usage the highest version that has a certificate, as upstream hands it out."""
+        """For each AS and usage the highest version with a certificate, as the source delivers it."""
         certificates: dict[int, Entry] = {}
         keys = {entry.pk: entry for entry in self._of("key")}
         for entry in self._of("certificate"):
@@ -154,7 +154,7 @@ class _Reader:
         return rows.Key(
             pk=entry.pk,
             as_pk=as_pk,
-            # Upstream keeps the number of an AS that was deleted in a column of its own.
+            # The number of a deleted AS is in a separate column.
             as_id=entry.integer("_as_id_int", high=MAX_AS_ID)
             if as_pk is None
             else _referred(entry, "AS", as_pk, self._ases).as_id,
@@ -185,7 +185,7 @@ class _Reader:
             interface_id=interface_id,
             public_ip=public_ip,
             public_port=entry.integer("public_port"),
-            # Upstream's rule: an interface with a public address of its own has its own bind address, or none.
+            # The source's rule: an interface with its own public address has its own bind address, or none.
             bind_ip=own_bind if own_ip else public_ip and bind_ip_for(public_ip, host.bind_ip),
             bind_port=entry.optional_integer("bind_port"),
             vpn_client=None,
@@ -209,7 +209,7 @@ class _Reader:
         )
 
     def _over_vpn(self, end: rows.End, parent: rows.End) -> rows.End:
-        """Upstream does not store that a Link goes over the VPN: then the child has its client's address there."""
+        """The dump does not say whether a Link uses the VPN: it does if the child has its client's address."""
         client = self._client_at.get((end.host, end.public_ip or "", parent.host))
         return end if client is None else replace(end, vpn_client=client)
 
@@ -227,7 +227,6 @@ def _referred(entry: Entry, field: str, pk: int, table: dict[int, _Row]) -> _Row
 
 
 def _key(entry: Entry, field: str, table: dict[int, _Row]) -> int:
-    """That of the entry which is meant; it is in the file."""
     pk = entry.reference(field)
     _referred(entry, field, pk, table)
     return pk

@@ -1,4 +1,4 @@
-"""What an import made, changed, left as it is and left out, and the text that says it."""
+"""The report of an import: created, changed, kept and skipped objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS: Final = {
     "trc": "TRCs",
     "key": "SCION keys",
 }
-# Models of upstream's that have no place here, or not yet.
+# Models that are not imported.
 OTHERS: Final = {"service": "services"}
 _WITH_ANOTHER: Final = {"certificate"}  # counted with its key
 _COLUMNS: Final = ("in the file", "made", "changed", "same", "skipped")
@@ -31,10 +31,10 @@ _COLUMNS: Final = ("in the file", "made", "changed", "same", "skipped")
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """An entry that breaks a rule of ours. `message`: the value, the limit and the remedy."""
+    """An entry that breaks a rule. `message`: the value, the limit and the remedy."""
 
     kind: str  # of KINDS
-    pk: int  # there
+    pk: int  # in the dump
     name: str
     message: str
 
@@ -51,23 +51,23 @@ class Count:
 
 @dataclass
 class Report:
-    """Lists in the order in which the import met their things. `entries`: how many of each model the file has."""
+    """Lists in order of processing. `entries`: number of each model in the file."""
 
     entries: Mapping[str, int]
     skip_invalid: bool
     dry_run: bool
     counts: dict[str, Count] = field(default_factory=lambda: {kind: Count() for kind in KINDS})
     problems: list[Problem] = field(default_factory=list)
-    dependents: list[str] = field(default_factory=list)  # left out because they need something that is left out
+    dependents: list[str] = field(default_factory=list)  # skipped because they need a skipped one
     merged: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)  # differs there, and stays as it is here
+    kept: list[str] = field(default_factory=list)  # differs there, and is kept as it is here
     gone: list[str] = field(default_factory=list)  # here, and not in the file
     notes: list[str] = field(default_factory=list)
 
     @property
     def is_refused(self) -> bool:
-        """Nothing is imported: something breaks a rule, and nobody asked for the rest."""
+        """Nothing is imported: a rule is broken, without `skip_invalid`."""
         return bool(self.problems) and not self.skip_invalid
 
     @property

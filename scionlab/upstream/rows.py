@@ -1,6 +1,6 @@
-"""What the entries of a dump say, as plain values. `pk` is the primary key there; nothing here knows ours.
+"""Content of a dump's entries as plain values. `pk` is the dump's primary key.
 
-Addresses are written as `ipaddress` writes them. Passwords and secrets are in no `repr`, which may reach a log.
+Addresses are normalized by `ipaddress`. Passwords and secrets are excluded from `repr`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Isd:
-    """An isolation domain. There its number is not unique: `pks` are all rows that have it, the lowest first."""
+    """An isolation domain. Its number may repeat in the dump: `pks` are all rows with it, lowest first."""
 
     number: int
     label: str
@@ -52,7 +52,7 @@ class As:
     is_core: bool
     owner: int | None  # a user; None: infrastructure
     installation_type: str | None  # None: no user AS
-    master_key: str = field(repr=False)  # base64; both of SCION's master keys
+    master_key: str = field(repr=False)  # base64; for both of SCION's master keys
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class BorderRouter:
-    """`number` is its place among the routers of its AS, in the order of their keys: it is called br-<number>."""
+    """`number` is its position among the routers of its AS, ordered by key: it is called br-<number>."""
 
     pk: int
     as_pk: int
@@ -120,7 +120,7 @@ class VpnClient:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentPoint:
-    """`host` is where the Links of user ASes end: the VPN's server, else the first host with a public address."""
+    """`host` is where the Links of user ASes end: the VPN's server, otherwise the first host with a public address."""
 
     pk: int
     as_pk: int
@@ -131,7 +131,7 @@ class AttachmentPoint:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An interface of a Link, with the addresses in force: its own, else its host's."""
+    """An interface of a Link, with its effective addresses: its own, or its host's."""
 
     pk: int
     as_pk: int
@@ -147,7 +147,7 @@ class End:
 
     @property
     def local(self) -> tuple[str | None, int]:
-        """Where its host binds."""
+        """Bind address on its host."""
         return self.bind_ip or self.public_ip, self.bind_port or self.public_port
 
 
@@ -174,7 +174,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The newest of an AS for one usage, with its newest certificate. `pk` and `certificate_pk` are theirs there."""
+    """The newest key of an AS for one usage, with its newest certificate."""
 
     pk: int
     as_pk: int | None  # None: its AS was deleted, and its vote is still needed
@@ -195,7 +195,7 @@ class Trc:
     isd: int  # its number
     base: int
     serial: int
-    content: str = field(repr=False)  # PEM, or DER in base64: both were written
+    content: str = field(repr=False)  # PEM, or DER in base64: both occur
 
     @property
     def name(self) -> str:
@@ -204,7 +204,7 @@ class Trc:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """All of a dump that has a place here; by primary key there, in its order (ISDs by their numbers)."""
+    """The imported part of a dump; by primary key, in its order (ISDs by number)."""
 
     users: dict[int, User]
     isds: dict[int, Isd]
@@ -217,5 +217,5 @@ class Network:
     links: dict[int, Link]
     keys: dict[int, Key]
     trcs: dict[int, Trc]
-    entries: dict[str, int]  # how many of each model, whether it has a place here or not
-    unlinked_interfaces: tuple[str, ...]  # interfaces that no Link has
+    entries: dict[str, int]  # number of each model, imported or not
+    unlinked_interfaces: tuple[str, ...]  # interfaces without a Link

@@ -1,5 +1,4 @@
-"""A batch of samples as an agent sends it, as values. `scionlab.host_api.usage_format` reads the document
-(docs/api.md)."""
+"""A batch of samples as values; `scionlab.host_api.usage_format` parses the document (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ DIRECTIONS: Final[tuple[DirectionName, DirectionName]] = ("to_user", "from_user"
 
 
 class Sample(NamedTuple):
-    """One direction of a link at one time (milliseconds since 1970). Counters are the kernel's, of the class's
-    life (the segment)."""
+    """One direction of a link at one time (milliseconds since 1970). Counters are the kernel's, of the class's lifetime
+    (the segment)."""
 
     at_ms: int
     limit_kbit: int
@@ -33,8 +32,8 @@ class DirectionSamples:
 
 @dataclass(frozen=True)
 class Batch:
-    """`version` is (G, H) of the configuration whose interface ids `links` are by. `times_ms` ascends, and is never
-    empty."""
+    """`version` is (G, H) of the configuration that the interface ids of `links` belong to. `times_ms` ascends, and is
+    never empty."""
 
     key: str
     agent_version: str

@@ -1,8 +1,7 @@
-"""Numbers in as few bytes as they need, and the sums of both directions in a row of them. Pure.
+"""Variable-length encoding of numbers, and of the sums of both directions. Pure.
 
-A number is written seven bits to a byte, the lowest first; the highest bit says that more follow (LEB128). Of a
-direction there is one byte that says which numbers are not 0, and then those. Nothing is ever cut: Python's integers
-have no end, and neither have these.
+A number has seven bits per byte, lowest first; the highest bit means that more follow (LEB128). A direction has one
+byte that says which numbers are not 0, followed by those. Values of any size are preserved.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from scionlab.usage.totals import SLOT_MS, Totals
 _KNOWN: Final[dict[DirectionName, int]] = {
     "to_user": 1,
     "from_user": 2,
-}  # bits of the first byte: the directions that something is known of
+}  # bits of the first byte: the known directions
 
 
 def numbers_pack(numbers: Iterable[int]) -> bytes:
-    """Of numbers from 0 on."""
+    """Numbers from 0 on."""
     packed = bytearray()
     for number in numbers:
         while number > 0x7F:
@@ -47,7 +46,8 @@ def totals_pack(both: Both) -> bytes:
     for name in DIRECTIONS:
         one = both[name]
         if one != Totals():
-            # What is usual is 0: all bytes have a rate, and all of the time is covered, but for some milliseconds.
+            # Defaults that are encoded as 0: all bytes have a rate, and all of the time is covered, but for some
+            # milliseconds.
             values = (
                 one.bytes,
                 one.packets,
@@ -56,7 +56,7 @@ def totals_pack(both: Both) -> bytes:
                 one.at_limit_ms,
                 0 if one.limit_kbit is None else one.limit_kbit + 1,
                 one.backlog_bytes,
-                _unsigned(one.bytes - one.rated_bytes),  # last: its bit alone makes the byte of bits two
+                _unsigned(one.bytes - one.rated_bytes),  # last: its bit alone needs a second byte
             )
             numbers.append(sum(1 << place for place, value in enumerate(values) if value))
             numbers += [value for value in values if value]

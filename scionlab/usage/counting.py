@@ -1,7 +1,7 @@
-"""From the kernel's absolute counters to what each sample found: every byte once, and never a rate that was none.
+"""From absolute counters to the increments of each sample: every byte is counted once, and no rate is made up.
 
-A counter is known up to where it was counted last (`Known`). Whatever comes late, twice or out of order is compared
-with that alone, so the sum of all intervals of a segment is its highest counter, in any order of arrival.
+A counter is known up to where it was counted last (`Known`). Late, repeated or reordered samples are compared with that
+alone, so the sum of a segment's intervals is its highest counter, in any order of arrival.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from scionlab.usage.batch import Sample
 from scionlab.usage.totals import Interval
 
-LONGEST_INTERVAL_MS: Final = 30_000  # between two samples that a rate is computed from (docs/api.md)
+LONGEST_INTERVAL_MS: Final = 30_000  # between two samples, for a rate (docs/api.md)
 
 
 class Known(NamedTuple):
-    """How far a segment is counted: its counters at the newest sample that counted."""
+    """How far a segment is counted: the counters of the newest counted sample."""
 
     at_ms: int
     bytes: int
@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted:
-    """`restarts` is how often a counter went backwards without a new segment."""
+    """`restarts`: how often a counter went backwards without a new segment."""
 
     intervals: list[Interval]
     known: Known | None
@@ -35,14 +35,13 @@ class Counted:
 
 
 def count(samples: Iterable[Sample], known: Known | None) -> Counted:
-    """What these samples of one segment add to what is known of it.
+    """Count the increments of these samples of one segment.
 
-    The first ever sample of a segment counts from 0: the class was made by the agent. A sample that is not above what
-    is known and not after it was counted already. One below it *and* after it is a counter that began anew: it counts
-    from 0.
+    The first sample of a segment counts from 0: the agent created the class. A sample that is neither above nor after
+    what is known was counted already. One below it *and* after it is a restarted counter: it counts from 0.
 
-    Drops alone never say so: they are the leaf classes', and an agent that lost its memory tells fewer of them than
-    before while the class, and so its bytes, go on. Those that are told again are not counted again.
+    Drops alone do not indicate a restart: they are the leaf classes', and a restarted agent reports fewer of them while
+    the class, and so its bytes, go on. Repeated drops are not counted again.
     """
     intervals: list[Interval] = []
     restarts = 0
@@ -52,7 +51,7 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
         elif sample.bytes >= known.bytes and sample.packets >= known.packets:
             is_old = sample.at_ms <= known.at_ms and sample[2:4] == known[1:3] and sample.drops <= known.drops
             if is_old:
-                continue  # of an idle link: its bytes would be none, but its time would be covered twice
+                continue  # of an idle link: no bytes, but its time would be covered twice
             before = (known.bytes, known.packets, min(known.drops, sample.drops))
         elif sample.at_ms > known.at_ms:
             restarts += 1
@@ -75,5 +74,5 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
 
 
 def _covered_ms(elapsed_ms: int) -> int:
-    """The time that a rate is known for: none across a gap, nor where the agent's clock was set back."""
+    """The time with a known rate: none across a gap, or if the agent's clock was set back."""
     return elapsed_ms if 0 < elapsed_ms <= LONGEST_INTERVAL_MS else 0

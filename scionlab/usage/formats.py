@@ -1,4 +1,4 @@
-"""A Link's usage as documents: JSON for scripts, CSV for spreadsheets. docs/api.md names every column.
+"""Usage of a Link as JSON and CSV. docs/api.md describes every column.
 
 A gap is `null` in JSON and an empty cell in CSV, never 0.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.series import DirectionUsage, Usage, UsagePoint
 
-COLUMNS: Final = {  # what JSON calls it: its heading in CSV
+COLUMNS: Final = {  # name in JSON: heading in CSV
     "bytes": "bytes",
     "packets": "packets",
     "drops": "drops",
@@ -28,7 +28,7 @@ CSV_HEADER: Final = ("begins_at (UTC)", "step (s)", *_OF_EACH)
 
 
 def usage_document(usage: Usage) -> dict[str, Any]:
-    """What JSON can say as it is."""
+    """As a JSON-serializable dict."""
     return {
         "link_id": usage.link_id,
         "begins_at": iso(usage.begins_at),
@@ -39,8 +39,7 @@ def usage_document(usage: Usage) -> dict[str, Any]:
 
 
 def usage_csv(usage: Usage) -> Iterator[str]:
-    """Lines, the header first, each with its end (RFC 4180). None of the cells is anybody's text, so none can be taken
-    for a formula."""
+    """Lines with line ends, header first (RFC 4180). No cell contains user text, so none can be a formula."""
     writer = csv.writer(_Echo())
     yield writer.writerow(CSV_HEADER)
     for point in usage.points:
@@ -60,8 +59,6 @@ def iso(moment: datetime) -> str:
 
 
 class _Echo:
-    """Lets a csv writer hand out its lines."""
-
     def write(self, line: str) -> str:
         return line
 
@@ -75,5 +72,5 @@ def _direction(usage: DirectionUsage | None) -> dict[str, Any] | None:
 
 
 def _cells(usage: DirectionUsage | None) -> list[Any]:
-    """An unknown rate is an empty cell as well."""
+    """An unknown rate is an empty cell, too."""
     return [""] * len(COLUMNS) if usage is None else [getattr(usage, name) for name in COLUMNS]

@@ -1,6 +1,6 @@
-"""Takes in the batches of agents: each counter is compared with how far it is counted, and what is new is stored.
+"""Ingests batches of agents: each counter is compared with what is already counted.
 
-As many SQL statements for 4000 links as for one. docs/adr/0015 has the decisions, docs/api.md the contract.
+A constant number of SQL statements for any number of links. docs/adr/0015 has the decisions, docs/api.md the contract.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from scionlab.usage.totals import DAY_MS, Interval, of_ms, to_ms
 
 logger = logging.getLogger(__name__)
 
-# An agent's clock is believed within these. A batch that ends outside of them is moved as a whole, so that it ends when
-# it came: its bytes are counted now, and its rates stay. Agents keep samples for 2 days (docs/agent.md).
+# An agent's clock is trusted within these bounds. A batch that ends outside of them is shifted to end at its arrival:
+# its bytes are counted now, and its rates stay. Agents keep samples for 2 days (docs/agent.md).
 AHEAD_MS: Final = 5 * 60_000
 BEHIND_MS: Final = 3 * DAY_MS
 
 
 @dataclass(frozen=True)
 class Stored:
-    """`stored` is false for a batch that is known already; `ignored_links` are no Link's in its configuration."""
+    """`stored` is false for a known batch; `ignored_links` have no Link in its configuration."""
 
     stored: bool
     ignored_links: list[int] = field(default_factory=list)
@@ -41,8 +41,6 @@ class Stored:
 
 @dataclass(frozen=True)
 class _End:
-    """A Link that the host limits now, under its interface id."""
-
     link_id: int
     attachment_point_id: int
     ap_isd_as: str
@@ -53,7 +51,7 @@ class _End:
 
 @retried
 def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> Stored:
-    """Count the batch, once. One transaction; the host's series are locked in the order of their keys."""
+    """Count the batch once. One transaction; the host's series are locked in the order of their keys."""
     received_at = now or timezone.now()
     batch = _believable(batch, to_ms(received_at), host_id)
     with transaction.atomic():
@@ -96,14 +94,12 @@ def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
     return replace(batch, times_ms=[moved(at_ms) for at_ms in batch.times_ms], links=links)
 
 
-# --- whose ----------------------------------------------------------------------------------------------------
+# --- series ---------------------------------------------------------------------------------------------------
 
 
 def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
-    """The locked series that the batch's interface ids mean in its configuration, made where they are new.
-
-    None while the host enforces a document that is not ours: its interface ids may be those of other Links.
-    """
+    """The locked series of the batch's interface ids in its configuration; created if missing. None while the host
+    enforces a foreign document: its interface ids may belong to other Links."""
     generation, config_version = batch.version
     hosts = Host.objects.filter(pk=host_id).exclude(receipt__content=HostReceipt.Content.FOREIGN)
     newest = hosts.values_list("config_version", flat=True).first()
@@ -126,11 +122,11 @@ def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
         for interface_id, end in ends.items()
         if interface_id in batch.links
         and (interface_id, end.link_id) not in found
-        # In an older configuration the interface id may have been that of a Link that is gone.
+        # In an older configuration the interface id may have belonged to a deleted Link.
         and end.wanted_config_version <= config_version
     ]
     if missing:
-        UsageSeries.objects.bulk_create(missing, ignore_conflicts=True)  # another batch may make them now
+        UsageSeries.objects.bulk_create(missing, ignore_conflicts=True)  # another batch may create them now
         found = _locked(host_id, batch)
     chosen = dict(_choose(batch, ends, found))
     _keep_up(chosen, ends, config_version)
@@ -138,7 +134,7 @@ def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
 
 
 def _locked(host_id: int, batch: Batch) -> dict[tuple[int, int | None], UsageSeries]:
-    """By interface id and Link; of several whose Links are gone the newest that the batch can be about."""
+    """By interface id and Link; of several with deleted Links the newest that the batch can be about."""
     rows = (
         UsageSeries.objects.select_for_update(no_key=True)
         .filter(host_id=host_id, interface_id__in=list(batch.links), first_config_version__lte=batch.version[1])
@@ -150,8 +146,8 @@ def _locked(host_id: int, batch: Batch) -> dict[tuple[int, int | None], UsageSer
 def _choose(
     batch: Batch, ends: Mapping[int, _End], found: Mapping[tuple[int, int | None], UsageSeries]
 ) -> Iterator[tuple[int, UsageSeries]]:
-    """The Link's that has the interface id; else, while the configuration is one that spoke of it, that of a Link which
-    was deleted meanwhile: what it sent last is billed too."""
+    """That of the Link with the interface id; otherwise, while the configuration contained it, that of a Link deleted
+    meanwhile: its last traffic is billed, too."""
     for interface_id in batch.links:
         end = ends.get(interface_id)
         living = None if end is None else found.get((interface_id, end.link_id))
@@ -163,7 +159,7 @@ def _choose(
 
 
 def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, _End], config_version: int) -> None:
-    """The newest configuration with the Link, and its owner's address as it is now."""
+    """Update to the newest configuration with the Link, and its owner's current address."""
     changed = []
     for interface_id, row in chosen.items():
         end = ends.get(interface_id)
@@ -177,7 +173,7 @@ def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, _End], config
 
 
 def _ends(host_id: int) -> dict[int, _End]:
-    """The Links that this host limits, as plain values: thousands of objects with their relations are slow."""
+    """The Links that this host limits, as plain values: thousands of objects with relations are slow."""
     rows = Link.objects.filter(
         type=Link.Type.PROVIDER,
         interface_a__host_id=host_id,
@@ -237,7 +233,7 @@ def _counters(batch: Batch, series: Mapping[int, UsageSeries]) -> dict[_Key, Usa
 def _direction(
     key: _Key, samples: Sequence[Sample], counter: UsageCounter | None
 ) -> tuple[list[Interval], UsageCounter | None]:
-    """What is new, and how far the segment is counted then; None where nothing is new."""
+    """What is new, and how far the segment is then counted; None if nothing is new."""
     known = None if counter is None else Known(to_ms(counter.at), counter.bytes, counter.packets, counter.drops)
     counted = count(samples, known)
     if counted.restarts:

@@ -1,11 +1,11 @@
-"""What passes through a link now, while somebody looks. Kept in the cache `live` alone, never in the database.
+"""Live rates of links with an open page. Stored in the cache `live` only, never in the database.
 
-    a page ──▶ `look`: noted for `LOOKED_FOR_S`; an agent that does not report is called: its waiting poll ends
-    agent  ──▶ `store`: what passed in the last second ──▶ the answer says what is looked at (`looked_at`)
-    a page ◀── `look`: the newest rates
+    a page ──▶ `request_rates`: registered for `LOOKED_FOR_S`; a silent agent is called: its waiting poll ends
+    agent  ──▶ `store`: rates of the last second ──▶ the response lists open links (`looked_at`)
+    a page ◀── `request_rates`: the newest rates
 
-Nobody looks: no agent reports, nothing is written. A cache that is away is nobody who reports. Two pages that note
-their look at once may lose one of them: each page looks again within seconds.
+Without open pages agents report nothing, and nothing is written. An unavailable cache counts as no report. Of two
+concurrent registrations one may be lost: each page registers again within seconds.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ logger = logging.getLogger(__name__)
 
 CHANNEL: Final = "scionlab.looks"
 LOOKED_FOR_S: Final = 10.0
-HEARD_S: Final = 3  # an agent that reported within this goes on by itself
-CALL_EACH_S: Final = 2  # an agent that does not report is called no more often
+HEARD_S: Final = 3  # an agent that reported within this continues by itself
+CALL_EACH_S: Final = 2  # a silent agent is called no more often
 KEPT_S: Final = 3600  # the last rates of a link
 MOST_LINKS: Final = 64  # of a host; `ap_agent.document.live.MOST_LINKS`
-_CALLS: Final = "calls"  # where there is no Redis: host -> (when it was called, links)
-# Redis, or the folder of files that takes its place; a file that is damaged.
+_CALLS: Final = "calls"  # without Redis: host -> (time of the call, links)
+# Redis, or the folder of files in its place; a damaged file.
 _AWAY: Final = (RedisError, OSError, EOFError, zlib.error, pickle.PickleError)
 
 End = tuple[str, int]  # of a Link at its attachment point: the host's uid, the interface id
 
 
 class Side(NamedTuple):
-    """One direction: the limit in the kernel, and what went through and was dropped."""
+    """One direction: the limit in the kernel, passed and dropped."""
 
     limit_kbit: int
     passed_bytes: int
@@ -50,8 +50,8 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """Of `over_ms` that ended `at` (seconds since 1970, the service's clock). A direction is None where its counters
-    began anew meanwhile. Not `in_force`: the link is only observed, or not limited as it should be."""
+    """Over `over_ms` that ended `at` (seconds since 1970, the service's clock). A direction is None if its counters
+    were reset meanwhile. Not `in_force`: the link is only observed, or not limited as wanted."""
 
     at: float
     over_ms: int
@@ -60,21 +60,21 @@ class Rates:
     from_user: Side | None
 
     def kbit(self, counted_bytes: int) -> float:
-        """Bytes of this time as a rate."""
+        """Convert bytes of this time to a rate."""
         return counted_bytes * 8 / self.over_ms
 
 
-def look(ends: Iterable[End]) -> dict[End, Rates]:
-    """Somebody looks at these, from now on for `LOOKED_FOR_S`. Returns the newest rates of those that have any."""
+def request_rates(ends: Iterable[End]) -> dict[End, Rates]:
+    """Register an open page with these links for `LOOKED_FOR_S`. Return the newest rates."""
     wanted = set(ends)
     try:
-        return _look(wanted) if wanted else {}
+        return _read_rates(wanted) if wanted else {}
     except _AWAY as exc:
         logger.warning("live.away error=%r", exc)
         return {}
 
 
-def _look(ends: set[End]) -> dict[End, Rates]:
+def _read_rates(ends: set[End]) -> dict[End, Rates]:
     cache, now = caches["live"], time.time()
     hosts = sorted({uid for uid, _ in ends})
     found: dict[str, Any] = cache.get_many([key for uid in hosts for key in (f"looks:{uid}", f"heard:{uid}")])
@@ -107,7 +107,7 @@ def _rates(row: tuple[Any, ...]) -> Rates:
 
 
 def store(uid: str, rates: Mapping[int, Rates]) -> list[int]:
-    """Keep what the agent of this host reports; returns the links that somebody looks at now."""
+    """Store what the agent of this host reports; return the links with an open page."""
     cache, now = caches["live"], time.time()
     rows = {
         f"live:{uid}:{number}": (one.at, one.over_ms, one.in_force, *(side and tuple(side) for side in _sides(one)))
@@ -126,7 +126,7 @@ def _sides(one: Rates) -> tuple[Side | None, Side | None]:
 
 
 def _call(uid: str, links: list[int]) -> None:
-    """Have the waiting poll of this host ended, in whichever process it waits."""
+    """End the waiting poll of this host, in whichever process it waits."""
     if settings.REDIS_URL:
         redis_client.client().publish(CHANNEL, json.dumps([uid, links]))
         return
@@ -136,7 +136,7 @@ def _call(uid: str, links: list[int]) -> None:
 
 
 def called_since(at: float) -> tuple[float, dict[str, list[int]]]:
-    """Where there is no Redis: the hosts that were called after `at`, and what to ask with next time."""
+    """Without Redis: the hosts that were called after `at`, and the argument of the next call."""
     calls = caches["live"].get(_CALLS, {})
     return max([at, *(said[0] for said in calls.values())]), {
         uid: said[1] for uid, said in calls.items() if said[0] > at
@@ -144,7 +144,7 @@ def called_since(at: float) -> tuple[float, dict[str, list[int]]]:
 
 
 def called_by(message: bytes) -> tuple[str, list[int]] | None:
-    """The host and the links that a message on `CHANNEL` names."""
+    """The host and the links in a message on `CHANNEL`."""
     try:
         uid, links = json.loads(message)
     except (ValueError, TypeError):

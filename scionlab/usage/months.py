@@ -1,11 +1,11 @@
-"""95th percentiles of a month: what remains of its 5-minute values when those are gone.
+"""95th percentiles of a month, kept after its 5-minute values are deleted.
 
-Of all 5-minute means of the month that are known (a missing one is missing, and not zero) the smallest that 95 % of
-them do not exceed: "nearest rank", as carriers bill. An attachment point's mean is the sum of its links' in that slot.
+Of all known 5-minute means of the month (missing ones are not zero), the smallest that 95 % of them do not exceed:
+"nearest rank", as carriers bill. An attachment point's mean is the sum of its links' in that slot.
 
-Each hour the new values go into the windows of the month's rows (`usage.rank`), an attachment point at a time; the
-newest five minutes, which may still grow, count for what is said now alone. Rows without a window, because something
-late was added or the window was left, are read anew, some at a time (docs/adr/0038).
+Each hour the new values are added to the windows of the month's rows (`usage.rank`), one attachment point at a time;
+the newest five minutes, which may still grow, only count for the current result. Rows without a window, because of late
+values or because the percentile left it, are recomputed, some at a time (docs/adr/0038).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from scionlab.usage.progress import ALL, Who, blank, hold_progress, open_months,
 from scionlab.usage.rank import OutsideError, Window, place_of, window_unpack
 from scionlab.usage.totals import LATE, SLOT_MS, month_of, next_month
 
-READ_AT_ONCE: Final = 50  # rows read anew in one transaction, each of at most 8928 five minutes
+READ_AT_ONCE: Final = 50  # rows recomputed in one transaction, each of at most 8928 five minutes
 RANKED_AT_ONCE: Final = timedelta(hours=2)
-FAR: Final = timedelta(days=1)  # behind: then reading all anew is less work
+FAR: Final = timedelta(days=1)  # behind: then recomputing everything is less work
 _SLOT: Final = timedelta(milliseconds=SLOT_MS)
 
 _Windows = dict[DirectionName, Window]
@@ -38,10 +38,8 @@ _Values = dict[DirectionName, list[int]]
 
 
 def compute_due(*, now: datetime) -> int:
-    """Bring the percentiles of all attachment points up to date; returns how many rows changed.
-
-    Those of a month are for good 4 days after its end, when every batch of it was added.
-    """
+    """Update the percentiles of all attachment points; return the number of changed rows. Those of a month are final 4
+    days after its end, when every batch was added."""
     known = UsageSeries.objects.order_by("ap_isd_as").values_list("ap_isd_as", flat=True).distinct()
     rows = 0
     for ap_isd_as in list(known):
@@ -53,7 +51,7 @@ def compute_due(*, now: datetime) -> int:
 
 
 def settled_before() -> date | None:
-    """Five minutes before that day are needed for no percentile any more; None where that is not known of all."""
+    """Day before which no percentile needs five-minute rows; None if unknown for some."""
     known = UsageProgress.objects.values("ap_isd_as")
     others = UsageSeries.objects.exclude(ap_isd_as__in=known).values("ap_isd_as")
     if UsageUplink.objects.filter(ap_isd_as__in=others).exists():
@@ -65,7 +63,7 @@ def settled_before() -> date | None:
 @retried
 @transaction.atomic
 def _step(ap_isd_as: str, now: datetime) -> tuple[int, bool]:
-    """Some of what an attachment point needs: how many rows changed, and whether more is left."""
+    """Part of an attachment point's work: number of changed rows, and whether more is left."""
     newest = UsageUplink.objects.filter(ap_isd_as=ap_isd_as).order_by("-begins_at").first()
     if newest is None:
         return 0, False
@@ -100,13 +98,13 @@ def _series(ap_isd_as: str) -> dict[Who, list[int]]:
 
 
 def _forget_empty(progress: UsageProgress) -> None:
-    """Rows that were looked at because values had moved from or to their AS's, and have none."""
+    """Drop rows without values: they were computed because values may have moved from or to their AS."""
     rows = UsageMonth.objects.filter(ap_isd_as=progress.ap_isd_as, begins_on__gte=progress.settled_before)
     rows.filter(to_user_slots=0, from_user_slots=0).delete()
 
 
 def _settle(progress: UsageProgress, until: datetime, now: datetime) -> None:
-    """Months that nothing can come of any more."""
+    """Mark months as final that cannot change any more."""
     for month in list(open_months(progress, max(until, now - LATE))):
         final_at = next_month(month) + LATE
         if now < final_at or UsageBatch.objects.filter(rolled_up=False, received_at__lt=final_at).exists():
@@ -117,7 +115,7 @@ def _settle(progress: UsageProgress, until: datetime, now: datetime) -> None:
 
 @dataclass
 class _Ranking:
-    """A month of an attachment point, with what is new from `begins_at` to `ends_at`, and of `newest` for now."""
+    """A month of an attachment point, with new values from `begins_at` to `ends_at`, and preliminary `newest` ones."""
 
     ap_isd_as: str
     month: datetime
@@ -130,7 +128,7 @@ class _Ranking:
     def run(self, series: Mapping[Who, list[int]]) -> tuple[int, bool]:
         rows = UsageMonth.objects.filter(ap_isd_as=self.ap_isd_as, begins_on=self.month.date()).exclude(isd_as="")
         stored = {(row.isd_as, row.owner_email): row for row in rows}
-        # Owners were called otherwise before: rows go, and values with them to rows that may be none yet.
+        # Owners changed addresses: values move from their rows to others, which may be new.
         gone = [row.pk for who, row in stored.items() if who not in series]
         moved = {who[0] for who, row in stored.items() if not _is_of(row, series.get(who, []))}
         new = self._values(self._slots(self.begins_at, self.ends_at))
@@ -157,7 +155,6 @@ class _Ranking:
         return len(self.changed), bool(later)
 
     def _slots(self, begins_at: datetime, ends_at: datetime) -> Iterable[tuple[Who, dict[str, Any]]]:
-        """Each link's rates in these five minutes, as far as they are of this month."""
         return self._rates(begins_at, ends_at, {"series__ap_isd_as": self.ap_isd_as})
 
     def _rates(
@@ -183,7 +180,7 @@ class _Ranking:
     def _read(
         self, rows: Collection[UsageMonth], series: Mapping[Who, list[int]], passing: Mapping[Who, _Values]
     ) -> None:
-        """Make their windows of all that is stored, which may be nothing."""
+        """Make their windows from all stored values, of which there may be none."""
         ids = [pk for row in rows for pk in series[row.isd_as, row.owner_email]]
         found = self._values(self._rates(self.month, self.ends_at, {"series__in": ids})) if rows else {}
         for row in rows:
@@ -195,7 +192,7 @@ class _Ranking:
     def _rank(
         self, row: UsageMonth, mark: bytes, windows: _Windows, new: _Values | None, passing: _Values | None
     ) -> None:
-        """Raises `OutsideError`, with the row as it was."""
+        """Raises `OutsideError` and keeps the row as it was."""
         said: dict[str, int | None] = {}
         for name, window in windows.items():
             for kbit in [] if new is None else new[name]:
@@ -229,7 +226,7 @@ class _Ranking:
 
     def _store(self, gone: Collection[int]) -> None:
         for row in self.changed:
-            row.pk = None  # found by its names, whether it is there or not
+            row.pk = None  # identified by its names, stored or not
         said = [f"{name}_{what}" for name in DIRECTIONS for what in ("p95_kbit", "slots")]
         UsageMonth.objects.bulk_create(
             self.changed,
@@ -242,7 +239,7 @@ class _Ranking:
 
 
 def _mark(series_ids: Iterable[int]) -> bytes:
-    """Of which series a window is: an owner's new address moves them to another row."""
+    """Record the series of a window: an owner's new address moves them to another row."""
     return crc32(numbers_pack(series_ids)).to_bytes(4, "big")
 
 

@@ -1,9 +1,8 @@
-"""A stored row of samples: JSON, because it is written and read at the speed of C, made small by what repeats.
+"""Packing of a row of samples: JSON, which is fast, made small by omitting repetition.
 
-    [to_user, from_user], each null or
-    [n, first offset, offsets between, covered, bytes, packets, drops, limit, backlog]
+    [to_user, from_user], each null or [n, first offset, offsets, covered, bytes, packets, drops, limit, backlog]
 
-Times are milliseconds after the row's beginning. Of a list whose values are all alike only the one value is written.
+Times are milliseconds after the start of the row. A list of equal values is stored as one value.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Row = tuple[int, str]
 
 
 def pack(to_user: Sequence[Interval], from_user: Sequence[Interval]) -> list[Row]:
-    """Rows of (begins_at_ms, packed), each at most 10 minutes long. Intervals ascend in time, but for a clock that was
+    """Return rows of (begins_at_ms, packed), each at most 10 minutes long. Intervals ascend in time, unless a clock was
     set back."""
     rows = []
     rest = (to_user, from_user)
@@ -38,7 +37,7 @@ def pack(to_user: Sequence[Interval], from_user: Sequence[Interval]) -> list[Row
 
 
 def unpack(begins_at_ms: int, packed: str) -> tuple[list[Interval], list[Interval]]:
-    """The intervals of both directions, as they were packed."""
+    """The intervals of both directions."""
     to_user, from_user = json.loads(packed)
     return _unpack(begins_at_ms, to_user), _unpack(begins_at_ms, from_user)
 

@@ -1,7 +1,7 @@
-"""PostgreSQL keeps five minutes in a partition for each day: a day goes as a whole, in no time (docs/adr/0038).
+"""PostgreSQL stores five minutes in one partition per day, which can be dropped at once (docs/adr/0038).
 
-On SQLite, which has none, days are only ever deleted row by row. There is no default partition: whoever adds to a day
-makes sure of it first, in the same transaction, so where that fails nothing is added and the batch goes on waiting.
+SQLite has no partitions and deletes row by row. There is no default partition: a writer creates the day's partition
+first, in the same transaction; if that fails nothing is added and the batch stays pending.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 TABLE: Final = UsageSlot._meta.db_table
 AHEAD: Final = timedelta(days=3)
 ROWS_AT_ONCE: Final = 5000
-_LOCK: Final = 0x5C11  # the advisory lock of whoever makes or drops a partition
+_LOCK: Final = 0x5C11  # advisory lock for creating and dropping partitions
 _DAY: Final = timedelta(days=1)
-_PATIENCE: Final = "2s"  # that a page may wait for a day that goes, which waits for pages
-# Rows are added to once, five minutes after they were made: their former versions are to be used again soon.
+_PATIENCE: Final = "2s"  # how long a page may wait for a partition being dropped, which waits for pages
+# Rows are updated once, five minutes after they were inserted: reuse their old versions soon.
 _OPTIONS: Final = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.2"
 
 
 def ensure(days: Iterable[date]) -> None:
-    """Make those partitions that are missing. Within a transaction; nobody who reads or adds waits for it."""
+    """Create missing partitions. Within a transaction; readers and writers do not wait for it."""
     wanted = {_name(day): day for day in days}
     if connection.vendor != "postgresql" or wanted.keys() <= set(_there()):
         return
@@ -38,20 +38,20 @@ def ensure(days: Iterable[date]) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         for name in sorted(wanted.keys() - set(_there())):
             first, end = (slot_number(_begin(wanted[name] + more)) for more in (0 * _DAY, _DAY))
-            # Names and numbers are made here. ATTACH lets others read and write meanwhile; PARTITION OF would not.
+            # Names and numbers are generated here. ATTACH does not block reads and writes; PARTITION OF would.
             cursor.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL) WITH ({_OPTIONS})")
             cursor.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({end})")
 
 
 @transaction.atomic
 def ensure_ahead(*, now: datetime) -> None:
-    """Today's, and those of the next days."""
+    """For today and the next days."""
     ensure(now.date() + number * _DAY for number in range(AHEAD.days + 1))
 
 
 def drop_before(day: date) -> int:
-    """Forget whole days before this one, oldest first; returns how many. A day that somebody reads for longer than 2 s
-    is left for the next time."""
+    """Drop whole days before this one, oldest first; return their number. A day that is being read for more than 2 s is
+    left for the next run."""
     if connection.vendor != "postgresql":
         return _delete_before(day)
     gone = 0

@@ -1,4 +1,4 @@
-"""How far the percentiles of attachment points are, and which of them must be read anew (docs/adr/0038)."""
+"""Progress of the percentiles of attachment points, and which must be recomputed (docs/adr/0038)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ ALL: Final[Who] = ("", "")  # all of them
 
 
 def hold_progress(earliest: Mapping[str, datetime]) -> dict[str, UsageProgress]:
-    """Lock the rows of these attachment points until the transaction ends, in the order of their keys.
-
-    They are made where they are missing; `earliest` is then the first that is not ranked yet.
-    """
+    """Lock the rows of these attachment points until the transaction ends, in the order of their keys. Missing ones are
+    created; `earliest` is then the first value that is not ranked yet."""
     found = _locked(earliest)
     missing = sorted(earliest.keys() - found.keys())
     if missing:
         made = [_begun(ap_isd_as, earliest[ap_isd_as]) for ap_isd_as in missing]
-        UsageProgress.objects.bulk_create(made, ignore_conflicts=True)  # another worker may make them now
+        UsageProgress.objects.bulk_create(made, ignore_conflicts=True)  # another worker may create them now
         found = _locked(earliest)
     return found
 
@@ -33,7 +31,7 @@ def _locked(ap_isd_ases: Collection[str]) -> dict[str, UsageProgress]:
 
 
 def _begun(ap_isd_as: str, at: datetime) -> UsageProgress:
-    """Where the former version left it: all that was taken over is before `at`, and to be read."""
+    """State left by the previous version: everything moved is before `at`, and to be recomputed."""
     oldest = UsageUplink.objects.filter(ap_isd_as=ap_isd_as).order_by("begins_at").first()
     month = month_of(at if oldest is None else min(oldest.begins_at, at))
     while is_settled(ap_isd_as, month):
@@ -45,13 +43,13 @@ def _begun(ap_isd_as: str, at: datetime) -> UsageProgress:
 
 
 def is_settled(ap_isd_as: str, month: datetime) -> bool:
-    """Percentiles were taken when nothing could come any more."""
+    """Whether the percentiles are final."""
     rows = UsageMonth.objects.filter(ap_isd_as=ap_isd_as, isd_as="", begins_on=month.date())
     return rows.filter(computed_at__gte=next_month(month) + LATE).exists()
 
 
 def skip(progress: UsageProgress, until: datetime) -> None:
-    """Rank nothing on the way there: every percentile that is not for good is read anew."""
+    """Skip ranking up to there: every percentile that is not final is recomputed."""
     for month in open_months(progress, until):
         days = UsageDay.objects.filter(
             series__ap_isd_as=progress.ap_isd_as, begins_at__gte=month, begins_at__lt=next_month(month)
@@ -61,7 +59,7 @@ def skip(progress: UsageProgress, until: datetime) -> None:
 
 
 def open_months(progress: UsageProgress, until: datetime) -> Iterator[datetime]:
-    """Whose percentiles are not for good, up to the one of `until`."""
+    """Months whose percentiles are not final, up to that of `until`."""
     first = progress.settled_before
     month = month_of(until).replace(year=first.year, month=first.month)
     while month <= until:
@@ -70,7 +68,7 @@ def open_months(progress: UsageProgress, until: datetime) -> Iterator[datetime]:
 
 
 def read_anew(ap_isd_as: str, month: datetime, whose: Collection[Who]) -> None:
-    """Have the windows of these made from all their five minutes at the next ranking."""
+    """Recompute the windows of these from all their five minutes at the next ranking."""
     rows = [blank(ap_isd_as, month, who) for who in whose]
     UsageMonth.objects.bulk_create(rows, ignore_conflicts=True)
     names = {"isd_as__in": {isd_as for isd_as, _ in whose}, "owner_email__in": {owner for _, owner in whose}}
@@ -78,7 +76,7 @@ def read_anew(ap_isd_as: str, month: datetime, whose: Collection[Who]) -> None:
 
 
 def blank(ap_isd_as: str, month: datetime, who: Who) -> UsageMonth:
-    """A row that says nothing yet, and is not stored."""
+    """An empty, unsaved row."""
     return UsageMonth(
         begins_on=month.date(),
         ap_isd_as=ap_isd_as,

@@ -1,8 +1,8 @@
-"""The 95th percentile of values that keep coming, without keeping them. Pure.
+"""A running 95th percentile without storing all values. Pure.
 
-Of all values sorted only those around the percentile are kept, and how many are below and above of them. A value moves
-the percentile by at most one place, so a window of 64 lasts for hours; when it has moved out of the window, whoever has
-the values makes a new one.
+Only the sorted values around the percentile are kept, and the numbers of values below and above them. A value moves the
+percentile by at most one place, so a window of 64 lasts for hours; once the percentile leaves the window, the caller
+makes a new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from scionlab.usage.compact import numbers_pack
 
 HALF: Final = 32  # values kept on each side
-MOST: Final = 128  # then the window is cut to both halves again
+MOST: Final = 128  # then the window is trimmed to both halves
 
 
 class OutsideError(LookupError):
@@ -24,7 +24,7 @@ class OutsideError(LookupError):
 
 
 def place_of(count: int) -> int:
-    """The percentile's place among `count` sorted values, from 0: the smallest that 95 % of them do not exceed."""
+    """Rank of the percentile among `count` sorted values, from 0: the smallest that 95 % of them do not exceed."""
     return (count * 95 + 99) // 100 - 1
 
 
@@ -64,14 +64,14 @@ class Window:
         return self.values[place]
 
     def with_more(self, values: Sequence[int]) -> Window:
-        """Another one, of these values too."""
+        """A copy with these values added."""
         more = Window(self.below, self.above, [*self.values])
         for value in values:
             more.add(value)
         return more
 
     def trim(self, *, most: int | None = None) -> None:
-        """Forget what is far from the percentile, where there are more than `most`. Raises `OutsideError`."""
+        """Drop values far from the percentile if there are more than `most`. Raises `OutsideError`."""
         if len(self.values) > (MOST if most is None else most):
             self.percentile()
             place = place_of(self.count) - self.below
@@ -81,12 +81,12 @@ class Window:
             self.values = self.values[first:last]
 
     def pack(self) -> bytes:
-        """Begins with its number of values, so that several can stand one after the other."""
+        """Starts with its number of values, so that windows can be concatenated."""
         steps = [after - before for before, after in pairwise([0, *self.values])]
         return numbers_pack([len(self.values), self.below, self.above, *steps])
 
 
 def window_unpack(numbers: Iterator[int]) -> Window:
-    """Takes what it needs of `numbers_unpack`."""
+    """Consumes its part of `numbers_unpack`."""
     count, below, above = next(numbers), next(numbers), next(numbers)
     return Window(below, above, list(accumulate(islice(numbers, count))))

@@ -1,6 +1,6 @@
-"""What attachment points carried, for whom: bills of a month, and who sends the most now.
+"""Traffic of attachment points by AS: bills of a month, and current top talkers.
 
-Rows name attachment points and ASes by their texts, so they are there after both were deleted.
+Rows identify attachment points and ASes by text, so they outlive both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scionlab.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.totals import month_begin, next_month
 
-NOW: Final = timedelta(seconds=180)  # a sample older than that says nothing of now; agents upload once a minute
+NOW: Final = timedelta(seconds=180)  # maximum age of a current sample; agents upload once a minute
 
 
 _KEY: Final = ("ap_isd_as", "isd_as", "owner_email")
@@ -25,12 +25,9 @@ _KEY: Final = ("ap_isd_as", "isd_as", "owner_email")
 
 @dataclass(frozen=True)
 class TrafficRow:
-    """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there.
-
-    `to_user_bytes` leave the attachment point towards the user AS: the egress that its operator pays. A percentile is
-    None before it was computed for the first time (within an hour), and where no rate is known. `slots` are the
-    5-minute values that the percentile is of, of about 8640 in a month.
-    """
+    """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there. `to_user_bytes` is egress,
+    which the operator pays. A percentile is None before it is first computed (within an hour), and without known rates.
+    `slots` is the number of 5-minute values, of about 8640 in a month."""
 
     attachment_point_id: int | None
     ap_isd_as: str
@@ -46,7 +43,7 @@ class TrafficRow:
 
 @dataclass(frozen=True)
 class MonthlyTraffic:
-    """Both lists with the most egress first. `computed_at` of the percentiles, None where there are none yet."""
+    """Both lists with the most egress first. `computed_at` of the percentiles, None without any."""
 
     year: int
     month: int
@@ -56,7 +53,7 @@ class MonthlyTraffic:
 
 
 def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
-    """A calendar month (UTC) as far as it is summed up; bytes are at most some minutes late. Two statements."""
+    """A calendar month (UTC) as far as rolled up; bytes lag by some minutes at most. Two statements."""
     begins_at = month_begin(year, month)
     months = list(UsageMonth.objects.filter(begins_on=begins_at.date()))
     percentiles: dict[tuple[str, ...], UsageMonth] = {
@@ -86,8 +83,8 @@ def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
 
 
 def _renamed(months: Iterable[UsageMonth], keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], UsageMonth]:
-    """Percentiles of ASes whose owner has another address by now: they stand under the former one, and can seldom be
-    computed again. Only where one owner is all that the AS had there in the month."""
+    """Percentiles of ASes whose owner changed the address: they are stored under the previous one, and can seldom be
+    recomputed. Only if the AS had one owner there in the month."""
     by_as: dict[tuple[str, str], list[UsageMonth]] = {}
     for row in months:
         by_as.setdefault((row.ap_isd_as, row.isd_as), []).append(row)
@@ -138,7 +135,7 @@ def _sorted(rows: Iterable[TrafficRow]) -> list[TrafficRow]:
 
 @dataclass(frozen=True)
 class Talker:
-    """A Link's rates at its newest samples; None where no rate is known now in that direction."""
+    """A Link's rates at its newest samples; None if unknown in that direction."""
 
     link_id: int
     attachment_point_id: int
@@ -159,7 +156,7 @@ _NOTHING_KNOWN: Final = {f"{name}_{what}": None for name in DIRECTIONS for what 
 
 
 def traffic_now(attachment_point_ids: Collection[int], *, now: datetime | None = None) -> list[Talker]:
-    """Every Link there of which a sample is at most 180 s old, the one with the most traffic first. One statement."""
+    """Every Link there with a sample of at most 180 s, most traffic first. One statement."""
     since = (now or timezone.now()) - NOW
     counters = UsageCounter.objects.filter(
         series__attachment_point__in=list(attachment_point_ids), series__link__isnull=False, at__gte=since

@@ -1,7 +1,6 @@
-"""From samples to sums of 5 minutes and of days, and the end of what is kept long enough (docs/adr/0015).
+"""Rolls up samples to sums of 5 minutes and days, and deletes old ones (docs/adr/0015).
 
-Celery's beat has `roll_up` and `prune` done. A batch is added to the sums and marked in one transaction: whoever is
-killed in between has done nothing, and no batch is added twice.
+Run by Celery's beat. A batch is added to the sums and marked in one transaction, so it is added exactly once.
 """
 
 from __future__ import annotations
@@ -29,17 +28,15 @@ from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms
 logger = logging.getLogger(__name__)
 
 BATCHES_AT_ONCE: Final = 10  # of one host: with 4000 links 40 000 rows of samples in one transaction
-SEGMENTS_KEPT: Final = timedelta(days=30)  # after its last sample; a batch that comes later counts from 0
+SEGMENTS_KEPT: Final = timedelta(days=30)  # after its last sample; a later batch counts from 0
 ROWS_AT_ONCE: Final = 5000
 
 _Row = TypeVar("_Row", bound=UsageTotals)
 
 
 def roll_up(*, until: datetime | None = None) -> int:
-    """Add every batch that is not in the sums yet; returns their number. May run any number of times, and at once.
-
-    Begins nothing new after `until`.
-    """
+    """Add every new batch to the sums; return their number. Idempotent and safe to run concurrently. Starts nothing new
+    after `until`."""
     partitions.ensure_ahead(now=timezone.now())
     done = 0
     while found := _waiting_hosts():
@@ -58,9 +55,9 @@ def _waiting_hosts() -> list[int | None]:
 @retried
 @transaction.atomic
 def _roll_up_some(host_id: int | None) -> int:
-    """The oldest batches of a host. Another worker that is at them makes us wait, and then look again."""
+    """The oldest batches of a host. Waits for another worker on them, then checks again."""
     waiting = UsageBatch.objects.select_for_update(no_key=True).filter(rolled_up=False).order_by("pk")
-    # A host that is gone left its batches: those are nobody's, and count anyway.
+    # Batches of a deleted host have no host, and count anyway.
     waiting = waiting.filter(host__isnull=True) if host_id is None else waiting.filter(host=host_id)
     batches = [row.pk for row in waiting[:BATCHES_AT_ONCE]]
     slots: dict[Key, Both] = {}
@@ -84,7 +81,7 @@ def _roll_up_some(host_id: int | None) -> int:
 
 
 def _add(model: type[_Row], sums: Mapping[Key, Both]) -> None:
-    """To the rows that are there. Whoever else has batches of this host waits for ours, so nobody adds meanwhile."""
+    """Add to the rows. Other batches of this host wait, so there are no concurrent additions."""
     manager = model._default_manager
     stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={of_ms(key[1]) for key in sums})
     for row in stored.values("series_id", "begins_at", *NAMES):
@@ -100,12 +97,12 @@ def _add(model: type[_Row], sums: Mapping[Key, Both]) -> None:
     )
 
 
-# --- what is old ----------------------------------------------------------------------------------------------
+# --- retention ------------------------------------------------------------------------------------------------
 
 
 def prune(*, now: datetime) -> dict[str, int]:
-    """Delete what was kept long enough; returns how many batches, whole days of 5 minutes, and counters. What is not
-    summed up yet stays."""
+    """Delete after the retention; return the number of batches, whole days of 5 minutes, and counters. What is not
+    rolled up yet stays."""
     return {
         "batches": _prune_batches(now - timedelta(days=settings.USAGE_KEEP_10S_DAYS)),
         "days": _prune_days(now - timedelta(days=settings.USAGE_KEEP_5MIN_DAYS)),
@@ -114,7 +111,6 @@ def prune(*, now: datetime) -> dict[str, int]:
 
 
 def _prune_batches(until: datetime) -> int:
-    """With their samples."""
     gone = 0
     while batches := list(
         UsageBatch.objects.filter(rolled_up=True, ends_at__lt=until).values_list("pk", flat=True)[:BATCHES_AT_ONCE]
@@ -125,7 +121,7 @@ def _prune_batches(until: datetime) -> int:
 
 
 def _prune_days(until: datetime) -> int:
-    """Only of months whose percentiles are for good, and never computed here: that may take long."""
+    """Only of months with final percentiles, which are not computed here: that may take long."""
     settled = settled_before()
     if settled is None:
         return 0

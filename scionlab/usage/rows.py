@@ -1,4 +1,4 @@
-"""Between `Totals` and the columns of a row that holds both directions."""
+"""Converts between `Totals` and the columns of a row with both directions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def totals_of(row: dict[str, Any]) -> Both:
 
 
 def columns_of(both: Both) -> dict[str, int | None]:
-    """What no counter of a kernel reaches, only an agent that tells tales, is cut to what a column holds."""
+    """Values beyond any kernel's counters are cut to the column's range."""
     found: dict[str, int | None] = {}
     for name, totals in both.items():
         for column in COLUMNS:
@@ -45,7 +45,7 @@ def columns_of(both: Both) -> dict[str, int | None]:
 
 
 def rates(both: Both) -> dict[str, int | None]:
-    """Mean rates, rounded down [kbit/s]: bits per millisecond. None where nothing is covered."""
+    """Mean rates, rounded down [kbit/s]: bits per millisecond. None without coverage."""
     return {
         f"{name}_kbit": min(one.rated_bytes * 8 // one.covered_ms, LARGEST_KBIT) if one.covered_ms > 0 else None
         for name, one in both.items()

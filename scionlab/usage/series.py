@@ -1,4 +1,4 @@
-"""What one Link carried, over a time, in steps: for plots, files and the API."""
+"""Traffic of one Link over a period, in steps: for plots, files and the API."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FINE_SPANS: Final[tuple[tuple[Step, timedelta], ...]] = (("10s", timedelta(hour
 
 @dataclass(frozen=True)
 class DirectionUsage:
-    """`bytes`, `packets` and `drops` are all that was counted in this time, `rated_bytes` the part of them that fell
-    into the `covered_s` of which a rate is known. `limit_kbit` is the mean limit, `backlog_bytes` the most that was
-    seen waiting. `at_limit_s`: with at least 95 % of the limit; of a blocked link, while it dropped."""
+    """`bytes`, `packets` and `drops` are the totals of the period, `rated_bytes` the part within the `covered_s` with a
+    known rate. `limit_kbit` is the mean limit, `backlog_bytes` the highest backlog. `at_limit_s`: with at least 95 % of
+    the limit; for a blocked link, while it dropped."""
 
     bytes: int
     packets: int
@@ -44,14 +44,14 @@ class DirectionUsage:
 
     @property
     def kbit(self) -> int | None:
-        """The mean rate while covered [kbit/s]; None where nothing was."""
+        """Mean rate while covered [kbit/s]; None without coverage."""
         bits = 8 * (self.bytes if self.rated_bytes is None else self.rated_bytes)
         return round(bits / (1000 * self.covered_s)) if self.covered_s else None
 
 
 @dataclass(frozen=True)
 class UsagePoint:
-    """One step; a direction of which nothing is known (a gap) is None."""
+    """One step; an unknown direction (a gap) is None."""
 
     begins_at: datetime
     to_user: DirectionUsage | None
@@ -60,7 +60,7 @@ class UsagePoint:
 
 @dataclass(frozen=True)
 class Usage:
-    """Every step from `begins_at` (rounded down to a step) to before `ends_at`, gaps too."""
+    """Every step from `begins_at` (rounded down to a step) to before `ends_at`, including gaps."""
 
     link_id: int
     begins_at: datetime
@@ -70,8 +70,8 @@ class Usage:
 
 
 def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step: Step | None = None) -> Usage:
-    """At most two statements. Without a step: 10 s up to 2 hours and 5 minutes up to a week, as far back as they are
-    kept, else days. Raises `RuleError` (`usage_span`, `usage_too_many`)."""
+    """At most two statements. Default step: 10 s up to 2 hours and 5 minutes up to a week, as far back as they are
+    kept, otherwise days. Raises `RuleError` (`usage_span`, `usage_too_many`)."""
     if begins_at >= ends_at:
         raise RuleError(
             "usage_span", f"{begins_at.isoformat()} is not before {ends_at.isoformat()}. Choose an earlier start."
@@ -91,7 +91,7 @@ def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step:
     if chosen == "10s":
         _add_samples(buckets, _rows_of_samples(link_id, first, ends_at), first, ends_at, size_ms)
     else:
-        # Two statements: who looks while a batch goes over into the sums may miss it, and never sees it twice.
+        # Two statements: a batch that is rolled up in between may be missed, but is never counted twice.
         _add_sums(buckets, chosen, link_id, first, ends_at)
         waiting = _rows_of_samples(link_id, first, ends_at, waiting=True)
         _add_samples(buckets, waiting, first, ends_at, size_ms)
@@ -110,8 +110,8 @@ def _fitting_step(begins_at: datetime, ends_at: datetime) -> Step:
 
 
 def usage_of_links(link_ids: Collection[int], *, begins_at: datetime) -> dict[int, UsagePoint]:
-    """Of each Link since then, in one sum; Links without figures are left out, and so is what was not added up yet, the
-    last minutes. One statement."""
+    """One sum per Link since then; without Links that have no figures, and without the last minutes that are not rolled
+    up. One statement."""
     sums: dict[int, Both] = {}
     rows = UsageSlot.objects.filter(series__link__in=link_ids, begins_at__gte=begins_at)
     for link_id, packed in rows.values_list("series__link_id", "packed"):
@@ -122,8 +122,8 @@ def usage_of_links(link_ids: Collection[int], *, begins_at: datetime) -> dict[in
 def usage_around(
     link_id: int, moments: Sequence[datetime], *, before: timedelta, after: timedelta
 ) -> list[list[UsagePoint]]:
-    """For each moment the steps of 10 s from `before` to `after` it, the one that it is in included; as far back as
-    samples are kept. One statement, none without moments."""
+    """For each moment the steps of 10 s from `before` to `after` it, including its own; as far back as samples are
+    kept. One statement, none without moments."""
     size_ms = TEN_SECONDS_MS
     spans = [(to_ms(at - before) // size_ms * size_ms, -(-to_ms(at + after) // size_ms) * size_ms) for at in moments]
     near = [Q(begins_at__gte=of_ms(first - LONGEST_ROW_MS), begins_at__lt=of_ms(end + 15_000)) for first, end in spans]
@@ -148,7 +148,7 @@ _SampleRow = tuple[datetime, str]
 def _rows_of_samples(
     link_id: int, begins_at: datetime, ends_at: datetime, *, waiting: bool = False
 ) -> Iterable[_SampleRow]:
-    """Rows that may say something of this time; `waiting`: those that are not in the sums yet."""
+    """Rows that may cover this time; `waiting`: those that are not rolled up yet."""
     # The middle of a sample's interval decides where it counts, and that is at most 15 s before it.
     rows = UsageSamples.objects.filter(
         series__link=link_id,
@@ -174,7 +174,8 @@ def _add_samples(
 
 
 def _split(interval: Interval) -> Iterator[Interval]:
-    """An interval of 20 or 30 s, because a sample is missing or the agent is set so, is no gap: it fills its steps."""
+    """An interval of 20 or 30 s, because a sample is missing or by the agent's setting, is not a gap: it fills its
+    steps."""
     n = max(1, round(interval.covered_ms / TEN_SECONDS_MS))
     if n == 1:
         yield interval
@@ -190,7 +191,7 @@ def _split(interval: Interval) -> Iterator[Interval]:
 
 
 def _share(whole: int, index: int, n: int) -> int:
-    """Shares of all indexes together are the whole."""
+    """Shares of all indexes add up to the whole."""
     return whole * (index + 1) // n - whole * index // n
 
 

@@ -1,6 +1,6 @@
-"""Five minutes of series: added to here alone, with what depends on them (docs/adr/0038).
+"""The only writer of five-minute rows, with everything that depends on them (docs/adr/0038).
 
-Whoever adds holds the `UsageProgress` of the attachment points, so their sums and percentiles miss nothing.
+Writers hold the `UsageProgress` of the attachment points, so their sums and percentiles miss nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DROPS: Final = [f"{name}_drops" for name in DIRECTIONS]
 
 
 def add_slots(sums: Mapping[Key, Both]) -> None:
-    """To what is there; `sums` is what is stored then. Within a transaction."""
+    """Add `sums` to the stored rows. Within a transaction."""
     times = {at_ms: of_ms(at_ms) for _, at_ms in sums}
     partitions.ensure({at.date() for at in times.values()})
     series = UsageSeries.objects.filter(pk__in={series_id for series_id, _ in sums})
@@ -63,11 +63,11 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
         update_fields=[*_RATES, "packed"],
     )
     _add_uplinks(uplinks)
-    _tell_late(late, progress)
+    _invalidate(late, progress)
 
 
 def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
-    """Nobody else adds to these attachment points meanwhile."""
+    """There are no concurrent additions to these attachment points."""
     names = {ap_isd_as for ap_isd_as, _ in uplinks}
     stored = UsageUplink.objects.filter(ap_isd_as__in=names, begins_at__in={at for _, at in uplinks})
     for row in stored:
@@ -88,12 +88,12 @@ def _add(uplink: UsageUplink, name: str, more: int | None) -> None:
         setattr(uplink, name, min((getattr(uplink, name) or 0) + more, MAX_STORED))
 
 
-def _tell_late(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
-    """Percentiles that have these five minutes already, with less. Those that are for good stay: batches are late by
-    3 days at most, and a month is settled after 4 and when nothing waits."""
+def _invalidate(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
+    """Invalidate percentiles that already include these five minutes. Final ones stay: batches are late by at most 3
+    days, and a month is final after 4 and when nothing is pending."""
     for (ap_isd_as, month), whose in late.items():
         held = progress[ap_isd_as]
-        if month.date() < held.settled_before and not is_settled(ap_isd_as, month):  # nothing had come of it
+        if month.date() < held.settled_before and not is_settled(ap_isd_as, month):  # not computed yet
             held.settled_before = month.date()
             held.save()
         if month.date() >= held.settled_before:

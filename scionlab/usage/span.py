@@ -1,4 +1,4 @@
-"""The time and the steps that somebody asks for, as texts of a request."""
+"""Parses a period and its step from a request."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Span(NamedTuple):
 
 
 def read_span(*, begins_at: str, ends_at: str, step: str, now: datetime) -> Span:
-    """Empty texts: the last day until now, with the steps that fit. Raises `RuleError` (`time_invalid`,
-    `usage_step_unknown`)."""
+    """Empty texts: the last day, with a fitting step. Raises `RuleError` (`time_invalid`, `usage_step_unknown`)."""
     if step and step not in STEPS_MS:
         raise RuleError("usage_step_unknown", f'Step "{step[:20]}" is not known. Use one of {", ".join(STEPS_MS)}.')
     end = _time(ends_at) if ends_at else now
@@ -34,7 +33,7 @@ def _time(written: str) -> datetime:
         found = parse_datetime(written)
     except ValueError:  # the 31st of February
         found = None
-    # A "+" of an offset that nobody escaped is a space by now.
+    # An unescaped "+" of an offset arrives as a space.
     if found is None or found.tzinfo is None or not 1970 <= found.year < 9999:
         raise RuleError(
             "time_invalid",

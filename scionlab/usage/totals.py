@@ -1,7 +1,7 @@
-"""Sums over a time, and the times that they are kept over. Pure.
+"""Sums over time, and their periods. Pure.
 
-Inside of this package moments are whole milliseconds since 1970 (UTC): there are half a million of them in 5 minutes of
-4000 links, and integers are compared and added several times as fast as datetimes.
+Moments in this package are integer milliseconds since 1970 (UTC): 5 minutes of 4000 links have half a million of them,
+and integers are several times as fast as datetimes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 TEN_SECONDS_MS: Final = 10_000
 SLOT_MS: Final = 300_000
 DAY_MS: Final = 86_400_000
-LATE: Final = timedelta(days=4)  # batches of a month that is over may come for 3 days (ingest.BEHIND)
-AT_LIMIT_PERCENT: Final = 95  # a link is at its limit from this share of it on
+LATE: Final = timedelta(days=4)  # batches of a month may arrive for 3 days after its end (ingest.BEHIND)
+AT_LIMIT_PERCENT: Final = 95  # a link is at its limit from this share on
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
@@ -41,8 +41,8 @@ def next_month(begins_at: datetime) -> datetime:
 
 
 class Interval(NamedTuple):
-    """What a sample found since the one before it. `covered_ms` is 0 where that is no rate: after a gap, or at the
-    first sample of a segment."""
+    """Increment of a sample since the previous one. `covered_ms` is 0 without a rate: after a gap, or at the first
+    sample of a segment."""
 
     ends_at_ms: int
     covered_ms: int
@@ -64,8 +64,8 @@ class Interval(NamedTuple):
         return self.bytes * 8 // self.covered_ms if self.covered_ms else None
 
     def bucket(self, step_ms: int) -> int:
-        """Where it counts: in the bucket that has its middle, so a few milliseconds of jitter move nothing; without a
-        rate, in that of the sample which found it. Buckets begin at multiples of `step_ms` since 1970."""
+        """The bucket that contains its middle, so that jitter does not matter; without a rate, that of the sample.
+        Buckets begin at multiples of `step_ms` since 1970."""
         middle = self.ends_at_ms - (self.covered_ms // 2 or 1)
         return middle - middle % step_ms
 
@@ -97,7 +97,7 @@ class Totals:
         self.backlog_bytes = max(self.backlog_bytes, interval.backlog_bytes)
 
     def merge(self, other: Totals) -> None:
-        """The same whichever comes first, but for the rounding of the limit's mean."""
+        """Commutative, except for rounding of the mean limit."""
         self._meet(other.limit_kbit, other.covered_ms)
         self.bytes += other.bytes
         self.packets += other.packets
@@ -108,7 +108,7 @@ class Totals:
         self.backlog_bytes = max(self.backlog_bytes, other.backlog_bytes)
 
     def _meet(self, limit_kbit: int | None, covered_ms: int) -> None:
-        """The mean by the time that each covers; where neither covers any, each counts as much."""
+        """Mean weighted by covered time; equal weights if neither is covered."""
         mine = self.limit_kbit
         if mine == limit_kbit or limit_kbit is None:
             return

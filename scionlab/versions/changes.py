@@ -1,16 +1,15 @@
-"""Which hosts a change concerns: compares what each host's configuration says of a Link before and after.
+"""Decides when H and L rise, by comparing each host's view of a Link before and after a change (DOMAIN section 2).
 
-This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
+A host sees a Link only while it is active:
 
-    the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
-    only numbers differ that its link_info.json states: at an attachment point what it enforces,
-    for a time too (`links.timed_limit`), and whether it observes only; where a user AS is an
-    attachment point itself, what it asked for at its own uplink                                    L of that host
+    the host's view of the Link changes (added, removed, address, port, router, MTU)                H of that host
+    only numbers in its link_info.json change: at an attachment point what it enforces,
+    including timed limits (`links.timed_limit`), and whether it observes only; if a user AS
+    is an attachment point itself, what it requested at its own uplink                              L of that host
     the total of an attachment point, or that it observes only                                      L of its host
-    nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
+    nothing of the above (same values saved, an inactive Link edited, a label)                      none
 
-A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
-at most once per save, however many Links changed.
+The limit of an added Link is part of H; if both differ, both rise. Each counter of a host rises at most once per save.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ LINK_RELATIONS += [f"interface_{end}__host__attachment_point" for end in "ab"]
 
 @dataclass(frozen=True)
 class LinkView:
-    """What the configurations of the hosts at both ends say of an active Link."""
+    """An active Link in the configurations of the hosts at both ends."""
 
     views: dict[int, Seen]  # by host
-    stated: dict[int, Stated]  # by host that has a link_info.json: what that says of the Link at all times
+    stated: dict[int, Stated]  # by host with a link_info.json: the Link's content in it at all times
     provider_host_id: int
 
 
 def view_of(link: Link) -> LinkView | None:
-    """None for an inactive Link: no configuration has it. `link` is to be read with `LINK_RELATIONS`, or is new."""
+    """None for an inactive Link: it is in no configuration. Read `link` with `LINK_RELATIONS`, or it is new."""
     if not link.active:
         return None
     a, b = link.interface_a, link.interface_b
@@ -50,7 +49,7 @@ def view_of(link: Link) -> LinkView | None:
     for near, far in ((a, b), (b, a)):
         seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
         views[near.host_id] = (*views.get(near.host_id, ()), *seen)
-    # Who does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
+    # A host that does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
     listed = Limits.both(max(1, link.bandwidth_kbit))
     stated = {end.host_id: (listed, False) for end in (a, b) if hasattr(end.host, "attachment_point")}
     if link.is_limited:
@@ -67,7 +66,7 @@ def _far(end: Interface) -> Seen:
 
 
 class Changes:
-    """Collects what one save does to Links, then raises each counter once and marks from when on it is delivered."""
+    """Collects what one save does to Links, then raises each counter once and stores the versions that contain it."""
 
     def __init__(self) -> None:
         self._config_ids: set[int] = set()
@@ -93,18 +92,16 @@ class Changes:
         self._wanting |= provider_host_of
 
     def note_documents(self, host_ids: Iterable[int]) -> None:
-        """Hosts whose configuration is another one although no Link of theirs wants anything new."""
+        """Hosts whose document changed although none of their Links wants anything new."""
         self._limits_ids |= set(host_ids)
 
     def note_topologies(self, host_ids: Iterable[int]) -> None:
-        """Hosts whose SCION configuration is another one although no Link of theirs looks different."""
+        """Hosts whose SCION configuration changed although none of their Links looks different."""
         self._config_ids |= set(host_ids)
 
     def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
-        """Raise the counters, except those of hosts that nobody fetches for (new, or about to be deleted).
-
-        Returns the hosts concerned.
-        """
+        """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted). Returns the hosts
+        concerned."""
         config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
         if config_ids or limits_ids:
             hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
@@ -112,7 +109,7 @@ class Changes:
         return config_ids | limits_ids
 
     def _mark_wanted(self) -> None:
-        """Store at each Link the versions of its provider's host that first have what it wants now."""
+        """Store at each Link the first versions of its provider's host that contain what it wants."""
         for host in Host.objects.filter(pk__in=set(self._wanting.values())):
             ids = [link_id for link_id, provider in self._wanting.items() if provider == host.pk]
             Link.objects.filter(pk__in=ids).update(
@@ -124,6 +121,6 @@ class Changes:
 
 
 def read_links(link_ids: set[int]) -> list[Link]:
-    """The Links, locked, with everything `view_of` looks at."""
+    """The locked Links, with everything that `view_of` reads."""
     locks.lock_links(link_ids)
     return list(Link.objects.filter(pk__in=link_ids).select_related(*LINK_RELATIONS).order_by("pk"))

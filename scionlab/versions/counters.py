@@ -1,4 +1,4 @@
-"""The two counters of a host: H and L are raised here and nowhere else, and what hosts say that they have."""
+"""The counters H and L of a host: the only place that raises them; also delivered and deployed versions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from scionlab.platform.wake import wake_after_commit
 
 logger = logging.getLogger(__name__)
 
-POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
+POLLING_WITHIN = timedelta(minutes=10)  # hosts that were away longer are not rendered ahead
 
 
 @transaction.atomic
 def hosts_bump(
     *, config_ids: Iterable[int] = (), limits_ids: Iterable[int] = (), alone_ids: Collection[int] = ()
 ) -> None:
-    """Raise H of the ones and L of the others by one each, and render their configurations after the commit.
+    """Raise H and L of these hosts by one each, and render their configurations after the commit.
 
-    H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS. Not
-    so for `alone_ids`: files changed there that no other host has (keys of the control service). With H comes the
-    complete configuration, where a host had topology.json alone: SCION restarts there anyway. With L it rises at the
-    host whose control service publishes the limits of Links that end on another one of its AS.
+    H also rises at all hosts of the same ASes: each topology has the border routers of the whole AS. Not for
+    `alone_ids`, where only files of that host changed (keys of the control service). H includes the complete
+    configuration for a host that only had topology.json: SCION restarts anyway. For L, it also rises at the host whose
+    control service publishes limits of Links that end on another host of its AS.
     """
     config_ids, limits_ids = set(config_ids), set(limits_ids)
     hosts = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})
@@ -55,8 +55,8 @@ def hosts_bump(
 
 
 def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]) -> set[int]:
-    """Those with the control services that publish the limits of Links on these hosts, where it runs on another host:
-    what it publishes is part of its configuration, which is a function of the versions."""
+    """Hosts of control services that publish the limits of Links on other hosts: published limits are part of their
+    configuration, which is a function of its versions."""
     first_of: dict[int | None, int] = {}
     for host_id, as_id in as_of.items():
         first_of.setdefault(as_id, host_id)
@@ -69,12 +69,9 @@ def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]
 
 
 def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
-    """Hosts that polled lately, lack their newest configuration, and for which nobody has rendered it yet; at most
-    `limit`, those of attachment points first. Of the others any: one that cannot be rendered keeps no other waiting.
-
-    Two statements, however many hosts there are. What was rendered once and has fallen out of the cache since is
-    rendered by the poll that wants it, and so is what is beyond the limit.
-    """
+    """Hosts that polled recently, lack their newest configuration, and are not rendered yet; at most `limit`, those of
+    attachment points first, others in random order so that a failing one does not block the rest. Two statements for
+    any number of hosts. Evicted configurations, and those beyond the limit, are rendered by the poll."""
     lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
     rendered = IssuedLimits.objects.filter(
         host=OuterRef("pk"),
@@ -88,10 +85,8 @@ def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
 
 
 def host_note_delivered(*, host_id: int, config_version: int, limits_version: int) -> None:
-    """Note that a configuration of these versions was handed to the host, by whichever client it asked.
-
-    Two answers may overtake each other: the noted versions only ever rise, and nothing is written when none does.
-    """
+    """Record that a configuration of these versions was delivered, to any client. Concurrent responses may overtake
+    each other: the recorded versions only rise, and nothing is written if none does."""
     rises = Q(delivered_config_version__lt=config_version) | Q(delivered_limits_version__lt=limits_version)
     Host.objects.filter(rises, pk=host_id).update(
         delivered_config_version=Greatest(F("delivered_config_version"), config_version),
@@ -101,10 +96,8 @@ def host_note_delivered(*, host_id: int, config_version: int, limits_version: in
 
 
 def host_set_deployed_version(*, host_id: int, config_version: int) -> bool:
-    """Store which H the host says it has installed.
-
-    False, and nothing stored, for a version above the host's own or below the one already deployed (DOMAIN section 4).
-    """
+    """Store the H that the host reports as installed. Return False, and store nothing, for a version above the host's
+    own or below the deployed one (DOMAIN section 4)."""
     allowed = Host.objects.filter(
         pk=host_id, config_version__gte=config_version, config_version_deployed__lte=config_version
     )

@@ -1,7 +1,7 @@
-"""The generation G, first half of every version `G.H`, and the way out after a backup was restored (DOMAIN section 4).
+"""The generation G, first half of every version `G.H`, and recovery after restoring a backup (DOMAIN section 4).
 
-A restored database knows older versions than the hosts have installed. Agents refuse what is older; raised, G makes
-everything that we have newer than all of it. What shows that it is time to is in `configuration.evidence`.
+A restored database has older versions than the hosts. Agents reject older ones; raising G makes all of ours newer.
+`configuration.evidence` detects that this is needed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ MAX_GENERATION = 2**31 - 1  # of the column
 
 @dataclass(frozen=True)
 class Raised:
-    """What a raise did, or would do: from `old` to `new`; `hosts` have an AS, and will fetch.
-
-    `ahead` proved to have something that the database does not know. `unproven` are generations of at least `new` that
-    attachment points report without proof, by host id: their agents are too old to prove it, or they lie.
-    """
+    """Result of raising, or of a dry run: from `old` to `new`; `hosts` have an AS, and will fetch. `ahead`: hosts that
+    proved something that the database does not know. `unproven`: generations of at least `new` that attachment points
+    report without proof, by host id."""
 
     old: int
     new: int
@@ -39,13 +37,10 @@ class Raised:
 
 @transaction.atomic
 def generation_raise(*, to: int | None = None, force: bool = False, dry_run: bool = False) -> Raised:
-    """Raise G by one, or above what hosts proved to have: no host's version is the newest, everybody fetches anew.
-
-    What was delivered, deployed and enforced was of older generations, whose versions may name other configurations:
-    nothing of it is known any more until the hosts have fetched and reported. Enrolment tokens that were not used are
-    void: the database may have forgotten their use.
-    Raises `RuleError` (`generation_invalid`; `generation_unproven`: `to` skips generations without `force`).
-    """
+    """Raise G by one, or above what hosts proved: every host fetches again. Recorded deliveries, deployments and
+    receipts are of older generations, whose versions may name other configurations: they are discarded until the hosts
+    have fetched and reported. Unused enrolment tokens are revoked: the database may have lost their use. Raises
+    `RuleError` (`generation_invalid`; `generation_unproven`: `to` skips generations without `force`)."""
     ServiceState.objects.get_or_create(pk=1)
     old = ServiceState.objects.select_for_update(no_key=True).get(pk=1).generation
     ahead = selectors.hosts_ahead()
@@ -73,7 +68,7 @@ def generation_raise(*, to: int | None = None, force: bool = False, dry_run: boo
 
 def _raise_to(generation: int) -> None:
     locks.lock_hosts(Host.objects.values_list("pk", flat=True))
-    locks.lock_receipts()  # whoever stores one writes the rows that are deleted here
+    locks.lock_receipts()  # storing one writes the rows that are deleted here
     ServiceState.objects.filter(pk=1).update(generation=generation)
     Host.objects.update(
         delivered_config_version=0,

@@ -1,8 +1,8 @@
-"""Which documents of limits (link_info.json) this service issued to a host: what a receipt, a poll and a signed text
-are compared with (docs/adr/0023).
+"""Documents of limits (link_info.json) that this service issued to a host: receipts, polls and signed texts are
+compared with them (docs/adr/0023).
 
-A restored database does not know the documents that were issued after the backup was made. That is the point: what it
-did not issue, it does not take for its own, whatever the counters say.
+A restored database lacks documents issued after the backup, so it does not accept them as its own, whatever the
+counters say.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from collections.abc import Mapping
 from bandwidth_config import LINK_INFO_PATH
 from scionlab.models import Host, HostReceipt, IssuedLimits
 
-# An agent reports a document within seconds and asks for the newest at once, so it needs the last few.
+# An agent reports a document within seconds and polls immediately, so the last few suffice.
 KEPT_PER_HOST = 256
 
 
 def digest_in(members: Mapping[str, bytes]) -> str:
-    """SHA-256 of the document of limits, in hexadecimal; empty where the host gets none."""
+    """SHA-256 of the document of limits, in hexadecimal; empty without one."""
     document = members.get(LINK_INFO_PATH)
     return "" if document is None else hashlib.sha256(document).hexdigest()
 
 
 def issued_note(*, host: Host, generation: int, digest: str) -> None:
-    """Note what the host is about to be given; in the transaction that renders it, with the host's row locked.
-
-    The newest `KEPT_PER_HOST` stay, and the one that the host's newest receipt names, however old.
-    """
+    """Record what the host is about to get; in the transaction that renders it, with the host's row locked. Keeps the
+    newest `KEPT_PER_HOST`, and the one of the host's newest receipt."""
     rows = IssuedLimits.objects.filter(host=host)
     versions = {"config_version": host.config_version, "limits_version": host.limits_version}
     IssuedLimits.objects.bulk_create(

@@ -233,7 +233,7 @@ def _result(w: World) -> Work:
 def _tell_of_tests(w: World) -> Work:
     later = timezone.now() + timedelta(hours=1)
     link_test.link_test_create(link_id=w.link.pk, duration_s=60, begins_at=later, actor=w.owner)
-    return lambda: test_mails.link_tests_tell(now=later + timedelta(minutes=10))
+    return lambda: test_mails.link_tests_notify(now=later + timedelta(minutes=10))
 
 
 def _granted(w: World, **values: Any) -> MaximumException:
@@ -245,12 +245,12 @@ def _granted(w: World, **values: Any) -> MaximumException:
 
 def _asked(w: World) -> MaximumException:
     ends_at = timezone.now() + timedelta(days=3)
-    return exceptions.exception_ask(
+    return exceptions.exception_request(
         link_id=w.link.pk, maximum_kbit=900_000, ends_at=ends_at, reason="a test", actor=w.owner
     )
 
 
-def _settle_exceptions(w: World) -> Work:
+def _apply_exceptions(w: World) -> Work:
     Link.objects.update(bandwidth_kbit=5000)
     _granted(w)
     return defaults.fan_out
@@ -275,7 +275,7 @@ def _change_group(w: World) -> Work:
 
 def _tell_of_exceptions(w: World) -> Work:
     _granted(w)
-    return lambda: exceptions.exceptions_tell(now=timezone.now() + timedelta(days=3, hours=1))
+    return lambda: exceptions.exceptions_notify(now=timezone.now() + timedelta(days=3, hours=1))
 
 
 def _bulk(w: World) -> Work:
@@ -481,7 +481,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "_retire_locked (of tests)": _retire_tests,
     "result_store": _result,
     "user_report_store": lambda w: partial(test_results.user_report_store, test_id=w.watch().pk, report={}),
-    "_tell": _tell_of_tests,
+    "_notify": _tell_of_tests,
     "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
         lambda: defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
@@ -502,13 +502,13 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         )
     ),
     "carry_out_default": lambda w: w.lower_all() or defaults.fan_out,
-    "carry_out_default of exceptions": _settle_exceptions,
-    "exception_ask": lambda w: partial(_asked, w),
+    "carry_out_default of exceptions": _apply_exceptions,
+    "exception_request": lambda w: partial(_asked, w),
     "exception_grant": lambda w: partial(_granted, w),
     "exception_decide": _decide,
     "exception_end": _end,
     "exception_change_group": _change_group,
-    "exceptions_tell": _tell_of_exceptions,
+    "exceptions_notify": _tell_of_exceptions,
     "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
@@ -544,8 +544,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     ),
     "infrastructure_as_delete": _delete_as,
     "infrastructure_as_delete of a core AS": _delete_core,
-    "isd_settle": lambda w: (
-        lambda: isd.isd_settle(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
+    "isd_ensure": lambda w: (
+        lambda: isd.isd_ensure(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
     ),
     "trc_import": _import_trc,
     "trc_reset": lambda w: lambda: isd.trc_reset(isd_id=w.core.isd_id, base=9, actor=w.boss),
@@ -644,20 +644,20 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
 }
 ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"ap_defaults_set", "change_told", "isd_create", "infrastructure_as_create"}
+ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
     "account_request_create",
     "account_create",
     "deployment_note",
     "exception_grant",
-    "exceptions_tell",
+    "exceptions_notify",
     "signing_key_ensure",
     "vpn_delete",
     "result_store",
     "user_report_store",
     "webhook_set",
-    "_tell",
+    "_notify",
 }
 
 

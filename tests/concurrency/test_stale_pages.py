@@ -195,8 +195,7 @@ def test_saving_what_stands_there_never_conflicts_and_raises_nothing(
     assert after == (before[0], before[1] + 1)
     answer = page_.client.post(page_.url, {**page_.typed, "save": "1"}, follow=True)
     assert (
-        "You had changed nothing, so nothing was saved. In the meantime you, in another window, saved"
-        in Page(answer).text
+        "You made no changes, so nothing was saved. In the meantime you, in another window, saved" in Page(answer).text
     )
     assert (kbit(one), counters(ap)) == (300, after)
     assert EditPage(owner, made).save(bandwidth_kbit="300").status_code == 302
@@ -416,8 +415,7 @@ def test_an_administrators_old_page_saved_as_it_stands_undoes_nothing(
     save(first, url, {**typed, field: theirs})
     answer = second.post(url, other, follow=True)
     assert (
-        "You had changed nothing, so nothing was saved. In the meantime boss@example.org saved"
-        in answer.content.decode()
+        "You made no changes, so nothing was saved. In the meantime boss@example.org saved" in answer.content.decode()
     )
     assert str(getattr(row(), field)) == theirs
 

@@ -349,14 +349,14 @@ def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
     readme = readme_of(complete(AP_HOST), trust_files=TRUST_FILES, vpn_files=VPN_FILES)
     table = readme.partition("|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
     assert table == [
-        "| `etc/scion/topology.json` | the links and addresses of the AS | everybody |",
-        "| `etc/scion/*.toml` (5) | settings of SCION's programs | everybody |",
-        "| `etc/scion/certs/*` (1) | TRCs: whom SCION trusts | everybody |",
-        "| `etc/scion/*.key` (3) | private keys of the AS | `scion`, as whom SCION runs |",
-        "| `etc/scion/crypto/*` (1) | certificates of the AS | everybody |",
-        "| `etc/scion/link_info.json` | the bandwidth limits, for `scionlab-bw-agent` | everybody |",
+        "| `etc/scion/topology.json` | the links and addresses of the AS | everyone |",
+        "| `etc/scion/*.toml` (5) | settings of SCION's programs | everyone |",
+        "| `etc/scion/certs/*` (1) | TRCs: the trust anchors of SCION | everyone |",
+        "| `etc/scion/*.key` (3) | private keys of the AS | `scion`, the user of SCION |",
+        "| `etc/scion/crypto/*` (1) | certificates of the AS | everyone |",
+        "| `etc/scion/link_info.json` | the bandwidth limits, for `scionlab-bw-agent` | everyone |",
         "| `etc/openvpn/*.conf` (1) | settings and keys of OpenVPN | root |",
-        "| `etc/openvpn/*` (1) | addresses of the VPN's clients | everybody |",
+        "| `etc/openvpn/*` (1) | addresses of the VPN's clients | everyone |",
         "| `scionlab-config.json` | what was installed; the host's secret | `scion` |",
     ]
 
@@ -365,18 +365,18 @@ def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
     ("host", "files", "said"),
     [
         (complete(USER_HOST), {"trust_files": TRUST_FILES}, None),
-        (complete(USER_HOST), {}, "folder:** `certs/`, `crypto/`, `keys/`. Certificates are not made here"),
-        (complete(USER_HOST), {"trust_files": MASTER_KEYS}, "folder:** `certs/`, `crypto/`. Certificates"),
-        (USER_HOST, {}, "`topology.json` is all of SCION's files that this host gets so far"),
+        (complete(USER_HOST), {}, "folder:** `certs/`, `crypto/`, `keys/`. This service issues no certificates"),
+        (complete(USER_HOST), {"trust_files": MASTER_KEYS}, "folder:** `certs/`, `crypto/`. This service"),
+        (USER_HOST, {}, "so `topology.json` is\nits only SCION file"),
     ],
 )
 def test_readme_says_what_is_not_in_the_folder_where_that_is_so(
     host: SampleHost, files: dict[str, Any], said: str | None
 ) -> None:
     readme = readme_of(host, **files)
-    assert ("What is not in this folder" in readme) is (said is not None)
+    assert ("Missing from this folder" in readme) is (said is not None)
     assert said is None or said in readme
-    assert ("Then start SCION, when all of that is there:" in readme) is (said is not None)
+    assert ("Then start SCION, when these files are there:" in readme) is (said is not None)
 
 
 def test_readme_has_no_client_for_upstream_s_packages() -> None:
@@ -446,7 +446,7 @@ def test_a_virtual_machine_gets_a_vagrantfile_that_fetches_the_configuration() -
     text = files["Vagrantfile"].decode()
     assert '  config.vm.network "forwarded_port", protocol: "udp", host: 50004, guest: 50000\n' in text
     assert f"    sudo scionlab-config --host-id={host.uid} --host-secret={host.secret} --url={SITE_URL}\n" in text
-    assert "*Not tried by us: the box, and the packages" in files["README.md"].decode()
+    assert "*We have not tested the box or the packages" in files["README.md"].decode()
     assert "Vagrantfile" not in download_of(host, trust_files=TRUST_FILES)
 
 

@@ -401,7 +401,7 @@ def test_readme_has_the_commands_of_this_host() -> None:
 def test_readme_speaks_of_the_machine_that_was_chosen_and_of_the_vpn() -> None:
     vpn = replace(USER_HOST, link_ends=(replace(USER_HOST.link_ends[0], is_vpn=True),))
     in_vm = download_of(vpn, in_virtual_machine=True)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "makes a virtual machine" in in_vm
+    assert "creates a virtual machine" in in_vm
     assert "The OpenVPN unit needs the keys" in in_vm
     dedicated = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
     assert "a virtual machine" not in dedicated

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from ap_agent.agent.agent import tell
+from ap_agent.agent.agent import send_last_receipt
 from ap_agent.agent.bundle import Bundle, accept_bundle
 from ap_agent.agent.enrol import enrol, parse_token
 from ap_agent.agent.fetch import make_client
@@ -150,7 +150,7 @@ def test_the_last_receipt_of_a_host_is_stored_by_the_real_service(
     read.limiter_run_dir.mkdir()
     write_state(read.limiter_run_dir, removed)
 
-    assert tell(read, make_client, get_logger()) is None
+    assert send_last_receipt(read, make_client, get_logger()) is None
     receipt = HostReceipt.objects.get(host=host)
     assert receipt.problems == [{"code": "limits_removed", "subject": "agent", "message": "The package was removed."}]
 

@@ -114,7 +114,7 @@ class Bed:
             time.sleep(0.05)
         for key in list(self.keys):
             self.remove_link(key)
-        self.program.settle((), None)
+        self.program.finish((), None)
         for lane in self.program.lanes.used():
             self.program.lanes.forget(lane)
         self.program.unmatched = None

@@ -71,7 +71,7 @@ def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed()
     )
 
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    removed = re.search(r"a demo that was killed left behind: ([0-9]+) network namespaces, 1 folder", done.stdout)
+    removed = re.search(r"the remains of a killed demo: ([0-9]+) network namespaces, 1 folder", done.stdout)
     assert removed is not None, done.stdout[:500]
     assert int(removed.group(1)) >= len(corpses)
     assert max(map(len, done.stdout.splitlines())) <= TERMINAL_COLUMNS

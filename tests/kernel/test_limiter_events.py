@@ -80,7 +80,7 @@ def test_what_the_engine_does_itself_is_no_occasion(host: LimiterHost) -> None:
         for what in (wanted(link(7, 500)), wanted(link(7, 900), link(8, 100, port=50_002)), wanted()):
             outcome = host.bed.enforce(what)
             assert outcome.writes > 0
-            heard = host.bed.ap.call(lambda: listener.settle(outcome.ports))  # noqa: B023  # called at once
+            heard = host.bed.ap.call(lambda: listener.drain_own(outcome.ports))  # noqa: B023  # called at once
             assert not {one for one in heard.changes if "slbw" not in one.device}
             assert heard.is_all
 

@@ -79,7 +79,7 @@ def test_look_says_what_the_kernel_has_and_counted_since_without_writing_anythin
     state, _ = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
     bed.received_kbit(to_user=True)
     before, written = bed.snapshot(), read_state(settings.limiter_run_dir)
-    looked = bed.ap.call(lambda: oneshot.look(settings, bed.engine, configuration, datetime.now(UTC)))
+    looked = bed.ap.call(lambda: oneshot.observe(settings, bed.engine, configuration, datetime.now(UTC)))
 
     assert (bed.snapshot(), read_state(settings.limiter_run_dir)) == (before, written)
     assert {number: one.state for number, one in looked.links.items()} == {7: "enforced", 8: "enforced", 9: "error"}
@@ -93,7 +93,7 @@ def test_look_names_the_link_of_which_somebody_took_a_part(bed: EngineBed, setti
     configuration = accepted(settings)
     bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
     bed.ap.run("tc", "class", "change", "dev", "slbw0", "classid", "51b0:7", "htb", "rate", "9mbit")
-    looked = bed.ap.call(lambda: oneshot.look(settings, bed.engine, configuration, NOW))
+    looked = bed.ap.call(lambda: oneshot.observe(settings, bed.engine, configuration, NOW))
 
     assert {number: one.state for number, one in looked.links.items()} == {7: "error", 8: "enforced", 9: "error"}
 

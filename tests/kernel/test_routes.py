@@ -256,7 +256,7 @@ def test_a_changed_file_changes_what_differs(rig: Rig) -> None:
 def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
     ap = rig.host.ap
     rig.write(uplinks().replace("198.51.100.254", "198.51.101.1"))
-    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is no host" in rig.routes("apply").stderr
+    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is not a host" in rig.routes("apply").stderr
     rig.write(uplinks())
     for command, undo, code in (
         ("rule add from 10.1.2.3 lookup main priority 10000", "rule del priority 10000", "priority_taken"),

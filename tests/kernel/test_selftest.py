@@ -137,7 +137,7 @@ def test_a_wrong_limiter_fails(host: Namespace) -> None:
         from ap_agent.selftest.cases import BLOCKED, BYSTANDER, SLOW, Direction, Round
         from ap_agent.selftest.report import document
         from measuring.netns import Lab
-        inside.settle_in()
+        inside.isolate()
         told = inside.wanted
         wrong = {2: 1_050, 3: 9_000, BLOCKED.number: 500, BYSTANDER.number: 0}
         inside.wanted = lambda cases: told(

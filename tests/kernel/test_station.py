@@ -246,7 +246,7 @@ def test_the_last_data_leaves_within_two_seconds_of_the_end_of_the_other_end(bed
         found = report(child)
         last = [one for one in tap.frames() if one.is_data][-1]
     assert killed_at + 1.5 < last.at <= killed_at + 2.05
-    assert (found.outcome, found.why) == (CUT, "No report came for 2 s.")
+    assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
 
 
 def test_a_user_stops_sending_when_the_attachment_points_end_is_killed(bed: Bed) -> None:
@@ -270,7 +270,7 @@ def test_nothing_leaves_after_until_and_the_child_is_gone(bed: Bed) -> None:
         user = bed.run_user(TO_USER)
         frames = tap.frames()
     found = report(child, wait_s=1)
-    assert found.why == "The time of the test was over."
+    assert found.why == "The time of the test has ended."
     left_s = (until_ms - now_ms()) / 1000
     assert time.monotonic() + left_s - 0.1 < [one for one in frames if one.is_data][-1].at
     assert frames[-1].at <= time.monotonic() + left_s + 0.005
@@ -283,7 +283,7 @@ def test_the_byte_budget_holds_to_a_packet_and_a_rate_above_the_highest_is_refus
         bed.run_user()
         assert sum(len(one.payload) for one in tap.frames() if one.is_data) == 20_000
     found = report(child)
-    assert found.why == "20499 bytes, the most that this test may send, were reached."
+    assert found.why == "20499 bytes, the maximum that this test may send, were reached."
     child = bed.start_ap(max_kbit=999)
     with bed.tap(bed.user) as tap:
         user = bed.run_user()
@@ -313,7 +313,7 @@ def test_the_users_end_says_why_nothing_answered(bed: Bed) -> None:
     child = bed.start_ap(remote_ip=USER_TOO)
     assert bed.run_user().outcome == NOBODY
     assert bed.told == [
-        "No answer came from 192.0.2.1, UDP port 30300. This host sends from 192.0.2.11; the attachment point answers "
+        "No answer from 192.0.2.1, UDP port 30300. This host sends from 192.0.2.11; the attachment point answers "
         "only the registered address of this link. If that is another one, use --bind with it; if not, a firewall "
         "stops UDP."
     ]
@@ -336,7 +336,7 @@ def test_a_port_that_was_closed_at_first_is_not_what_the_users_end_blames(
         bed.start_ap(remote_ip=USER_TOO)
         assert user.result().outcome == NOBODY
     assert len(bed.told) == 1
-    assert bed.told[0].startswith("No answer came from 192.0.2.1, UDP port 30300.")
+    assert bed.told[0].startswith("No answer from 192.0.2.1, UDP port 30300.")
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_reason(bed: Bed) -> None:

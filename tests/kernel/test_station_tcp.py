@@ -137,7 +137,7 @@ def test_a_host_that_does_not_allow_cubic_is_told_how_to(bed: Bed, monkeypatch: 
     child = bed.start_ap(BOTH_WAYS)
     assert bed.run_user(BOTH_WAYS).outcome == ERROR
     assert bed.told == [
-        "Phase 0 cannot begin: this host does not let programs use cubic; "
+        "Phase 0 cannot begin: programs on this host may not use cubic; "
         'sysctl -w net.ipv4.tcp_allowed_congestion_control="reno cubic" allows it.'
     ]
     assert report(child).outcome == COMPLETED
@@ -283,7 +283,7 @@ def test_the_byte_budget_holds_with_what_is_sent_again(bed: Bed) -> None:
         bed.user.run("nft", "delete table inet cut")
     assert 80_000 < arrived(user.phases[0]) < 95_000
     assert 90_000 < ap.phases[0].sent_bytes <= 105_000
-    assert (ap.outcome, ap.why) == (CUT, "100000 bytes, the most that this test may send, were reached.")
+    assert (ap.outcome, ap.why) == (CUT, "100000 bytes, the maximum that this test may send, were reached.")
     assert ap_bytes(plan) == 250_000
 
 
@@ -305,7 +305,7 @@ def test_a_sender_without_reports_of_the_other_end_stops_within_two_seconds(bed:
         bed.user.run("nft", "delete table inet cut")
         user.kill()
     assert time.monotonic() - cut_at < 4
-    assert (found.outcome, found.why) == (CUT, "No report came for 2 s.")
+    assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
 
 
 def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:
@@ -314,7 +314,7 @@ def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:
     child = bed.start_ap(plan, until_ms=until_ms)
     user = bed.run_user(plan, until_ms=until_ms)
     found = report(child, wait_s=1)
-    assert (found.outcome, found.why, user.outcome) == (CUT, "The time of the test was over.", CUT)
+    assert (found.outcome, found.why, user.outcome) == (CUT, "The time of the test has ended.", CUT)
     assert not listens(bed)
     assert str(PORT) not in bed.ap.run("ss", "-Htn")
 
@@ -330,7 +330,7 @@ def test_a_firewall_that_lets_udp_pass_alone_is_named(bed: Bed) -> None:
         bed.user.run("nft", "delete table inet cut")
     assert user.outcome == CUT
     assert bed.told == [
-        "A TCP connection to the attachment point did not come about (no answer within 2.5 s), although UDP passes; "
-        "let TCP pass to the same port too."
+        "No TCP connection to the attachment point could be established (no answer within 2.5 s), although UDP passes; "
+        "allow TCP to the same port too."
     ]
     assert report(child).outcome == CUT

@@ -28,4 +28,4 @@ def test_ases_of_the_form_run_real_scion_and_nothing_of_it_restarts(tmp_path: Pa
     finally:
         print(told.read_text())
     assert done.returncode == 0
-    assert "All 16 checks held." in told.read_text()
+    assert "All 16 checks passed." in told.read_text()

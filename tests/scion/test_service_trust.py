@@ -14,7 +14,7 @@ from scionlab.models import AS, TRC, AttachmentPoint, Host, User
 from scionlab.network.infrastructure import infrastructure_as_create, infrastructure_as_delete, infrastructure_as_update
 from scionlab.trust.chain import as_new_keys
 from scionlab.trust.credentials import files_for
-from scionlab.trust.isd import isd_settle, trc_reset
+from scionlab.trust.isd import isd_ensure, trc_reset
 from scionlab.trust.renewal import keys_renew
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 
@@ -96,8 +96,8 @@ def test_the_whole_line_of_an_isd_s_life_is_verified(core: AS, user_as: AS, tmp_
     as_new_keys(as_id=second.pk, actor=boss, core=True)
     infrastructure_as_update(as_id=second.pk, label="", is_core=False)
     infrastructure_as_delete(as_id=core.pk)
-    isd_settle(isd_id=third.isd_id, actor=None, now=timezone.now() + timedelta(days=300))
-    isd_settle(isd_id=third.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
+    isd_ensure(isd_id=third.isd_id, actor=None, now=timezone.now() + timedelta(days=300))
+    isd_ensure(isd_id=third.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
     scion = installed(user_as, tmp_path)
     names = [str(one) for one in TRC.objects.all()]
     assert names == [f"ISD17-B1-S{serial}" for serial in range(1, 9)]
@@ -110,7 +110,7 @@ def test_a_chain_of_before_is_verified_by_the_trc_that_renews_its_root(db: None,
     for days in (366, 80):
         keys_renew(now=now - timedelta(days=days))
     before = files_for(host_of(as_))
-    isd_settle(isd_id=as_.isd_id, actor=None, now=now)
+    isd_ensure(isd_id=as_.isd_id, actor=None, now=now)
     after = files_for(host_of(as_))
     assert [name for name in after if after[name] != before.get(name)] == ["etc/scion/certs/ISD17-B1-S3.trc"]
     scion = installed(as_, tmp_path)

@@ -72,7 +72,7 @@ def cycle(agent: Agent) -> str:
     contact = agent.pull().contact
     agent.test_limiter.work()  # type: ignore[attr-defined]
     agent.limiter.read()
-    agent.tell(even_if_old=False)
+    agent.send_receipt(even_if_old=False)
     return contact
 
 
@@ -290,7 +290,7 @@ def test_receipt_is_sent_when_there_is_news_and_not_otherwise(
         "1": "enforced",
         "2": "error",
     }
-    agent.tell()
+    agent.send_receipt()
     assert len(service.receipts()) == 4
 
 
@@ -324,7 +324,7 @@ def test_configuration_is_confirmed_only_when_asked_for(
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)
     cycle(agent)
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
 
     assert [one.body for one in service.asked("/deployed_config_version")] == [b"version=1.19"]
     client.close()
@@ -348,9 +348,9 @@ def manifest_in(data: bytes) -> dict[str, Any]:
 def test_receipt_names_its_content_its_run_and_its_number(
     agent: Agent, settings: Settings, limiter: FakeLimiter, service: Service
 ) -> None:
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
     cycle(agent)
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
 
     first, second, third = service.receipts()
     assert first["limits_digest"] is None
@@ -359,7 +359,7 @@ def test_receipt_names_its_content_its_run_and_its_number(
     assert len(bytes.fromhex(first["run"])) == 16
     assert 1 == first["number"] < second["number"] < third["number"]
     other = Agent(settings, ServiceClient(settings), get_logger())
-    other.tell(even_if_old=True)
+    other.send_receipt(even_if_old=True)
     assert (service.receipts()[-1]["run"] != first["run"], service.receipts()[-1]["number"]) == (True, 1)
 
 
@@ -392,7 +392,7 @@ def test_evidence_is_sent_at_once_when_it_is_wanted_and_only_then(agent: Agent, 
 
     service.answers["/enforcement"] = wants_until_it_has
     cycle(agent)
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
 
     assert asked == [False, True, False, True]
     manifest = manifest_in(V7)
@@ -408,7 +408,7 @@ def test_service_that_is_never_content_with_evidence_gets_it_with_each_receipt_a
         agent.pull()
         agent.test_limiter.work()  # type: ignore[attr-defined]
         agent.limiter.read()
-        agent.tell(even_if_old=True)
+        agent.send_receipt(even_if_old=True)
 
     assert ["evidence" in one for one in service.receipts()] == [False, True, True, True]
 
@@ -446,15 +446,15 @@ def test_clock_that_differs_from_the_services_is_measured_named_and_told(
 ) -> None:
     cycle(agent)
     service.answers["/enforcement"] = dated(ahead_s)
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
 
     assert codes(agent) == ["clock_skewed"]
     assert f"60 s {direction} the service's" in agent.problems[0].message
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
     told = service.receipts()[-1]
     assert abs(told["clock_skew_ms"] + ahead_s * 1000) <= 1000
     assert [(one["code"], one["subject"]) for one in told["problems"]] == [("clock_skewed", "clock")]
     service.answers["/enforcement"] = dated(0.0)
-    agent.tell(even_if_old=True)
+    agent.send_receipt(even_if_old=True)
     assert codes(agent) == []
     assert abs(agent.clock_skew_ms or 9999) <= 1000

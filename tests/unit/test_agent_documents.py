@@ -111,11 +111,11 @@ def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
     ("text", "reason"),
     [
         (DEEP, "it is nested too deeply"),
-        ('{"a": 1, "a": 2}', "a key stands in it twice"),
+        ('{"a": 1, "a": 2}', "a key occurs twice"),
         ("1" * 19, "a number has more than 18 digits"),
-        ("0.5", "a number is not whole"),
-        ("NaN", "a number is not whole"),
-        ("{", "no JSON at character 1"),
+        ("0.5", "a number is not an integer"),
+        ("NaN", "a number is not an integer"),
+        ("{", "invalid JSON at character 1"),
         (b"\xff", "it is not UTF-8 at byte 0"),
     ],
 )

@@ -151,7 +151,7 @@ def test_h_explains_every_option_and_every_exit_code(host: Host) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "no JSON at character 1. Delete it"),
+        ("{", "invalid JSON at character 1. Delete it"),
         ('{"default_bandwidth_kbit": 0}', "0 would block all other traffic of this host, SSH included"),
     ],
 )

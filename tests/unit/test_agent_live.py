@@ -14,7 +14,7 @@ from ap_agent.agent import live
 from ap_agent.agent.live import live_document, session
 from ap_agent.common.errors import AgentError
 from ap_agent.common.settings import Settings
-from ap_agent.document.live import LOOKS_FILE, read_looks, write_live
+from ap_agent.document.live import LOOKS_FILE, read_request, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from tests.cases import table
 
@@ -66,7 +66,7 @@ class Service:
 
     def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]:
         self.got.append(rates)
-        self.asked.append(read_looks(self.folder / "state"))
+        self.asked.append(read_request(self.folder / "state"))
         write_live(self.folder / "run", {7: sample(3000 + 1000 * len(self.got), passed=100 * len(self.got))})
         return tuple(self.answers.pop(0))
 
@@ -107,6 +107,6 @@ def test_session_goes_on_until_nobody_looks_and_asks_for_what_is_looked_at(setti
 def test_limiter_that_counts_nothing_ends_the_session(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "SILENT_S", 0.05)
     service = Service(settings.state_dir.parent, [])
-    with pytest.raises(AgentError, match="does not count"):
+    with pytest.raises(AgentError, match="does not report live rates"):
         session(service, settings, (7,))
     assert service.is_closed

@@ -246,5 +246,5 @@ def test_damaged_file_is_no_report_and_ends_nothing(settings: Settings, data: by
     ],
 )
 def test_output_that_is_no_report_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no JSON|no report|no outcome|more than"):
+    with pytest.raises(ValueError, match=r"invalid JSON|not a report|no outcome|more than"):
         parse_report(data)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.agent import agent as agent_module
-from ap_agent.agent.agent import tell
+from ap_agent.agent.agent import send_last_receipt
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.store import Store
@@ -34,7 +34,7 @@ def settings(service: Service, tmp_path: Path) -> Settings:
 
 
 def told(settings: Settings) -> str | None:
-    return tell(settings, make_client, get_logger())
+    return send_last_receipt(settings, make_client, get_logger())
 
 
 def test_reset_is_told_with_its_reason_and_no_link(settings: Settings, service: Service) -> None:
@@ -64,7 +64,7 @@ def test_nothing_on_the_disk_changes_and_the_secret_of_the_bundle_counts(
 
 
 def test_without_a_service_there_is_nobody_to_tell(settings: Settings) -> None:
-    assert tell(Settings(limiter_run_dir=settings.limiter_run_dir), make_client, get_logger()) is None
+    assert send_last_receipt(Settings(limiter_run_dir=settings.limiter_run_dir), make_client, get_logger()) is None
 
 
 def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Settings, service: Service) -> None:
@@ -77,9 +77,9 @@ def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Setting
 def test_nobody_waits_longer_than_some_seconds(
     settings: Settings, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "TELL_WITHIN_S", 0.3)
+    monkeypatch.setattr(agent_module, "SEND_WITHIN_S", 0.3)
     service.answers["/enforcement"] = svc.never()
-    assert told(settings) == "There was no answer within 0.3 s."
+    assert told(settings) == "No answer within 0.3 s."
 
 
 def test_state_that_is_told_is_the_limiters(settings: Settings, service: Service) -> None:

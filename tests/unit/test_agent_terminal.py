@@ -69,12 +69,12 @@ def failing(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "running", "code", "verdict"),
     [
-        ({}, True, commands.OK, "All is well. 1 of 1 links are as the service wants them."),
+        ({}, True, commands.OK, "All is well. 1 of 1 links are as configured."),
         (
             {"links": {"enforced": 2, "observed": 1, "total": 2, "not_enforced": {}}},
             True,
             commands.OK,
-            "All is well. 2 of 2 links are as the service wants them; 1 of them only observed.",
+            "All is well. 2 of 2 links are as configured; 1 of them only observed.",
         ),
         (
             {"links": {"enforced": 0, "observed": 0, "total": 0, "not_enforced": {}}},
@@ -85,12 +85,12 @@ def failing(count: int) -> dict[str, Any]:
         ({}, False, commands.NOT_DONE, "The agent is not running."),
         (failing(1), True, commands.NOT_DONE, "1 of 2 links is not enforced."),
         (failing(3), True, commands.NOT_DONE, "3 of 4 links are not enforced."),
-        ({"last_cycle": None}, True, commands.NOT_DONE, "Not everything is in order; the lines below say why."),
+        ({"last_cycle": None}, True, commands.NOT_DONE, "There are problems; see the lines below."),
         (
             {"problems": [{"code": "service_unreachable", "subject": "service", "message": "It answered 503."}]},
             True,
             commands.NOTHING_NEW,
-            "The last limits are in force, but nothing new comes from the service.",
+            "The last limits are in force, but no updates arrive from the service.",
         ),
     ],
     ids=["well", "observed", "none", "stopped", "one fails", "three fail", "no limiter", "no service"],

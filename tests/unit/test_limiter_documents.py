@@ -134,7 +134,7 @@ def test_rubbish_ends_no_limit_and_is_named(host: Host, rubbish: bytes) -> None:
     assert host.accepted == "1.18 with limits 9"
     (problem,) = host.documents.problems
     assert (problem.code, problem.subject) == ("document_refused", "document")
-    assert problem.message.endswith("The limits that are set stay.")
+    assert problem.message.endswith("The current limits stay.")
     assert host.given("1.18", 9) == "unchanged"
     assert host.codes() == []
 

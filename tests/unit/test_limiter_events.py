@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent.limiter.events import Change, Heard, Listener
+from ap_agent.limiter.events import Change, Listener, Notifications
 
 NEWLINK, DELLINK, NEWADDR, DELADDR, NEWROUTE, NEWRULE = 16, 17, 20, 21, 24, 32
 NEWQDISC, DELQDISC, NEWTCLASS, DELTFILTER, NEWCHAIN = 36, 37, 40, 45, 100
@@ -72,7 +72,7 @@ class Kernel:
 
     def says_after_work(self, *messages: bytes) -> set[tuple[str, str]]:
         self.sends(*messages)
-        return {(one.device, one.what) for one in self.listener.settle(frozenset({OURS})).changes}
+        return {(one.device, one.what) for one in self.listener.drain_own(frozenset({OURS})).changes}
 
     def close(self) -> None:
         self.listener._socket.close()
@@ -179,7 +179,7 @@ def test_lost_messages_are_an_occasion_and_the_rest_is_still_read(
     heard = kernel.listener.drain()
     monkeypatch.undo()
 
-    assert heard == Heard(frozenset({Change("eth0", "filter")}) if heard.changes else frozenset(), is_lost=True)
+    assert heard == Notifications(frozenset({Change("eth0", "filter")}) if heard.changes else frozenset(), is_lost=True)
     assert {one.what for one in heard.changes} == {"filter"}
     assert heard.concerns_us
     assert not kernel.listener.drain().concerns_us
@@ -189,10 +189,10 @@ def test_a_flood_is_read_in_pieces_and_our_own_one_to_its_end(kernel: Kernel, mo
     monkeypatch.setattr("ap_agent.limiter.events._MESSAGES_AT_ONCE", 3)
     several = [tc(NEWTCLASS, ETH0, AT_ROOT)] * 4
     kernel.sends(*several)
-    assert kernel.listener.drain() == Heard(is_all=False)
-    assert kernel.listener.drain() == Heard(is_all=True)
+    assert kernel.listener.drain() == Notifications(is_all=False)
+    assert kernel.listener.drain() == Notifications(is_all=True)
     kernel.sends(*[tc(NEWTCLASS, IFB, AT_ROOT, OURS)] * 10)
-    assert kernel.listener.settle(frozenset({OURS})) == Heard(is_all=True)
+    assert kernel.listener.drain_own(frozenset({OURS})) == Notifications(is_all=True)
 
 
 @given(st.lists(st.binary(max_size=64), max_size=4), st.sampled_from([16, 17, 20, 21, 36, 40, 44]))

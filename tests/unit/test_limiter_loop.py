@@ -20,7 +20,7 @@ from ap_agent.document.signed_text import Version
 from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.previous_engine import Removed
 from ap_agent.limiter.report import Report
@@ -36,18 +36,18 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 class Events:
     """What the kernel is going to say."""
 
-    waiting: list[Heard] = field(default_factory=list)
+    waiting: list[Notifications] = field(default_factory=list)
     settled: list[frozenset[int]] = field(default_factory=list)
 
     def fileno(self) -> int:
         raise AssertionError("nobody waits for real here")
 
-    def drain(self, _own_ports: frozenset[int]) -> Heard:
-        return self.waiting.pop(0) if self.waiting else Heard()
+    def drain(self, _own_ports: frozenset[int]) -> Notifications:
+        return self.waiting.pop(0) if self.waiting else Notifications()
 
-    def settle(self, own_ports: frozenset[int]) -> Heard:
+    def drain_own(self, own_ports: frozenset[int]) -> Notifications:
         self.settled.append(own_ports)
-        return Heard()
+        return Notifications()
 
 
 @dataclass
@@ -349,7 +349,7 @@ def test_what_somebody_changed_is_compared_within_a_moment_and_our_own_ports_are
     world.loop.start()
     world.loop.step()
     assert world.events.settled[-1] == frozenset({4001})
-    world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+    world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
     passes = len(world.engine.passes)
     at = world.monotonic
     world.run_for(0.15)
@@ -363,7 +363,7 @@ def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> No
     world.loop.start()
     world.loop.step()
     world.monotonic += 1
-    world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+    world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
     world.hand(links=two(first=900), limits=8)
     world.loop.step()
 
@@ -374,7 +374,7 @@ def test_fight_has_a_name_and_slows_down(world: World) -> None:
     world.hand(links=two())
     world.loop.start()
     for _ in range(12):
-        world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+        world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
         world.engine.drift = ("eth0",)
         world.run_for(0.6)
 

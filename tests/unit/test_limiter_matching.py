@@ -150,8 +150,8 @@ def test_of_links_with_the_same_packets_the_strictest_limit_of_each_direction_ho
     assert sorted(found.errors) == [7, 8]
     assert found.errors[8] == (
         "Links 7 and 8 match the same packets of 192.0.2.11, UDP port 50000; the stricter limit of "
-        "300\u00a0kbit/s to the user AS and 400\u00a0kbit/s from it (link 7) is enforced for both. Give one of them "
-        "another port."
+        "300\u00a0kbit/s to the user AS and 400\u00a0kbit/s from it (link 7) is enforced for both. Change the port of "
+        "one of them."
     )
 
 

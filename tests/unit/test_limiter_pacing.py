@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.pacing import Pacing
 
 CLASS = Change("eth0", "class")
@@ -14,8 +14,8 @@ FILTER = Change("eth0", "filter")
 ADDRESS = Change("", "address")
 
 
-def of(*changes: Change) -> Heard:
-    return Heard(frozenset(changes))
+def of(*changes: Change) -> Notifications:
+    return Notifications(frozenset(changes))
 
 
 def compared(
@@ -26,14 +26,14 @@ def compared(
 
 def test_nothing_heard_means_nothing_due() -> None:
     pacing = Pacing()
-    pacing.hear(Heard(), 10.0)
+    pacing.note(Notifications(), 10.0)
     assert pacing.due is None
 
 
 def test_a_comparison_is_due_shortly_after_the_first_event_and_later_ones_do_not_put_it_off() -> None:
     pacing = Pacing()
     for moment in (10.0, 10.01, 10.015):
-        pacing.hear(of(CLASS), moment)
+        pacing.note(of(CLASS), moment)
     assert pacing.due == pytest.approx(10.02)
     compared(pacing, 10.02)
     assert pacing.due is None
@@ -41,14 +41,14 @@ def test_a_comparison_is_due_shortly_after_the_first_event_and_later_ones_do_not
 
 def test_lost_messages_are_an_occasion() -> None:
     pacing = Pacing()
-    pacing.hear(Heard(is_lost=True), 10.0)
+    pacing.note(Notifications(is_lost=True), 10.0)
     assert pacing.due == pytest.approx(10.02)
 
 
 def test_between_two_comparisons_is_a_rest_that_does_not_grow_with_a_long_first_build() -> None:
     pacing = Pacing()
     compared(pacing, 10.0, took=5.0)
-    pacing.hear(of(CLASS), 15.0)
+    pacing.note(of(CLASS), 15.0)
     assert pacing.due == pytest.approx(15.1)
 
 
@@ -56,7 +56,7 @@ def test_comparisons_because_of_events_take_a_fifth_of_a_minute_and_not_more() -
     pacing = Pacing()
     now, spent = 0.0, 0.0
     while now < 600:
-        pacing.hear(of(ADDRESS), now)
+        pacing.note(of(ADDRESS), now)
         assert pacing.due is not None
         now = pacing.due
         compared(pacing, now, took=0.4)
@@ -68,26 +68,26 @@ def test_comparisons_because_of_events_take_a_fifth_of_a_minute_and_not_more() -
 def test_even_then_no_rest_is_longer_than_ten_seconds() -> None:
     pacing = Pacing()
     for now in (100.0, 120.0, 140.0):
-        pacing.hear(of(ADDRESS), now)
+        pacing.note(of(ADDRESS), now)
         compared(pacing, now + 0.02, took=9.0)
-    pacing.hear(of(ADDRESS), 149.1)
+    pacing.note(of(ADDRESS), 149.1)
     assert pacing.due == pytest.approx(159.02)
 
 
 def test_a_comparison_that_could_not_be_finished_is_not_repeated_at_once() -> None:
     pacing = Pacing()
     compared(pacing, 10.0, is_finished=False)
-    pacing.hear(of(CLASS), 10.1)
+    pacing.note(of(CLASS), 10.1)
     assert pacing.due == pytest.approx(15.01)
 
 
 def test_what_was_put_right_is_named_and_what_was_not_is_not() -> None:
     pacing = Pacing()
-    pacing.hear(of(CLASS, Change("eth1", "qdisc")), 10.0)
+    pacing.note(of(CLASS, Change("eth1", "qdisc")), 10.0)
     assert compared(pacing, 10.02, written=("eth0",)) == [CLASS]
-    pacing.hear(of(ADDRESS), 20.0)
+    pacing.note(of(ADDRESS), 20.0)
     assert compared(pacing, 20.02, written=("eth0", "eth1")) == [ADDRESS]
-    pacing.hear(of(ADDRESS), 30.0)
+    pacing.note(of(ADDRESS), 30.0)
     assert compared(pacing, 30.02) == []
 
 
@@ -95,7 +95,7 @@ def fight(pacing: Pacing, start: float, end: float, change: Change = CLASS) -> l
     """Somebody changes it again as soon as it was repaired; when the repairs are."""
     now, repairs = start, []
     while True:
-        pacing.hear(of(change), now)
+        pacing.note(of(change), now)
         assert pacing.due is not None
         now = pacing.due
         if now > end:
@@ -136,7 +136,7 @@ def test_a_fight_is_over_a_minute_after_the_last_repair() -> None:
     last = fight(pacing, 100.0, 130.0)[-1]
     assert len(pacing.problems(last + 59)) == 1
     assert pacing.problems(last + 61) == ()
-    pacing.hear(of(FILTER), last + 100)
+    pacing.note(of(FILTER), last + 100)
     assert pacing.due == pytest.approx(last + 100.02)
 
 
@@ -144,6 +144,6 @@ def test_changes_without_a_repair_are_no_fight() -> None:
     """A busy neighbour on the same interface, whose filters do not touch ours."""
     pacing = Pacing()
     for moment in range(100, 160):
-        pacing.hear(of(FILTER), moment)
+        pacing.note(of(FILTER), moment)
         compared(pacing, moment + 0.02)
     assert pacing.problems(160.0) == ()

@@ -7,7 +7,15 @@ from itertools import pairwise
 import pytest
 
 from ap_agent.common.errors import StoreError
-from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, LOOKS_FILE, MOST_LINKS, read_live, read_looks, write_looks
+from ap_agent.document.live import (
+    ASKED_FOR_S,
+    LIVE_FILE,
+    LOOKS_FILE,
+    MOST_LINKS,
+    read_live,
+    read_request,
+    write_request,
+)
 from ap_agent.document.series import SeriesSample
 from ap_agent.document.state import Counters
 from tests.cases import table
@@ -17,7 +25,7 @@ __all__ = ["settings", "world"]  # fixtures
 
 
 def ask(world: World, *links: int) -> None:
-    write_looks(world.settings.state_dir, links)
+    write_request(world.settings.state_dir, links)
     world.files.is_touched = True
 
 
@@ -91,4 +99,4 @@ def test_request_that_cannot_be_read_is_nothing(world: World, data: bytes) -> No
     assert counted_for(world, 2) == []
     assert world.codes() == []
     with pytest.raises(StoreError):
-        read_looks(world.settings.state_dir)
+        read_request(world.settings.state_dir)

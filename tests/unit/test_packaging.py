@@ -93,7 +93,7 @@ def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     keys = re.findall(r"^#?([a-z_]+) = ", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(keys) > 20
     assert re.findall(r"^\.It Li ([a-z_]+) = ", page, flags=re.MULTILINE) == keys
-    assert "Refuse a configuration that is larger" in page
+    assert "Reject a larger configuration" in page
     assert page.count(".Bl ") == page.count(".El")
     # What stands at the beginning of a line is a request to roff, or text.
     requests = set(re.findall(r"^\.(\S+)", page, flags=re.MULTILINE)) - {'\\"'}

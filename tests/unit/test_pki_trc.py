@@ -224,7 +224,7 @@ def test_too_few_keys_make_no_update_and_say_how_many_there_are() -> None:
         next_trc(predecessor, keys.policy, VALIDITY, TRC_GRACE, [keys.sensitive[0], keys.regular[1]])
     assert code_of(raised) == "trc_vote_missing"
     assert str(raised.value) == (
-        "ISD17-B1-S2 needs 2 votes of sensitive-voting voters of ISD17-B1-S1; the keys of 1 are at hand."
+        "ISD17-B1-S2 needs 2 votes of sensitive-voting voters of ISD17-B1-S1; the keys of 1 are available."
     )
 
 

@@ -43,7 +43,7 @@ def test_who_is_told_to_have_changed_waits_for_one_piece_of_those_that_the_clock
         await known.fresh("h7", lambda _: True)
         rows.read.clear()
         rows.may_end.clear()
-        known.look_again(everybody)
+        known.refresh(everybody)
         while not rows.read:
             await asyncio.sleep(0)
         known.changed([7], set(everybody))
@@ -86,7 +86,7 @@ def test_a_database_that_is_back_is_asked_for_everybody_who_is_known() -> None:
         await asyncio.gather(*(known.fresh(f"h{number}", lambda _: True) for number in range(9)))
         rows.read.clear()
         for rows.is_away in (True, False):
-            known.look_again(["h1"])
+            known.refresh(["h1"])
             await settled(known)
         await known.close()
 

@@ -99,7 +99,7 @@ def test_what_is_within_the_bounds_is_taken(uplinks: list[dict[str, Any]]) -> No
         ([{**B, "addresses": [f"198.51.100.{n}" for n in range(10, 27)]}], "value_invalid", "(17 are given)"),
         ([{**B, "prefixes": [f"10.0.{n}.0/24" for n in range(17)]}], "value_invalid", "(17 are given)"),
         ([{**B, "prefixes": ["10.0.0.1/24"]}], "value_invalid", "has host bits set"),
-        ([{**B, "prefixes": ["0.0.0.0/0"]}], "value_invalid", "no network of other hosts"),
+        ([{**B, "prefixes": ["0.0.0.0/0"]}], "value_invalid", "not a network of other hosts"),
         ([{**B, "prefixes": ["2001:db8::/48"]}], "family_mismatch", "prefix 2001:db8::/48 needs gateway6"),
         ([{**B, "addresses": ["127.0.0.1"]}], "address_refused", "127.0.0.1 is a loopback address"),
         ([{**B, "addresses": ["198.51.100.1/24"]}], "address_invalid", '"198.51.100.1/24" is not an IP address'),
@@ -233,9 +233,9 @@ def test_a_stale_route_beside_the_wanted_one_goes() -> None:
         ({**A, "dev": "eth9"}, "unknown_device", "There is no device eth9. This host has eth0, eth1; create it"),
         ({**A, "dev": "eth1"}, "address_missing", "eth1 does not have the address 192.0.2.1 (it is on eth0); add it"),
         ({**A, "addresses": ["192.0.2.2", "2001:db8:1::1"]}, "address_missing", "(no device has it)"),
-        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is no host on the link of eth0 (192.0.2.0/24)"),
-        ({**A, "gateway4": "192.0.2.0"}, "gateway_off_link", "192.0.2.0 is no host"),
-        ({**A, "gateway4": "192.0.2.255"}, "gateway_off_link", "192.0.2.255 is no host"),
+        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is not a host on the link of eth0 (192"),
+        ({**A, "gateway4": "192.0.2.0"}, "gateway_off_link", "192.0.2.0 is not a host"),
+        ({**A, "gateway4": "192.0.2.255"}, "gateway_off_link", "192.0.2.255 is not a host"),
         ({**A, "gateway4": "198.51.100.1"}, "gateway_off_link", "198.51.100.1 is an address of this host; write"),
         ({**A, "gateway6": "2001:db8:1:1::1"}, "gateway_off_link", "(2001:db8:1::/64); correct it"),
     ],
@@ -307,7 +307,7 @@ def test_show_and_verify_say_who_uses_what_and_what_is_wrong() -> None:
     document = report.show_document(parsed(A, B), HOST, links, {"eth0": {"rp_filter": 1, "arp_ignore": 0}}, [])
     lines = "\n".join(report.show_lines(document))
     assert "1 (17-ffaa:1:b6)" in lines
-    assert "of an unknown uplink: 2." in lines
+    assert "whose uplink is unknown: 2." in lines
     assert "eth0: rp_filter = 1, arp_ignore = 0; rp_filter drops" in lines
     far, near = parsed(A)[0].addresses[0], parsed(B)[0].addresses[0]
     wrong = Verdict("a", "eth0", "right", device(30, 30), ((near, far, "eth1"),))

@@ -130,20 +130,20 @@ def test_more_refusals_than_the_receive_buffer_holds_are_all_accounted_for() -> 
 def test_answers_that_do_not_fit_are_an_error_that_helps_nobody_to_a_wrong_answer() -> None:
     rt = RtSocket(buffer_bytes=4096)
     with pytest.raises(AgentError, match="too small; try again") as caught:
-        rt.ask_all(RTM_GETLINK, [named("lo")] * 32)
+        rt.query_all(RTM_GETLINK, [named("lo")] * 32)
     assert caught.value.retryable
-    (answer,) = rt.ask_all(RTM_GETLINK, [named("lo")])
+    (answer,) = rt.query_all(RTM_GETLINK, [named("lo")])
     assert isinstance(answer, bytes)  # nothing old is left over
     rt.close()
 
 
 def test_each_question_gets_its_own_answer(rt: RtSocket) -> None:
-    first, second, third = rt.ask_all(RTM_GETLINK, [named("lo"), named("no-such"), named("lo")])
+    first, second, third = rt.query_all(RTM_GETLINK, [named("lo"), named("no-such"), named("lo")])
     assert isinstance(first, bytes)
     assert isinstance(second, Refusal)
     assert second.number == errno.ENODEV
     assert isinstance(third, bytes)
-    assert rt.ask_all(RTM_GETLINK, []) == []
+    assert rt.query_all(RTM_GETLINK, []) == []
 
 
 def test_a_dump_comes_in_whole_messages_and_the_same_way_each_time(rt: RtSocket) -> None:

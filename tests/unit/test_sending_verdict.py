@@ -155,7 +155,7 @@ ARRIVES_100 = report(received=100)
             "a client that claims more than passed does not raise an alarm, and is told",
             {"user": (report(received=150), report(sent=150))},
             "enforced enforced",
-            "Your end reported more than the link passed; that is not used.",
+            "Your end reported more than the link passed; its figure is ignored.",
         ),
         (
             "a step of a timed limit in between is marked",

@@ -61,7 +61,7 @@ def test_a_word_is_no_truth_value(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("mysql://lab@localhost/lab", 'its scheme is "mysql"'),
         ("postgres://lab@localhost", "postgres://user:password@host:5432/name"),
-        ("postgres://lab@localhost:port/lab", "a port that is no number"),
+        ("postgres://lab@localhost:port/lab", "a port that is not a number"),
     ],
 )
 def test_a_database_of_another_form_is_refused_without_showing_it(

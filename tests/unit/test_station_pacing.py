@@ -51,10 +51,10 @@ def test_a_guard_says_which_bound_was_met() -> None:
     guard = Guard(until=100.0, max_bytes=1000, max_kbit=8, heard_at=10.0)
     assert guard.denies(10.0, 500, 542) is None
     guard.took(500, 542)
-    assert guard.denies(10.0, 501, 543) == "1000 bytes, the most that this test may send, were reached"
+    assert guard.denies(10.0, 501, 543) == "1000 bytes, the maximum that this test may send, were reached"
     assert guard.denies(12.0, 500, 542) is None
-    assert guard.denies(12.001, 500, 542) == "no report came for 2 s"
-    assert guard.denies(100.0, 500, 542) == "the time of the test was over"
+    assert guard.denies(12.001, 500, 542) == "no report arrived for 2 s"
+    assert guard.denies(100.0, 500, 542) == "the time of the test has ended"
     assert Guard(100.0, 10**6, 8, heard_at=10.0).denies(10.0, 9_000, 9_300) is None
     spent = Guard(100.0, 10**5, 8, heard_at=10.0)
     while spent.denies(10.0, 1000, 1042) is None:

@@ -28,7 +28,7 @@ BACK = PhaseReport(
     (((250, 15_000), (500, 30_000)),),
 )  # fmt: skip
 REPORT = Report(
-    "ap", "cut", "Nothing came from the user's end for 3 s.", "192.0.2.11:50000", (STREAM, ECHO, MTU, TCP, BACK)
+    "ap", "cut", "Nothing arrived from the user's end for 3 s.", "192.0.2.11:50000", (STREAM, ECHO, MTU, TCP, BACK)
 )
 
 

@@ -273,7 +273,7 @@ def test_nothing_is_sent_two_seconds_after_the_last_report(dies_at: float, repla
     world = World(Trouble(user_dies_at=dies_at, replay=replay), phases=long)
     ap, _ = world.run()
     assert dies_at + 1.7 < world.data()[-1].at <= dies_at + 2.03
-    assert (ap.outcome, ap.why) == (CUT, "No report came for 2 s.")
+    assert (ap.outcome, ap.why) == (CUT, "No report arrived for 2 s.")
     assert world.now < dies_at + 3.3
 
 
@@ -290,7 +290,7 @@ def test_the_byte_budget_holds_to_a_packet() -> None:
     world = World(Trouble(), phases=(TO_USER,), max_bytes=7_777)
     ap, _ = world.run()
     assert sum(len(one.packet) for one in world.data()) == 7_500
-    assert (ap.outcome, ap.why) == (CUT, "7777 bytes, the most that this test may send, were reached.")
+    assert (ap.outcome, ap.why) == (CUT, "7777 bytes, the maximum that this test may send, were reached.")
 
 
 def test_a_phase_above_the_rate_is_refused() -> None:
@@ -299,7 +299,7 @@ def test_a_phase_above_the_rate_is_refused() -> None:
     assert (ap.outcome, user.outcome, world.data()) == (REFUSED, REFUSED, [])
     assert ap.why == "A phase of 100 kbit/s exceeds the 99 kbit/s of this test."
     assert (
-        user.why == "The attachment point's end refused phase 0: it is above what was granted, or cannot be done there."
+        user.why == "The attachment point's end refused phase 0: it exceeds what was granted, or cannot be run there."
     )
 
 
@@ -308,4 +308,4 @@ def test_nothing_is_sent_after_until() -> None:
     ap, user = world.run()
     assert UNTIL - 0.06 < world.data()[-1].at < UNTIL
     assert (ap.outcome, user.outcome) == (CUT, CUT)
-    assert ap.why == user.why == "The time of the test was over."
+    assert ap.why == user.why == "The time of the test has ended."

@@ -71,7 +71,7 @@ HALF = {"sent": PAYLOAD // 2, "received": PAYLOAD // 2}
             "enforced. 1 000 kbit/s of 1 000 kbit/s arrived; 2 % of the traffic was dropped. TCP got 956 kbit/s "
             "of payload over 1 connection, > 99 % of what headers leave of the limit",
         ),
-        ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 segments sent again"),
+        ("nothing dropped: TCP saw the queue grow", {"dropped": 0}, "enforced", "2 retransmissions"),
         (
             "half of it, and the class dropped some",
             {"passed": 50, "dropped": 0.4, "ap": end("to_user", **HALF), "user": end("from_user", **HALF)},
@@ -92,10 +92,10 @@ HALF = {"sent": PAYLOAD // 2, "received": PAYLOAD // 2}
         ),
         ("twice the limit passed", {"passed": 200, "dropped": 0}, "over_the_limit", "over the limit. 2 000 kbit/s"),
         (
-            "no connection came about",
+            "no TCP connection was made",
             {"passed": 0, "dropped": 0, "ap": end("", began=False), "user": end("", began=False)},
             "no_result",
-            "no TCP connection came about",
+            "no TCP connection was made",
         ),
     ],
 )

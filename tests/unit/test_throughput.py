@@ -44,12 +44,12 @@ def test_a_throughput_of_small_packets_is_explained_to_the_byte() -> None:
 @pytest.mark.parametrize(
     ("kbit", "limit", "code", "words"),
     [
-        (413, None, "unknown", "No limit is known to hold"),
+        (413, None, "unknown", "No limit is known to be in force"),
         (413, 0, "blocked", "The limit is 0"),
         (393, 500, "limit", "This is the limit"),
         (392, 500, "below", "Not this limit alone: 392 kbit/s in packets of 200 bytes are 474.3 kbit/s"),
         (417, 500, "limit", "This is the limit"),
-        (418, 500, "above", "More than the limit lets pass"),
+        (418, 500, "above", "More than the limit allows"),
     ],
 )
 def test_the_limit_explains_what_is_at_least_95_percent_of_it(

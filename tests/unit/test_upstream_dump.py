@@ -145,7 +145,7 @@ def test_a_large_dump_is_read() -> None:
         (b"[" * 100_000, "The file is not JSON"),
         (b"[NaN]", "NaN is not JSON"),
         (b'[{"model": "a", "model": "b"}]', 'an object has "model" twice'),
-        (b"{}", "holds an object, not the list of entries"),
+        (b"{}", "contains an object, not the list of entries"),
         (b"[]", "no entry of the app scionlab"),
         (b'[{"model": "auth.group", "pk": 1, "fields": {}}]', "no entry of the app scionlab"),
         (b"[7]", "[0] is a number, not an object"),

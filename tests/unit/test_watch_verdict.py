@@ -32,7 +32,7 @@ def samples(
 @pytest.mark.parametrize(
     ("rows", "code", "text"),
     [
-        (samples([94_999] * 10), "free", "No: at most 95 % of the limit was used; what slows you is elsewhere."),
+        (samples([94_999] * 10), "free", "No: at most 95 % of the limit was used; the bottleneck is elsewhere."),
         (samples([95_000, 0, 0]), "at_times", "At times: for 1 of 3 s this link was full to your AS; 0 %"),
         (samples([95_000, 0]), "full", "Yes: for 1 of 2 s this link was full to your AS; 0 %"),
         (samples([37_000] * 4), "free", "No: at most 37 % of the limit was used"),

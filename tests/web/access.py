@@ -21,7 +21,7 @@ from django.utils import timezone
 from bandwidth_config import Limits, LinkStep
 from scionlab.links.bulk import bulk_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.links.exceptions import exception_ask
+from scionlab.links.exceptions import exception_request
 from scionlab.links.link_test import link_test_create
 from scionlab.links.profiles import Profile
 from scionlab.links.timed_limit import timed_limit_create
@@ -173,7 +173,7 @@ def build_world() -> World:
         ends_at=now + timedelta(days=2, minutes=1),
         created_by=owner,
     )
-    objects["maximumexception"] = exception_ask(
+    objects["maximumexception"] = exception_request(
         link_id=link.pk, maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A measurement.", actor=owner
     )
     objects["groupexception"] = MaximumException.objects.create(

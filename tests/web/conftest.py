@@ -23,7 +23,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.enforcement.last_contact import HEARD, HOSTS, TOKENS, TOKENS_USED
+from scionlab.enforcement.last_contact import CONTACTS, HOSTS, TOKENS, TOKENS_USED
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
 from scionlab.notation.isd_as import parse_as_id
 from scionlab.platform.redis_client import REST, client
@@ -40,7 +40,7 @@ def _redis_was_never_away(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _nobody_was_heard_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What earlier tests noted and did not write would be written, and counted, by the test that comes next."""
-    monkeypatch.setattr(HEARD, "_times", {})
+    monkeypatch.setattr(CONTACTS, "_times", {})
     monkeypatch.setattr(TOKENS_USED, "_times", {})
     if settings.REDIS_URL:
         client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))

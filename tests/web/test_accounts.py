@@ -489,8 +489,8 @@ def test_one_click_of_a_mail_program_ends_a_kind_of_mail(owner: User, settings: 
         assert (answer.status_code, "You are unsubscribed" in Page(answer).text) == (200, True)
     owner.refresh_from_db()
     assert owner.mail_opt_outs == ["away"]
-    assert not owner.wants_mail("away")
-    assert owner.wants_mail("failed")
+    assert not owner.accepts_mail("away")
+    assert owner.accepts_mail("failed")
 
 
 def test_unsubscribe_of_an_account_that_is_gone_does_nothing(owner: User, settings: Settings) -> None:

@@ -38,7 +38,7 @@ def browser(owner: User) -> Client:
 @pytest.fixture(autouse=True)
 def _nobody_used_any(monkeypatch: pytest.MonkeyPatch) -> None:
     redis_client.client().delete(last_contact.TOKENS.key, last_contact.TOKENS.taken)
-    monkeypatch.setattr(last_contact, "TOKENS_USED", last_contact.Heard(last_contact.TOKENS))
+    monkeypatch.setattr(last_contact, "TOKENS_USED", last_contact.Contacts(last_contact.TOKENS))
     cache.clear()
 
 

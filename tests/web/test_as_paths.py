@@ -1,4 +1,4 @@
-"""What the Links of an AS give together: page, REST and command line."""
+"""What the Links of an AS carry together: page, REST and command line."""
 
 from __future__ import annotations
 

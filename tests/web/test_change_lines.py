@@ -1,4 +1,4 @@
-"""The history of a Link, with the minute around each change."""
+"""The history of a Link, each with the traffic around it change."""
 
 from __future__ import annotations
 

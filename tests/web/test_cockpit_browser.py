@@ -127,7 +127,7 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         ("/cockpit/traffic/", "0.10 CHF"),
         ("/cockpit/exceptions/", "A course"),
         (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
-        ("/cockpit/groups/", "Make the group"),
+        ("/cockpit/groups/", "Create group"),
         ("/cockpit/webhook/", "given up"),
         ("/cockpit/history/?kind=link", "My filter"),
         (f"/ases/{three}/", "One limit for all links"),

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
 from scionlab.links.defaults import fan_out
-from scionlab.links.exceptions import Group, exception_change_group, exception_end, exceptions_tell
+from scionlab.links.exceptions import Group, exception_change_group, exception_end, exceptions_notify
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, MaximumException, User
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
@@ -96,7 +96,7 @@ def test_members_are_mailed_what_concerns_them_and_the_history_names_them(
     assert sorted(told) == [("exception_approved", f"{one}@example.org") for one in 3 * ["owner"] + 2 * ["teammate"]]
     assert [mail for mail in mails() if mail[0] == "exception_ended"] == [("exception_ended", owner.email)]
     now = timezone.now()
-    assert [exceptions_tell(now=now + timedelta(days=days)) for days in (2.5, 2.5, 3.5, 3.5)] == [2, 0, 2, 0]
+    assert [exceptions_notify(now=now + timedelta(days=days)) for days in (2.5, 2.5, 3.5, 3.5)] == [2, 0, 2, 0]
     details = list(BandwidthChange.objects.filter(kind="exception").order_by("pk").values_list("detail", flat=True))
     assert details[0].endswith(f"1 members at {ap.AS.isd_as}")
     assert details[1:3] == [f"added {teammate.email}", f"removed {owner.email}"]
@@ -138,7 +138,7 @@ def test_an_administrator_makes_a_group_changes_and_ends_it(
     changed = {**sent, "members": owner.email, "attachment_points": [ap.pk], "shown_at": shown_at.attrs["value"]}
     assert door.post(f"{NEW}{made.pk}/", changed).status_code == 302
     assert list(MaximumException.objects.get().members.all()) == [owner]
-    assert "Somebody changed this group" in Page(door.post(f"{NEW}{made.pk}/", changed)).text
+    assert "This group was changed" in Page(door.post(f"{NEW}{made.pk}/", changed)).text
     door.post(f"/cockpit/exceptions/{made.pk}/end/")
     assert door.get(f"{NEW}{made.pk}/").status_code == 404
 
@@ -152,7 +152,7 @@ def test_what_is_wrong_stands_at_its_field(door: Client, owner: User, ap: Attach
         ("members", "nobody@example.org gone@example.org", "account of nobody@example.org, gone@example.org."),
         ("members", many, "there are 501"),
         ("members", " ", "there are 0"),
-        ("maximum_kbit", "0", "raises nothing"),
+        ("maximum_kbit", "0", "does not raise a maximum"),
         ("attachment_points", [], "Choose at least one attachment point."),
     ):
         assert words in Page(door.post(NEW, {**right, field: value})).text, field

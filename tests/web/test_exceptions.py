@@ -13,13 +13,13 @@ from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import link_status
 from scionlab.links.bulk_defaults import affected_by
 from scionlab.links.bulk_plan import DefaultLine
-from scionlab.links.defaults import ap_default_set, fan_out, unsettled_attachment_points
+from scionlab.links.defaults import ap_default_set, fan_out, pending_attachment_points
 from scionlab.links.exceptions import (
-    exception_ask,
     exception_decide,
     exception_end,
     exception_grant,
-    exceptions_tell,
+    exception_request,
+    exceptions_notify,
 )
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import (
@@ -108,7 +108,7 @@ def test_when_it_ends_the_limit_falls_back_and_the_choice_is_kept(
     found = Link.objects.get(pk=link.pk)
     assert (found.enforced, found.requested) == (Limits.both(1000), Limits.both(3000))
     assert versions(ap.host) == (before[0], before[1] + 2)
-    assert (fan_out(), unsettled_attachment_points()) == ([], [])
+    assert (fan_out(), pending_attachment_points()) == ([], [])
     assert found.wanted_limits_version == before[1] + 2
 
 
@@ -162,7 +162,7 @@ def test_the_highest_of_several_holds_and_a_link_that_is_new_gets_that_of_its_ow
     grant(owner, staff, 3000)
     highest = grant(link, staff, 8000)
     attach(owner, spec(ap, public_port=50_010))
-    assert unsettled_attachment_points() == [ap.pk]
+    assert pending_attachment_points() == [ap.pk]
     fan_out()
     assert list(Link.objects.order_by("pk").values_list("exception_kbit", flat=True)) == [8000, 3000]
     exception_end(exception_id=highest.pk, actor=staff)
@@ -175,7 +175,7 @@ def test_the_highest_of_several_holds_and_a_link_that_is_new_gets_that_of_its_ow
 
 def ask(link: Link, owner: User, kbit: int = 5000, **values: Any) -> MaximumException:
     values = {"ends_at": later(), "reason": "A measurement.", **values}
-    return exception_ask(link_id=link.pk, maximum_kbit=kbit, actor=owner, **values)
+    return exception_request(link_id=link.pk, maximum_kbit=kbit, actor=owner, **values)
 
 
 def test_a_request_changes_nothing_until_an_administrator_approves_it(
@@ -189,7 +189,7 @@ def test_a_request_changes_nothing_until_an_administrator_approves_it(
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=5000, actor=owner)
     assert mails() == [("exception_asked", "staff@example.org"), ("exception_approved", "owner@example.org")]
     details = list(BandwidthChange.objects.filter(kind="exception").order_by("pk").values_list("detail", flat=True))
-    assert [one.partition(":")[0] for one in details] == ["asked for", "approved"]
+    assert [one.partition(":")[0] for one in details] == ["requested", "approved"]
 
 
 def test_a_declined_request_is_answered_with_a_reason(owner: User, staff: User, link: Link) -> None:
@@ -229,7 +229,7 @@ def test_owners_are_told_a_day_before_the_end_and_at_the_end_once(owner: User, s
     made = grant(link, staff, ends_at=later(3))
     grant(link, staff, ends_at=timezone.now() + timedelta(hours=5))  # its end is no news
     now = timezone.now()
-    told = [exceptions_tell(now=now + timedelta(days=days)) for days in (0, 1, 2.5, 2.5, 3.5, 3.5)]
+    told = [exceptions_notify(now=now + timedelta(days=days)) for days in (0, 1, 2.5, 2.5, 3.5, 3.5)]
     assert told == [0, 1, 1, 0, 1, 0]
     kinds = [key for key, to in mails() if to == "owner@example.org"]
     assert kinds == ["exception_approved", "exception_approved", "exception_ended", "exception_ends", "exception_ended"]

@@ -64,7 +64,7 @@ def test_a_user_asks_an_administrator_approves_and_the_limit_can_be_set(
     assert [one.text.partition(":")[0] for one in BandwidthChange.objects.filter(kind="exception")] == [
         "ended",
         "approved",
-        "asked for",
+        "requested",
     ]
 
 

@@ -47,14 +47,14 @@ def test_strangers_have_the_testbed_counted_at_most_every_ten_seconds(link: Link
 
 
 def test_an_empty_site_says_so() -> None:
-    assert "The testbed of this site has no attachment point yet." in front_text()
+    assert "This site has no attachment point yet." in front_text()
 
 
 @table(
     ("is_open", "domains", "sentence", "links"),
     [
-        (True, [], "Everybody with an email address may register.", 1),
-        (True, ["ethz.ch", "ovgu.de"], "Whoever has an email address of ethz.ch, ovgu.de may register.", 1),
+        (True, [], "Anyone with an email address can register.", 1),
+        (True, ["ethz.ch", "ovgu.de"], "Anyone with an email address at ethz.ch, ovgu.de can register.", 1),
         (False, [], "Registration is closed: ask the administrators for an account.", 0),
     ],
 )

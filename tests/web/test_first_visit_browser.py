@@ -60,7 +60,7 @@ def test_front_page_setup_and_mails_are_accessible_and_fit_a_phone(
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("link", name="Set up this site").click()
     judge(page, "the first step")
-    page.get_by_role("button", name="Set the default and go on").click()
+    page.get_by_role("button", name="Set the default and continue").click()
     page.get_by_role("button", name="Create").click()
     judge(page, "a step with its errors")
     for values in (CORE, POINT):

@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.enforcement.last_contact import HEARD
+from scionlab.enforcement.last_contact import CONTACTS
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Host, Link, ServiceState, User, UserAS
 from scionlab.tasks import flush_seen
@@ -353,7 +353,7 @@ def test_a_poll_is_noted_in_memory_and_written_later(
     poll(ap_host, "?version=1.18")
     ap_host.refresh_from_db()
     assert ap_host.last_seen_at is None
-    HEARD.hand_over(at_once=True)
+    CONTACTS.hand_over(at_once=True)
     with django_assert_num_queries(1):
         flush_seen()
     ap_host.refresh_from_db()

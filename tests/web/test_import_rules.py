@@ -47,7 +47,7 @@ def _second_of_user_as(dump: Dump) -> None:
 
 
 RULES: dict[str, tuple[Callable[[Dump], object], str]] = {
-    "email address": (_set("user", 1, email="anna"), "user 1 (anna): This is no email address."),
+    "email address": (_set("user", 1, email="anna"), "user 1 (anna): This is not an email address."),
     "email address twice": (
         _set("user", 2, email="ANNA@example.org"),
         "user 2 (ANNA@example.org): Its email address is taken by user 1 (anna@example.org).",
@@ -101,7 +101,7 @@ RULES: dict[str, tuple[Callable[[Dump], object], str]] = {
     "peer of a user AS": (_set("link", 7, type="PEER"), "It is a Link of a user AS and does not attach it"),
     "no attachment point": (
         lambda dump: dump["attachmentpoint"].pop(2),
-        "19-ffaa:0:1303 is no attachment point, so nobody would limit it.",
+        "19-ffaa:0:1303 is not an attachment point, so its limit would not be enforced.",
     ),
     "another ISD": (_set("as", 8, isd=1), "17-ffaa:1:b6 is in another isolation domain than 19-ffaa:0:1303."),
     "another host": (_second_host, "It ends at 17-ffaa:0:1107 on another host than the attachment point has"),

@@ -168,7 +168,7 @@ def test_people_keep_their_passwords_where_they_can_be_verified_and_nobody_becom
     assert (ben.email, ben.is_active, ben.is_staff, ben.is_superuser) == ("ben@example.org", False, False, False)
     assert not ben.has_usable_password()
     assert [note for note in report.notes if "Ben@Example.org" in note] == [
-        "1 new accounts have no password that can be verified here, and begin with a new one "
+        "1 new accounts have no password that can be verified here, and must choose a new one "
         '("Forgot your password?"): Ben@Example.org'
     ]
 
@@ -445,8 +445,8 @@ def test_an_as_of_the_same_number_that_was_made_here_is_named() -> None:
     attach(UserFactory(), spec(ap, public_ip="198.51.100.50"))
     report = run(small())
     assert [str(one) for one in report.problems] == [
-        "as 6 (17-ffaa:1:1): 17-ffaa:1:1 is here already, and is another AS: other hosts, or another kind. Delete one "
-        "of them."
+        "as 6 (17-ffaa:1:1): 17-ffaa:1:1 already exists here with other hosts, or is of another kind. Delete one of "
+        "them."
     ]
     assert report.is_refused
 
@@ -474,8 +474,8 @@ def test_a_new_link_at_a_host_that_is_coordinated_here_is_refused() -> None:
     dump = small()
     dump.attach(6, dump.user_as(1, "ffaa:1:3", 1), "198.51.100.3")
     assert [str(one) for one in run(dump).problems] == [
-        "link 8 (17-ffaa:0:1107#5 - 17-ffaa:1:3#1): One of its hosts is not limits only: it is coordinated here. Make "
-        "the Link here."
+        "link 8 (17-ffaa:0:1107#5 - 17-ffaa:1:3#1): One of its hosts is not limits only: this service manages it. "
+        "Create the Link here."
     ]
 
 

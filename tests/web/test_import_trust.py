@@ -255,7 +255,7 @@ def trc_without_its_predecessor(there: Upstream) -> tuple[str, int, str]:
     there.update()
     there.update()
     pk = there.add_trc(trc_pem(there.trcs[2]), serial=3)
-    return "trc", pk, "The TRC before ISD17-B1-S3 is neither in the file nor here, so nobody can verify it."
+    return "trc", pk, "The TRC before ISD17-B1-S3 is neither in the file nor here, so it cannot be verified."
 
 
 def trc_under_another_number(there: Upstream) -> tuple[str, int, str]:

@@ -15,7 +15,7 @@ from scionlab.links.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.links.joint_test import joint_test_cancel, joint_test_create
 from scionlab.links.link_test import link_test_cancel, link_test_create
 from scionlab.links.profiles import constant
-from scionlab.links.test_mails import link_tests_tell
+from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.test_slots import SlotTakenError
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth, link_update
@@ -135,7 +135,7 @@ def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
     _, second = links_of(wide)
     link_test_create(link_id=second.pk, duration_s=5, begins_at=at(20), actor=owner)
     confirm()
-    with pytest.raises(SlotTakenError, match="The next 51 s that are free begin at") as refused:
+    with pytest.raises(SlotTakenError, match="The next free 51 s begin at") as refused:
         create(wide, owner, begins_at=at(3))
     free_at = refused.value.next_free_at
     assert free_at == at(8)
@@ -149,7 +149,7 @@ def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
         ({}, {"seconds": 21}, "joint_seconds", "21 s for each direction are outside 3 to 20 s"),
         ({}, {"begins_at": at(-61)}, "test_past", "is in the past"),
         ({}, {"begins_at": at(100 * 3600)}, "test_far", "more than 99 h ahead"),
-        ({}, {"kind": "congest-one", "congested_link_id": 999_999}, "joint_link", "is no active link of this AS"),
+        ({}, {"kind": "congest-one", "congested_link_id": 999_999}, "joint_link", "is not an active link of this AS"),
         ({"max_seconds": QUICK_S - 1}, {}, "test_long", "17 s exceed the 16 s"),
         ({"limit_percent": 149}, {}, "test_share", "you may offer 149 %"),
         ({"runs_per_day": 3}, {}, "test_runs", "and this is 4 more; you may 3"),
@@ -376,7 +376,7 @@ def test_one_mail_tells_of_one_that_was_scheduled(wide: UserAS, owner: User, now
     measured(made)
     TestResult.objects.update(received_at=made.ends_at)
     now.moment = made.ends_at + timedelta(seconds=61)
-    assert len(link_tests_tell()) == 4
+    assert len(link_tests_notify()) == 4
     mail = Mail.objects.get(kind="tested")
     assert mail.recipient == owner.email
     assert mail.subject == "Joint test of your links at 17-ffaa:0:1107, 17-ffaa:0:1108: finished"
@@ -475,7 +475,7 @@ def test_page_schedules_says_what_is_wrong_shows_and_cancels(
     where = f"/ases/{wide.pk}/joint-test/"
     assert where in client.get(f"/ases/{wide.pk}/paths/").content.decode()
     page = Page(client.get(where))
-    assert "Do the 2 active links of this AS carry the sum of their limits?" in page.text
+    assert "Tests whether the 2 active links of this AS together carry the sum of their limits." in page.text
     typed = {"joint-kind": "congest-one", "joint-seconds": "8", "joint-congested_percent": "95"}
     wrong = client.post(where, typed)
     assert "95 % is outside 10 to 90 %" in wrong.content.decode().replace("\N{NO-BREAK SPACE}", " ")

@@ -82,7 +82,7 @@ def test_a_look_ends_the_poll_of_its_host_with_the_links(
     monkeypatch.setattr(wakeup, "SAFETY_NET_S", NEVER_S)
     server: WebServer = request.getfixturevalue("server")
     called, other = server.wait(link.interface_a.host, live=1), server.wait(host_b)  # of an agent that reports nothing
-    live.look([(host_b.uid, 1), end(link)])
+    live.request_rates([(host_b.uid, 1), end(link)])
     answer = called.result(DEADLINE_S)
     assert (answer.status, answer.body) == (304, b"")
     assert answer.headers["scionlab-looked-at"] == str(link.interface_a.interface_id)
@@ -94,11 +94,11 @@ def test_report_is_answered_with_what_is_looked_at_and_touches_no_table(
 ) -> None:
     number = link.interface_a.interface_id
     assert report(client, host, {number: rates(side(51_500))}).json() == {"links": []}
-    live.look([end(link)])
+    live.request_rates([end(link)])
     with django_assert_num_queries(2):  # who the host is, and whether it is an attachment point's
         assert report(client, host, {number: rates(side(51_500))}).json() == {"links": [str(number)]}
-    assert live.look([end(link)])[end(link)].to_user == live.Side(500, 51_500, 0)
-    assert live.look([("0" * 32, number)]) == {}, "another host's"
+    assert live.request_rates([end(link)])[end(link)].to_user == live.Side(500, 51_500, 0)
+    assert live.request_rates([("0" * 32, number)]) == {}, "another host's"
 
 
 def test_agent_that_reports_is_not_called_again(
@@ -107,11 +107,11 @@ def test_agent_that_reports_is_not_called_again(
     calls: list[str] = []
     monkeypatch.setattr(live, "_call", lambda uid, _: calls.append(uid))
     report(client, host, {})
-    live.look([end(link)])
+    live.request_rates([end(link)])
     assert calls == []
     caches["live"].delete(f"heard:{host.uid}")
-    live.look([end(link)])
-    live.look([end(link)])  # not each second, where nobody answers
+    live.request_rates([end(link)])
+    live.request_rates([end(link)])  # not each second, where nobody answers
     assert calls == [host.uid]
 
 
@@ -142,12 +142,12 @@ def test_only_attachment_points_report(client: Client, link: Link) -> None:
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 SHOWN = {
-    "within": (rates(side(51_500)), "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s What passed"),
+    "within": (rates(side(51_500)), "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s Traffic in one second"),
     "dropped": (rates(side(62_500, dropped=12_500)), "500 of 500 kbit/s 100 kbit/s dropped"),
     "Mbit/s": (rates(side(5_150_000, 50_000)), "41.2 Mbit/s of 50 Mbit/s"),
     "blocked": (rates(side(0, 0)), "To your AS blocked From"),
     "observed": (rates(side(51_500), in_force=False), "To your AS 412 kbit/s no limit in force"),
-    "one direction": (rates(None), "From your AS 0 of 500 kbit/s What passed"),
+    "one direction": (rates(None), "From your AS 0 of 500 kbit/s Traffic in one second"),
     "half a second": (rates(side(51_500), over_ms=500), "824 of 500 kbit/s"),
 }
 
@@ -167,7 +167,7 @@ def test_what_is_older_than_two_seconds_is_said_to_be(client: Client, owners: Cl
     for age_ms, is_fresh, has_dials in ((1500, True, True), (2500, False, True), (30_000, False, False)):
         report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
         found = text_of(owners, link)
-        assert (("What passed" in found, "No report since" in found), "412" in found) == (
+        assert (("Traffic in one second" in found, "No report since" in found), "412" in found) == (
             (is_fresh, not is_fresh),
             has_dials,
         )
@@ -215,7 +215,7 @@ def test_cache_that_is_away_is_nobody_who_reports(
 
 
 def test_look_ends_by_itself(link: Link, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    live.look([end(link)])
+    live.request_rates([end(link)])
     later = time.time() + live.LOOKED_FOR_S + 1
     monkeypatch.setattr(live.time, "time", lambda: later)
     assert live.store(host.uid, {}) == []

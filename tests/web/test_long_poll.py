@@ -184,12 +184,12 @@ def test_who_is_not_the_host_never_waits(server: WebServer, host: Host, host_b: 
     assert server.waiting == 1
 
 
-@pytest.mark.parametrize(("keep_former", "status"), [(False, 401), (True, 200)])
+@pytest.mark.parametrize(("keep_previous", "status"), [(False, 401), (True, 200)])
 def test_a_secret_that_was_revoked_while_its_poll_waits_gets_no_tarball(
-    server: WebServer, host: Host, staff: User, keep_former: bool, status: int
+    server: WebServer, host: Host, staff: User, keep_previous: bool, status: int
 ) -> None:
     waiting = server.wait(host)
-    host_rotate_secret(host_id=host.pk, actor=staff, keep_former=keep_former)
+    host_rotate_secret(host_id=host.pk, actor=staff, keep_previous=keep_previous)
     assert waiting.result(DEADLINE_S).status == status
 
 
@@ -216,7 +216,7 @@ def test_a_secret_of_a_moment_ago_is_refused_by_the_database_not_by_memory(
 ) -> None:
     """What is known of a host may be a second old: it refuses nobody."""
     assert server.poll(host).status == 304
-    host_rotate_secret(host_id=host.pk, actor=staff, keep_former=False)
+    host_rotate_secret(host_id=host.pk, actor=staff, keep_previous=False)
     host.refresh_from_db()
     assert server.poll(host).status == 304
 

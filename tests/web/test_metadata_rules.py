@@ -46,15 +46,15 @@ REFUSED = {
         '{"Note": ',
         "Path metadata is not JSON: Expecting value at line 1, column 10, near the end. Correct it there.",
     ),
-    "NaN": ('{"Geo": {"1": {"Latitude": NaN}}}', "Path metadata holds NaN, which is no JSON. Write a number."),
+    "NaN": ('{"Geo": {"1": {"Latitude": NaN}}}', "Path metadata contains NaN, which is not JSON. Write a number."),
     "no object": ("[1]", 'Path metadata: [1] is not an object. Write {"Latency": ...}.'),
     "nested deeply": (
         '{"Note": ' + "[" * 100_000,
-        "Path metadata cannot be read: it is nested too deeply, or has a number of thousands of digits. Take that out.",
+        "Path metadata cannot be read: it is nested too deeply, or has a number of thousands of digits. Remove that.",
     ),
     "twice": (
         '{"Note": "a", "Note": "b"}',
-        'Path metadata: "Note" is there twice in one object. Leave one of them.',
+        'Path metadata: "Note" occurs twice in one object. Keep one of them.',
     ),
     "as the manual spells it in one place": (
         '{"Linktype": {"1": "direct"}}',
@@ -122,7 +122,7 @@ REFUSED = {
     "too long": (
         json.dumps({"Note": "x" * MAX_CHARS}),
         "Path metadata of 10\N{NO-BREAK SPACE}016 characters, as it is stored, is above 10\N{NO-BREAK SPACE}000. Leave "
-        "out interfaces of which nobody needs it.",
+        "out interfaces that do not need it.",
     ),
 }
 

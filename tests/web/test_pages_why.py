@@ -145,7 +145,7 @@ def test_what_lowers_the_limit_is_named(
     with case(subtests, "temporary limit"):
         timed_limit_create(link_id=enforced.pk, profile=constant(Limits(200, 100), 600), begins_at=None, actor=None)
         assert found()["Temporary limit"][0] == "200 kbit/s"
-        assert "it asks for 200 kbit/s now" in found()["Temporary limit"][1]
+        assert "it sets 200 kbit/s now" in found()["Temporary limit"][1]
     with case(subtests, "total in force"):
         AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=400)
         total = {"says_total": True, "total_wanted_kbit": 400, "total_to_user_kbit": 400, "total_from_user_kbit": 400}
@@ -167,7 +167,7 @@ def test_a_measurement_is_explained_and_what_is_wrong_stands_at_its_field(client
     page = Page(client.get(url_of(enforced, "why/"), query))
     assert "This is the limit: 413 kbit/s in packets of 200 bytes are 499.7 kbit/s as the limit counts" in page.text
     assert "UDP 8 bytes IPv4 20 bytes Ethernet 14 bytes Counted 242 bytes" in page.text
-    assert "leave at most 413.2 kbit/s of the limit, and 407.3 kbit/s beside as many heartbeats" in page.text
+    assert "leave at most 413.2 kbit/s of the limit, and 407.3 kbit/s with the highest rate of heartbeats" in page.text
     assert page.value("Throughput [kbit/s]") == "413"
     wrong = Page(client.get(url_of(enforced, "why/"), query | {"rate": "413 kB/s", "size": "1500"}))
     assert "is in bytes; limits are in bits" in wrong.beside("Throughput [kbit/s]")

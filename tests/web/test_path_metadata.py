@@ -217,7 +217,7 @@ def test_an_administrator_sets_both_on_the_page_of_the_attachment_point(
     door: Client, staff: User, ap: AttachmentPoint, link: Link
 ) -> None:
     shown = door.get(url_of(ap)).content.decode()
-    assert "This tells the world how much each user chose" in shown
+    assert "This makes the limits of users public" in shown
     counters = Counters()
     typed = form(ap, publishes_limits="on", path_metadata=NOTE, reason="asked for")
     assert door.post(url_of(ap), typed).status_code == 302
@@ -267,10 +267,10 @@ def test_the_owner_reads_it_on_the_page_of_the_link(
     assert "path metadata" not in page_of(client, link)
     set_ap(ap, publishes_limits=True)
     assert (
-        "17-ffaa:0:1107 publishes this limit as path metadata, for everybody who has a SCION path through this link: "
-        "the lower of the two directions, no temporary limit, and nothing at 0 or while it is only observed. Its "
-        "control service reads it once, when it starts, so the published number may be older than what is enforced; "
-        "caches delay it by 5 more minutes."
+        "17-ffaa:0:1107 publishes this limit as path metadata, visible to anyone with a SCION path through this link: "
+        "the lower of the two directions, without temporary limits, and nothing at 0 or while the link is only "
+        "observed. Its control service reads the metadata once, when it starts, so the published number may be older "
+        "than the enforced limit; caches delay it by 5 more minutes."
     ) in page_of(client, link)
     link_update(link_id=link.pk, actor=None, active=False)
     assert "path metadata" not in page_of(client, link)

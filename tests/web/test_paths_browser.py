@@ -42,4 +42,4 @@ def test_the_page_is_accessible_and_fits_a_phone(page: Page, link: Link, ap: Att
     judge(page, "an error")
     page.goto(f"/ases/{link.interface_b.AS_id}/paths/")
     expect(page.get_by_role("cell", name="1 000 kbit/s")).to_be_visible()
-    judge(page, "what the links of an AS give together")
+    judge(page, "what the links of an AS carry together")

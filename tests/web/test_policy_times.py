@@ -104,7 +104,7 @@ def test_hours_of_all_policies_count_and_the_preview_has_them(link: Link, owner:
     policy(**ZURICH_MORNING)
     policy("watch", "group", students, hours_begin=20, hours_end=24)
     assert refusal(link, owner, BEGINS.replace(hour=21)) is None
-    said = {line.who: line.allowance.said_hours for line in who_may_what() if line.tool == "watch"}
+    said = {line.who: line.allowance.hours_text for line in who_may_what() if line.tool == "watch"}
     assert said == {
         "everybody": "09:00 to 11:00 Europe/Zurich",
         "group students": "09:00 to 11:00 Europe/Zurich or 20:00 to 24:00 UTC",
@@ -225,7 +225,7 @@ def test_load_of_a_test_that_begins_later_is_looked_at_before_it_gets_its_key(
         ({"hours_begin": 1, "hours_end": 0}, "greater than or equal to 1"),
         ({"hours_begin": 9}, "Enter both hours, or none for any time."),
         ({"hours_end": 9}, "Enter both hours, or none for any time."),
-        ({"hours_begin": 9, "hours_end": 9}, "From 9 to 9 is no time."),
+        ({"hours_begin": 9, "hours_end": 9}, "From 9 to 9 is empty."),
         ({"hours_zone": "Europe/Zuerich"}, "is not a time zone"),
         ({"max_load_percent": 1}, ""),
         ({"max_load_percent": 100}, ""),

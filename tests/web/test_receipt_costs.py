@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from bandwidth_config import Limits
 from scionlab.enforcement.receipt import Stored, receipt_store
-from scionlab.enforcement.said import known_links
+from scionlab.enforcement.receipt_changes import known_links
 from scionlab.enforcement.status import link_status
 from scionlab.host_api.receipt_format import parse_receipt
 from scionlab.links.profiles import constant

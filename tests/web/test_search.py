@@ -64,5 +64,5 @@ def test_more_than_are_shown_are_said_and_cost_nothing(
     with CaptureQueriesContext(connection) as captured:
         page = Page(door.get(reverse("search"), {"q": "198.51.100.7"}))
     assert len(page.root.one("main").all("a")) == 2
-    assert "There are more results than the 2" in page.text
+    assert "Only the first 2 results of each kind are shown." in page.text
     assert len(captured) == 4

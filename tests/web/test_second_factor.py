@@ -205,7 +205,7 @@ def test_every_change_is_told_in_its_own_transaction(owner: User, monkeypatch: p
     assert Authenticator.objects.count() == 2, "no change without its mail"
     monkeypatch.undo()
     assert browser.post(f"{APP}remove/")["Location"] == HOME
-    assert "with your password alone" in told()[2]
+    assert "with only your password" in told()[2]
     assert not Authenticator.objects.exists()
     assert first_half(owner.email)[1]["Location"] == "/ases/"
 

@@ -51,4 +51,4 @@ def test_a_security_key_is_added_logs_in_and_is_removed(witness: Witness, owner:
     page.get_by_role("link", name="Remove Blue key").click()
     page.get_by_role("button", name="Remove key").click()
     expect(page.get_by_text("The security key was removed.")).to_be_visible()
-    expect(page.get_by_text("You log in with your password alone.")).to_be_visible()
+    expect(page.get_by_text("You log in with only your password.")).to_be_visible()

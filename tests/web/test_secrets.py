@@ -65,7 +65,7 @@ def test_former_secret_is_accepted_until_its_grace_time_is_over(host: Host, staf
 def test_stolen_secret_is_refused_at_once_and_so_is_the_one_before(host: Host, staff: User, endpoint: str) -> None:
     first = host.secret
     second = rotate(host, staff)
-    third = rotate(host, staff, keep_former=False)
+    third = rotate(host, staff, keep_previous=False)
     assert [ask(host, one, endpoint).status_code == 401 for one in (first, second, third)] == [True, True, False]
     assert Host.objects.get(pk=host.pk).previous_secret == "", "nor is it kept"
 
@@ -123,7 +123,7 @@ def test_stock_client_is_called_only_where_that_was_chosen(host: Host, host_b: H
     ((config, limits), other) = versions(host, host_b)
     rotate(host, staff)
     assert versions(host, host_b) == [(config, limits + 1), other]
-    rotate(host, staff, keep_former=False)
+    rotate(host, staff, keep_previous=False)
     assert versions(host, host_b) == [(config, limits + 2), other]
     rotate(host, staff, for_stock_client=True)
     assert versions(host, host_b) == [(config + 1, limits + 3), other]

@@ -33,8 +33,8 @@ def test_no_poll_writes_a_row_and_who_waits_counts_as_seen(server: WebServer, ho
 
 def test_what_a_worker_that_died_had_taken_is_flushed_first(host: Host, host_b: Host) -> None:
     redis_client.client().hset("scionlab.seen.taken", mapping={str(host.pk): "1000000000"})
-    last_contact.HEARD.note([host_b.pk])
-    last_contact.HEARD.hand_over()
+    last_contact.CONTACTS.note([host_b.pk])
+    last_contact.CONTACTS.hand_over()
     assert last_contact.flush() == 1
     assert last_contact.flush() == 1
     assert last_contact.flush() == 0
@@ -46,7 +46,7 @@ def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
     def gone() -> Any:
         raise RedisGoneError
 
-    heard = last_contact.Heard()
+    heard = last_contact.Contacts()
     heard.note([host.pk])
     monkeypatch.setattr("scionlab.platform.redis_client.client", gone)
     heard.hand_over()

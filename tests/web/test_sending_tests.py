@@ -17,7 +17,7 @@ from link_tests import MAX_TEST_S, run_key
 from scionlab.links import sending
 from scionlab.links.link_test import SlotTakenError, link_test_cancel, link_test_create
 from scionlab.links.profiles import Profile, constant, outage
-from scionlab.links.test_mails import link_tests_tell
+from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.test_results import user_report_store
 from scionlab.links.test_start import confirmed_secret
 from scionlab.links.test_status import TestStatus, status_of_test, with_results
@@ -390,7 +390,7 @@ def test_key_is_of_the_newest_secret_that_the_attachment_point_has(link: Link, h
     assert confirmed_secret(host, receipt) == former
     receipt.limits_version = host.limits_version
     assert confirmed_secret(host, receipt) == host.secret != former
-    host_rotate_secret(host_id=host.pk, actor=staff, keep_former=False)
+    host_rotate_secret(host_id=host.pk, actor=staff, keep_previous=False)
     host.refresh_from_db()
     assert confirmed_secret(host, receipt) == host.secret
 
@@ -435,7 +435,7 @@ def test_client_that_lies_about_what_it_received_gains_nothing(
     found = status(made, now).verdict
     assert found is not None
     assert found.code == "enforced"
-    assert "that is not used" in found.text
+    assert "its figure is ignored" in found.text
 
 
 @table(
@@ -480,7 +480,7 @@ def test_reports_of_others_and_of_watches_are_refused(
     "given, state, words",
     [
         (None, "failed", "did not run its end"),
-        (report("ap", "nobody"), "failed", "nobody answered from 198.51.100.7. Run the command on the host with that"),
+        (report("ap", "nobody"), "failed", "no answer came from 198.51.100.7. Run the command on the host with that"),
         (report("ap", "error", why="The port is taken."), "failed", "The port is taken."),
         (report("ap", "cut", why="The user's end is silent."), "failed", "The user's end is silent."),
     ],
@@ -553,10 +553,10 @@ def test_who_scheduled_a_test_is_mailed_when_it_was_missed_and_who_started_one_i
     made = create(link, owner, 60 * minutes)
     LinkTest.objects.update(created_at=T0)
     now.moment = made.ends_at + timedelta(seconds=59)
-    assert link_tests_tell() == []
+    assert link_tests_notify() == []
     now.moment = made.ends_at + timedelta(seconds=60)
-    assert link_tests_tell() == [made.pk]
-    assert link_tests_tell() == []
+    assert link_tests_notify() == [made.pk]
+    assert link_tests_notify() == []
     mails = list(Mail.objects.filter(kind="tested"))
     assert len(mails) == count
     for mail in mails:
@@ -570,7 +570,7 @@ def test_watch_that_was_scheduled_is_told_with_its_verdict(link: Link, host: Hos
     LinkTest.objects.update(created_at=T0)
     now.moment = made.ends_at + timedelta(minutes=2)
     upload(made, host, None)
-    link_tests_tell()
+    link_tests_notify()
     mail = Mail.objects.get(kind="tested")
     assert mail.subject == "Test of your link at 17-ffaa:0:1107: finished"
     assert "Yes: for 12 of 12 s this link was full" in mail.body
@@ -585,8 +585,8 @@ def test_more_than_the_limit_alarms_each_administrator_once_and_shows_in_the_coc
     now.moment = made.ends_at + timedelta(seconds=60)
     HostReceipt.objects.update(received_at=now.moment, observed_at=now.moment)
     assert "a test found more than the limit" not in door.get("/cockpit/").content.decode()
-    link_tests_tell()
-    link_tests_tell()
+    link_tests_notify()
+    link_tests_notify()
     mail = Mail.objects.get(key=f"over_the_limit:{made.pk}:{staff.pk}")
     assert (mail.recipient, mail.kind, Mail.objects.filter(kind="").count()) == (staff.email, "", 1)
     assert "To your AS: over the limit. 2 059 kbit/s passed where 1 000 kbit/s is the limit." in mail.body
@@ -598,11 +598,11 @@ def test_more_than_the_limit_alarms_each_administrator_once_and_shows_in_the_coc
 def test_result_that_comes_late_is_judged_again(link: Link, host: Host, owner: User, staff: User, now: Now) -> None:
     made = create(link, owner)
     now.moment = made.ends_at + timedelta(hours=2)
-    assert link_tests_tell() == [made.pk]
+    assert link_tests_notify() == [made.pk]
     now.moment = made.ends_at + timedelta(hours=30)
     upload(made, host, report("ap", phases=half(made, "ap")), passed=170)
     now.moment += timedelta(minutes=1)
-    assert link_tests_tell() == [made.pk]
+    assert link_tests_notify() == [made.pk]
     assert LinkTest.objects.get().is_over_limit
 
 
@@ -636,7 +636,7 @@ def test_pages_set_up_show_and_draw_a_test(
     result = f"{page}tests/{made.pk}/"
     assert (started.status_code, started["Location"], made.begins_at) == (302, result, at(60))
     taken = browser.post(new, values)
-    assert (taken.status_code, "Another test has that time." in taken.content.decode()) == (409, True)
+    assert (taken.status_code, "Another test is scheduled at that time." in taken.content.decode()) == (409, True)
     shown = browser.get(result).content.decode()
     assert f"scionlab-bw test {link.pk} --id {made.pk}</pre>" in shown
     assert f"--id {made.pk}" not in administrator.get(result).content.decode()
@@ -682,12 +682,12 @@ def test_figures_of_the_thesis_are_drawn_for_ones_own_link(
     browser.force_login(owner)
     page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/tests/{made.pk}/"
     drawn = browser.get(page).content.decode().replace("\N{NO-BREAK SPACE}", " ")
-    assert drawn.count(f"Nothing arrived whole for 1 s at {names[1]}.") == 2
+    assert drawn.count(f"No complete packet arrived for 1 s at {names[1]}.") == 2
     assert [drawn.count(f"<span>{name}</span>") for name in names] == [2, 2]
     assert drawn.count("V100z") >= 2, "an area for each direction"
     assert drawn.count('data-label="Silent">1 s<') == drawn.count('data-label="Silent">0 s<') == 2
     LinkTest.objects.get(pk=made.pk).results.filter(side="user").delete()
-    assert "It is not known of every phase what arrived." in browser.get(page).content.decode()
+    assert "The rate of arrival is not known for every phase." in browser.get(page).content.decode()
 
 
 def tcp_report(test: LinkTest, side: str) -> dict[str, Any]:
@@ -711,7 +711,7 @@ def test_tcp_is_asked_for_told_and_drawn(link: Link, host: Host, owner: User, ap
     made = LinkTest.objects.get()
     assert (started["Location"], made.kind) == (f"{page}tests/{made.pk}/", "tcp")
     assert [(one["kind"], one["kbit"], one["count"]) for one in made.phases or ()] == [("tcp", 1250, 2)] * 2
-    assert (made.said_by.kind, made.said_by.kbit, made.said_by.max_bytes) == ("tcp", 1250, 781_250)
+    assert (made.as_rule_value.kind, made.as_rule_value.kbit, made.as_rule_value.max_bytes) == ("tcp", 1250, 781_250)
     LinkTest.objects.update(armed_at=T0)
     now.moment = at(80)
     assert upload(made, host, tcp_report(made, "ap")).json() == {"stored": True}

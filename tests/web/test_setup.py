@@ -196,7 +196,7 @@ def refused(door: Client, values: dict[str, str], field: str | None, sentence: s
 
 def test_a_step_that_is_done_is_not_done_again(door: Client, core: AS) -> None:
     said = post(door, CORE | {"as_text": "ffaa:0:1102", "public_ipv4": "198.51.100.2"})
-    assert "Nothing was changed: this step is done already, or another one comes first." in said.text
+    assert "Nothing was changed: this step is already done, or another one comes first." in said.text
     assert AS.objects.get() == core
 
 

@@ -236,14 +236,14 @@ def test_what_was_rendered_or_delivered_or_nobody_waits_for_is_not_rendered_agai
 def test_an_attachment_point_that_fails_keeps_no_other_from_its_default(
     ap: AttachmentPoint, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = defaults.settle_default
+    original = defaults.apply_default
 
     def fails_at_the_first(ap_id: int, changes: Changes) -> None:
         if ap_id == ap.pk:
             raise RuntimeError("the one that fails")
         original(ap_id, changes)
 
-    monkeypatch.setattr(defaults, "settle_default", fails_at_the_first)
+    monkeypatch.setattr(defaults, "apply_default", fails_at_the_first)
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": 300})
     with pytest.raises(RuntimeError):  # so that the task counts as failed
         tasks.fan_out_defaults()

@@ -33,7 +33,7 @@ from scionlab.models import (
 from scionlab.network.host import host_create
 from scionlab.trust.chain import as_new_keys
 from scionlab.trust.credentials import files_for
-from scionlab.trust.isd import isd_settle
+from scionlab.trust.isd import isd_ensure
 from scionlab.trust.pki.certificates import Kind, isd_as_of
 from scionlab.trust.pki.keys import key_from_pem
 from scionlab.trust.renewal import keys_renew
@@ -310,7 +310,7 @@ def test_a_trc_is_renewed_with_three_months_left_and_raises_no_h(core: AS) -> No
 def test_a_root_that_is_renewed_keeps_its_key_so_that_every_chain_stays_valid(core: AS, user_as: UserAS) -> None:
     ASKeys.objects.update(renew_at=timezone.now() + 9999 * DAY)
     old, chain = certificate(core, Kind.ROOT), chain_of(user_as)
-    isd_settle(isd_id=core.isd_id, actor=None, now=timezone.now() + 366 * DAY)
+    isd_ensure(isd_id=core.isd_id, actor=None, now=timezone.now() + 366 * DAY)
     new = certificate(core, Kind.ROOT)
     assert new.not_valid_after_utc - old.not_valid_after_utc > 365 * DAY
     assert new.public_key() == old.public_key()

@@ -20,7 +20,7 @@ from scionlab.network.infrastructure import infrastructure_as_create
 from scionlab.operations.figures import families
 from scionlab.trust.credentials import files_for
 from scionlab.trust.ends import endings
-from scionlab.trust.isd import isd_settle
+from scionlab.trust.isd import isd_ensure
 from tests.admin_pages import CHANGE, page
 from tests.cases import table
 from tests.pki_testbed import isd_keys
@@ -176,7 +176,7 @@ def test_command_lists_trcs_and_begins_a_new_line(core: AS) -> None:
 
 @table("form", ["DER", "PEM"])
 def test_command_takes_a_trc_back_that_a_restored_backup_does_not_have(core: AS, tmp_path: Path, form: str) -> None:
-    isd_settle(isd_id=core.isd_id, actor=None, now=timezone.now() + 280 * DAY)
+    isd_ensure(isd_id=core.isd_id, actor=None, now=timezone.now() + 280 * DAY)
     lost = bytes(TRC.objects.get(serial=2).content)
     TRC.objects.filter(serial=2).delete()
     path = tmp_path / "ISD17-B1-S2.trc"
@@ -197,7 +197,7 @@ def test_command_takes_no_trc_that_others_signed(core: AS, tmp_path: Path) -> No
     with pytest.raises(CommandError):
         run("import", str(path))
     path.write_bytes(b"-----BEGIN TRC-----")
-    with pytest.raises(CommandError, match="This is no TRC"):
+    with pytest.raises(CommandError, match="This is not a TRC"):
         run("import", str(path))
     with pytest.raises(CommandError, match="cannot be read"):
         run("import", str(tmp_path / "nothing"))

@@ -234,7 +234,7 @@ def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None
     assert door.post(f"{page}add/", {**values, "max_seconds": 600}).status_code == 302
     assert TestPolicy.objects.get().runs_per_day == 5
     shown = door.get(page).content.decode()
-    assert "Who may what" in shown
+    assert "Permissions in force" in shown
 
 
 def test_administrators_put_people_into_groups_by_their_addresses(door: Client, owner: User, stranger: User) -> None:
@@ -268,7 +268,7 @@ def test_course_of_a_watch_from_scheduled_to_finished(link: Link, host: Host, ow
     now.moment = at(20)
     found = status(made, now)
     assert (found.state, found.is_late) == ("finished", False)
-    assert found.text == "No: at most 50\N{NO-BREAK SPACE}% of the limit was used; what slows you is elsewhere."
+    assert found.text == "No: at most 50\N{NO-BREAK SPACE}% of the limit was used; the bottleneck is elsewhere."
     assert found.verdict is not None
     assert (found.verdict.sides[0].passed_packets, found.verdict.sides[0].passed_bytes) == (500, 625_000)
     assert send(host, upload(made, range(11), is_final=True)) == (200, {"stored": False})
@@ -282,7 +282,7 @@ def test_course_of_a_watch_from_scheduled_to_finished(link: Link, host: Host, ow
         ({"says_tests": True}, False, 0, False, "missed", "did not have it in time"),
         ({"says_tests": True, "clock_skew_ms": 3_600_000}, False, 0, False, "missed", "clock of the attachment point"),
         ({"says_tests": True, "received_at": at(-300)}, True, 0, False, "failed", "No result arrived"),
-        ({"says_tests": True}, True, 5, False, "failed", "The end of the result did not arrive"),
+        ({"says_tests": True}, True, 5, False, "failed", "The end of the result is missing"),
         ({"says_tests": True}, True, 0, True, "failed", "did not have the limits of this link"),
     ],
 )
@@ -458,7 +458,8 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     taken = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
     assert taken.status_code == 409
     assert (
-        "Another test has that time. The next 10 s that are free begin at 2026-10-25 00:00:13" in taken.content.decode()
+        "Another test is scheduled at that time. The next free 10 s begin at 2026-10-25 00:00:13"
+        in taken.content.decode()
     )
     for wrong, said in (("", "Enter a whole number"), ("4", "shorter than the 5 s"), ("601", "exceed the 600 s")):
         answer = browser.post(f"{page}watch/", {"watch-duration_s": wrong, "watch-begins_at": "2026-10-25 01:00"})
@@ -471,7 +472,7 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     now.moment = at(20)
     send(host, upload(test, [*range(6), 8, 9, 10], is_final=True))
     done = browser.get(result).content.decode()
-    assert "No: at most 50\N{NO-BREAK SPACE}% of the limit was used; what slows you is elsewhere." in done
+    assert "No: at most 50\N{NO-BREAK SPACE}% of the limit was used; the bottleneck is elsewhere." in done
     assert 'data-live=""' in done
     assert done.count('<tr><th scope="row">') == 10
     assert done.count("no data</span></td>") == 6  # three seconds that were not measured, in both directions

@@ -16,7 +16,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER
-from scionlab.enforcement.webhook import GIVEN_UP_AFTER, webhook_send, webhook_set, webhook_tell
+from scionlab.enforcement.webhook import GIVEN_UP_AFTER, webhook_enqueue, webhook_send, webhook_set
 from scionlab.models import (
     BandwidthChange,
     Host,
@@ -148,10 +148,10 @@ def test_failed_limits_and_requests_are_told_and_nothing_without_a_webhook(
 
 def test_a_notice_is_of_the_transaction_of_its_event_and_sent_once(secret: str, receiver: Receiver) -> None:
     with transaction.atomic():
-        webhook_tell("away", key="x", text="undone")
+        webhook_enqueue("away", key="x", text="undone")
         transaction.set_rollback(True)
     assert told() == []
-    assert [webhook_tell("away", key="x", text=text) for text in ("first", "again")] == [True, False]
+    assert [webhook_enqueue("away", key="x", text=text) for text in ("first", "again")] == [True, False]
     (row,) = WebhookDelivery.objects.all()
     assert [webhook_send(row.pk), webhook_send(row.pk)] == [True, False]
     ((_, headers, body),) = receiver.got
@@ -162,7 +162,7 @@ def test_it_is_tried_again_more_and_more_slowly_then_given_up_and_the_cockpit_sa
     secret: str, receiver: Receiver, door: Client
 ) -> None:
     receiver.status = 500
-    webhook_tell("away", key="x", text="t")
+    webhook_enqueue("away", key="x", text="t")
     (row,) = WebhookDelivery.objects.all()
     assert not webhook_send(row.pk)
     row.refresh_from_db()
@@ -177,6 +177,6 @@ def test_it_is_tried_again_more_and_more_slowly_then_given_up_and_the_cockpit_sa
     assert due_ids(WebhookDelivery, now=now + timedelta(days=300), limit=9) == []
     assert "Notices could not be delivered" in Page(door.get("/cockpit/")).text
     receiver.status = 200
-    assert "1 notice will be tried once more" in Page(door.post(f"{PAGE}retry/", follow=True)).text
+    assert "1 notice will be retried" in Page(door.post(f"{PAGE}retry/", follow=True)).text
     assert webhook_send(row.pk)
     assert "Notices could not be delivered" not in Page(door.get("/cockpit/")).text

@@ -1,4 +1,4 @@
-"""`manage.py check_migrations`: refuses migrations that a running service would not survive (`migration_rules`)."""
+"""`manage.py check_migrations`: rejects migrations that break a running service (`migration_rules`)."""
 
 from __future__ import annotations
 

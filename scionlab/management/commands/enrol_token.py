@@ -1,4 +1,4 @@
-"""`manage.py enrol_token`: a one-time token with which a host's agent fetches its credentials (docs/operations.md)."""
+"""`manage.py enrol_token`: creates a one-time token for enrolling a host's agent (docs/operations.md)."""
 
 from __future__ import annotations
 

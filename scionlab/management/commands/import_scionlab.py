@@ -1,4 +1,4 @@
-"""`manage.py import_scionlab FILE --kbit N`: what SCIONLab's own service coordinates, made here (docs/import.md)."""
+"""`manage.py import_scionlab FILE --kbit N`: imports a dump of SCIONLab's coordination service (docs/import.md)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         return kbit
 
     def _content(self, path: Path) -> bytes:
-        """One byte more than is allowed at most, by which it is refused."""
+        """Read at most one byte above the limit, so that larger files are rejected."""
         try:
             with path.open("rb") as file:
                 return file.read(MAX_DUMP_BYTES + 1)

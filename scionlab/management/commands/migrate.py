@@ -1,8 +1,8 @@
-"""`manage.py migrate` while the version before serves: it gives way to people who save, and tries again.
+"""`manage.py migrate` during operation: gives way to concurrent saves and retries.
 
-A migration takes locks on whole tables, one after the other, while saves hold and want locks of rows there: PostgreSQL
-may find a circle, and everybody who comes meanwhile waits behind the migration. So it waits for a lock for less than
-PostgreSQL's `deadlock_timeout` (1 s) and mostly ends first. A migration that ended has changed nothing.
+A migration locks whole tables one after the other, while saves hold and request row locks there: PostgreSQL may find a
+deadlock, and new requests queue behind the migration. So it waits for a lock less than PostgreSQL's `deadlock_timeout`
+(1 s), and usually is the one that fails. A failed migration has changed nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 LOCK_WAIT_MS: Final = 500
-FIRST_LOCK_WAIT_MS: Final = 5_000  # who holds nothing yet is in no circle: saves only wait for a moment
+FIRST_LOCK_WAIT_MS: Final = 5_000  # the first lock cannot deadlock: saves only wait briefly
 TRIES: Final = 60
 PAUSE_S: Final = (0.2, 2.0)
 _NO_LOCK = "55P03"
@@ -36,7 +36,7 @@ SQUASHED: Final = import_module("scionlab.migrations.0001_squashed_0028").Migrat
 
 
 class Command(migrate.Command):
-    help = "Updates the database schema, beside a service that is in use."
+    help = "Updates the database schema while the service is running."
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
@@ -51,7 +51,7 @@ class Command(migrate.Command):
                     _begin_anew(connection)
                 if attempt == TRIES or not _gave_way(exc):
                     raise
-                self.stderr.write("Somebody uses what is to be changed. Trying again.")
+                self.stderr.write("The table is in use. Trying again.")
                 time.sleep(random.uniform(*PAUSE_S))  # noqa: S311  nobody gains by guessing it
 
 
@@ -67,7 +67,7 @@ def _refuse_what_is_too_old(connection: BaseDatabaseWrapper) -> None:
 
 
 def _begin_anew(connection: BaseDatabaseWrapper) -> None:
-    """Django leaves the transaction open where what it put off to the end of a migration fails."""
+    """Django leaves the transaction open if its deferred SQL fails at the end of a migration."""
     connection.close()
     connection.connect()
 
@@ -78,8 +78,8 @@ def _gave_way(exc: OperationalError) -> bool:
 
 @contextmanager
 def _waiting_briefly(connection: BaseDatabaseWrapper, *, is_named: bool) -> Iterator[None]:
-    """Not in an empty database, and not where a migration that is no transaction is due, or may be: an index that was
-    begun would stay, half made."""
+    """Not in an empty database, and not while a non-atomic migration is or may be due: an interrupted index would
+    remain, invalid."""
     has_hosts = Host._meta.db_table in connection.introspection.table_names()
     if connection.vendor != "postgresql" or is_named or not has_hosts or _has_unbounded(connection):
         yield
@@ -93,8 +93,8 @@ def _waiting_briefly(connection: BaseDatabaseWrapper, *, is_named: bool) -> Iter
 
 
 def _hosts_first(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Saves lock rows of hosts and read other tables then: a migration that holds another table and wants that of
-    hosts, for a foreign key, would meet every save in a circle. A second lock of one transaction costs nothing."""
+    """Lock hosts first. Saves lock hosts and then read other tables: a migration that holds another table and requests
+    that of hosts, for a foreign key, would deadlock with every save. Locking twice is free."""
     if context["connection"].in_atomic_block and sql.startswith(("ALTER ", "CREATE ", "DROP ")):
         for first in (
             f"SET LOCAL lock_timeout = {FIRST_LOCK_WAIT_MS}",

@@ -1,4 +1,4 @@
-"""`manage.py publish_static FOLDER`: this version's static files beside those of the versions before, for nginx."""
+"""`manage.py publish_static FOLDER`: adds this version's static files to those of earlier versions, for nginx."""
 
 from __future__ import annotations
 

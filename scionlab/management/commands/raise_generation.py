@@ -1,4 +1,4 @@
-"""`manage.py raise_generation`: every host fetches anew, whatever it has (docs/operations.md)."""
+"""`manage.py raise_generation`: makes every host fetch its configuration again (docs/operations.md)."""
 
 from __future__ import annotations
 

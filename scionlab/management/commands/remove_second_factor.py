@@ -1,4 +1,4 @@
-"""`manage.py remove_second_factor`: for somebody who lost their phone, keys and recovery codes (docs/operations.md)."""
+"""`manage.py remove_second_factor`: for users who lost phone, keys and recovery codes (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scionlab.people.second_factor import second_factor_remove
 
 
 class Command(BaseCommand):
-    help = "Removes the second factor of an account, which is told by email. Its password alone logs in then."
+    help = "Removes the second factor of an account and notifies the owner by email. The password alone then suffices."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("email", help="email address of the account")
@@ -21,4 +21,4 @@ class Command(BaseCommand):
         user = User.objects.filter(email=options["email"].lower()).first()
         if user is None or not second_factor_remove(user_id=user.pk):
             raise CommandError(f"There is no account {options['email'][:254]} with a second factor.")
-        self.stdout.write(f"{user.email} has no second factor any more.")
+        self.stdout.write(f"{user.email} no longer has a second factor.")

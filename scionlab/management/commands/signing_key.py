@@ -40,7 +40,7 @@ class Command(BaseCommand):
             raise CommandError(exc.message) from exc
 
     def _list(self, options: Any) -> None:
-        key_ring()  # makes the first key of a new service
+        key_ring()  # creates the first key of a new service
         unreadable = unreadable_keys()
         for key in SigningKey.objects.all():
             self.stdout.write(f"{key.key_id}  {self._state(key):<8} until {key.not_after:%Y-%m-%d}")

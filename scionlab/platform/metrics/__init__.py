@@ -1,9 +1,9 @@
-"""What Prometheus reads at /metrics (docs/operations.md lists every name).
+"""Metrics for Prometheus at /metrics (docs/operations.md lists all names).
 
-    names     every counter and histogram that is counted as things happen
-    shared    the files in which all processes of a machine count together
-    requests  counts Django's answers
+    names     counters and histograms
+    shared    the files that the processes of a machine share
+    requests  counts Django's responses
     work      counts Celery's tasks
 
-The page itself, and the figures that are read from the database when somebody asks: `operations.metrics`.
+`operations.metrics` has the page, and figures that are read from the database on demand.
 """

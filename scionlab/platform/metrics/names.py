@@ -1,4 +1,4 @@
-"""Every counter and histogram that is counted as things happen, by Prometheus' conventions: base units, `_total`."""
+"""Counters and histograms, named by Prometheus' conventions: base units, `_total`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
 from scionlab.platform.metrics.shared import REGISTRY, share
 
-share(settings.METRICS_DIR)  # before the first of them is made
+share(settings.METRICS_DIR)  # before the first of them is created
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types; files have none of these metrics
 
 REQUESTS: Final = Histogram(

@@ -1,4 +1,4 @@
-"""Counts what Django answers. Stands first among the middleware, so that all of it is timed."""
+"""Counts Django's responses. First middleware, so that it times everything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class MetricsMiddleware:
-    """By the names of views, of which there are a few dozens: never by what a stranger may choose."""
+    """Labels are view names, of which there are a few dozen: never something that a client can choose."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

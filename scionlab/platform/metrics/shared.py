@@ -1,9 +1,8 @@
-"""The files in which the processes of one machine count together: prometheus_client's multiprocess mode.
+"""Files in which the processes of one machine count together: prometheus_client's multiprocess mode.
 
-Each process counts in files of a number of its own, which it holds by a lock. A process that starts takes the lowest
-number that is free and goes on where its files stand, so sums never fall, and there are no more files than there were
-processes at the same time. Where no process holds a number the folder is wiped, as prometheus_client demands between
-runs.
+Each process has a number, held by a lock, and counts in its files. A new process takes the lowest free number and
+continues its files, so sums never fall, and there are only as many files as concurrent processes. If no process holds a
+number the folder is wiped, as prometheus_client requires between runs.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 logger = logging.getLogger(__name__)
 
 REGISTRY: Final = CollectorRegistry()
-_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client looks
+_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client
 _KINDS: Final = ("counter", "histogram", "gauge_livesum", "gauge_mostrecent")
-# Allocated beforehand: on a full disk, the first write to a page of a mapped file ends the process (SIGBUS).
+# Allocated beforehand: on a full disk, the first write to a page of a mapped file kills the process (SIGBUS).
 _ROOM_BYTES: Final = 512 * 1024
 _held: dict[int, tuple[int, int]] = {}  # process id -> its number, and the descriptor of its lock
 
 
 def share(folder: str) -> None:
-    """Have metrics that are made from now on counted in files of `folder`; in memory where there is none, or no room
-    in it."""
+    """Store metrics created from now on in files of `folder`; in memory if there is none, or it is full."""
     os.environ.pop(_FOLDER, None)
     if not folder:
         return
@@ -44,7 +42,7 @@ def share(folder: str) -> None:
 
 
 def collect() -> Iterable[Metric]:
-    """What all processes have counted; without a folder, what this one has."""
+    """Counts of all processes; without a folder, of this one."""
     if _FOLDER not in os.environ:
         return REGISTRY.collect()
     folder = Path(os.environ[_FOLDER])
@@ -56,7 +54,7 @@ def collect() -> Iterable[Metric]:
 
 
 def _own_number() -> int:
-    """The number of this process; one that was forked takes its own. Raises `OSError`."""
+    """The number of this process; a forked one takes its own. Raises `OSError`."""
     if os.getpid() not in _held:
         for _, lock in _held.values():
             os.close(lock)  # the parent's, which alone holds it from now on
@@ -83,7 +81,7 @@ def _take(folder: Path) -> tuple[int, int]:
 
 @contextmanager
 def _free_numbers(folder: Path) -> Iterator[dict[int, int]]:
-    """Numbers that no process holds, with descriptors of their locks; within, nobody takes one."""
+    """Numbers that no process holds, with descriptors of their locks; none is taken meanwhile."""
     free: dict[int, int] = {}
     with (folder / "numbers").open("ab") as door:
         fcntl.flock(door, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Counts the tasks of Celery's workers, and its processes."""
+"""Counts tasks and processes of Celery's workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _began: dict[str, float] = {}
 
 
 def connect() -> None:
-    """At the start of every process; the signals come only where tasks run."""
+    """Call at the start of every process; the signals are only sent where tasks run."""
     signals.task_prerun.connect(_begin, dispatch_uid="scionlab.metrics")
     signals.task_postrun.connect(_end, dispatch_uid="scionlab.metrics")
     signals.worker_ready.connect(_worker_runs, dispatch_uid="scionlab.metrics")

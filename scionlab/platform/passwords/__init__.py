@@ -1,6 +1,6 @@
-"""Password hashing, in processes of its own: what strangers make it cost is not taken from the pages.
+"""Password hashing in separate processes, so that its load does not slow down the pages.
 
-hashers  Django's hashers, with our parameters; they send their work away
-place    the bounded place that does it, one per process of the web tier
-child    the program that the place starts
+hashers  Django's hashers, with our parameters; they delegate
+place    the bounded pool, one per process of the web tier
+child    the program that the pool starts
 """

@@ -1,7 +1,7 @@
-"""The program that hashes: one request after the other, until its parent closes the line or dies.
+"""The hashing program: handles one request after the other, until its parent closes the pipe or dies.
 
-Started as a file and not as a module of the package, so that it loads Django's hashers and nothing else of the service
-(no settings, no database, no Celery).
+Started as a file and not as a module of the package, so that it only loads Django's hashers (no settings, no database,
+no Celery).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-NICENESS: Final = 10  # a tenth of the processor time of a page that wants the same processor
+NICENESS: Final = 10  # a tenth of the CPU share of a page on the same CPU
 
 
 def serve(line: Connection, slot: Path) -> None:
-    """Answer requests. `slot` is a file: of all processes of the machine that share it, one hashes at a time."""
-    with slot.open("w") as lock, suppress(EOFError, OSError):  # the parent is gone
+    """Serve requests. `slot` is a lock file: of all processes of the machine that share it, one hashes at a time."""
+    with slot.open("w") as lock, suppress(EOFError, OSError):  # the parent died
         while True:
             request = json.loads(line.recv_bytes())
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 answer = {"result": _carry_out(**request)}
             except Exception as exc:
-                answer = {"error": type(exc).__name__}  # its text could hold the password
+                answer = {"error": type(exc).__name__}  # its text could contain the password
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
             line.send_bytes(json.dumps(answer).encode())
@@ -47,6 +47,6 @@ def _carry_out(algorithm: str, parameters: Mapping[str, int], method: str, argum
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C goes to all of a terminal; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole terminal; the parent decides
     os.nice(NICENESS)
     serve(Connection(int(sys.argv[1])), Path(sys.argv[2]))

@@ -1,6 +1,5 @@
-"""Django's hashers, whose work is done in `scionlab.platform.passwords.place`. By PASSWORD_HASHERS every door uses
-them: pages, REST API, Django admin, management commands, and the hash that Django computes for an account that does not
-exist."""
+"""Django's hashers, delegating to `scionlab.platform.passwords.place`. PASSWORD_HASHERS applies to pages, REST API,
+Django admin, commands, and to the hash that Django computes for unknown accounts."""
 
 from __future__ import annotations
 
@@ -13,11 +12,9 @@ from scionlab.platform.passwords.place import place
 
 
 class Argon2Hasher(hashers.Argon2PasswordHasher):
-    """argon2id, OWASP Password Storage Cheat Sheet: 19 MiB, 2 iterations, 1 lane.
-
-    (Django's default is 100 MiB in 8 lanes: five times the memory for each of the log-ins that strangers begin.)
-    Hashes of other parameters are verified with their own and replaced when their owners log in.
-    """
+    """argon2id, OWASP Password Storage Cheat Sheet: 19 MiB, 2 iterations, 1 lane. (Django's default of 100 MiB in 8
+    lanes takes five times the memory for each login attempt.) Hashes with other parameters are verified with their own
+    and replaced at the next login."""
 
     memory_cost = 19 * 1024  # KiB
     time_cost = 2
@@ -34,7 +31,7 @@ class Argon2Hasher(hashers.Argon2PasswordHasher):
 
 
 class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
-    """Read, and replaced when its owner logs in."""
+    """Only verified; replaced at the next login."""
 
     @sensitive_variables()
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
@@ -48,4 +45,4 @@ class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
 @sensitive_variables()
 def _ask(algorithm: str, method: str, *arguments: Any, **parameters: int) -> str | bool:
     request = {"algorithm": algorithm, "parameters": parameters, "method": method, "arguments": arguments}
-    return place().ask(request)
+    return place().submit(request)

@@ -1,11 +1,11 @@
-"""The bounded place where passwords are hashed.
+"""The bounded pool that hashes passwords.
 
     thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503)
-                           --> Child 0 .. `processes`-1: a niced process each, started when first needed
+                           --> Child 0 .. `processes`-1: a niced process each, started on demand
                                  --> slot 0 .. `processes`-1: a lock file that all web processes of the machine share
 
-The slots make the bound one of the machine and not of each web process. Children are started as programs and never
-forked: this process has threads, and a fork of it could inherit a lock that nobody releases.
+The slots bound the whole machine and not each web process. Children are started as programs and never forked: this
+process has threads, and a fork could inherit a held lock.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from scionlab.platform.passwords import child
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0  # for a child that is free
-ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is taken for stuck
+WAIT_S: Final = 2.0  # for a free child
+ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is considered stuck
 
 
 class HashingBusyError(Exception):
-    """More passwords are to be hashed than there are places. Nothing was done; trying again later is right."""
+    """More passwords are to be hashed than there are slots. Nothing was done; retry later."""
 
 
 class HashingFailedError(Exception):
-    """A request that a child could not carry out, by the name of its error."""
+    """A request that a child could not handle, by the name of its error."""
 
 
 class Place:
     def __init__(self, *, processes: int, places: int, folder: Path) -> None:
         self._places = threading.BoundedSemaphore(places)
         self._children = [Child(folder / f"hashing-{number}.lock") for number in range(processes)]
-        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # the last one first: others need not start
+        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # last in first out: fewer children are started
         for one in self._children:
             self._idle.put(one)
 
     @sensitive_variables("request")
-    def ask(self, request: Mapping[str, Any]) -> str | bool:
+    def submit(self, request: Mapping[str, Any]) -> str | bool:
         """Raises `HashingBusyError`, `HashingFailedError`."""
         if not self._places.acquire(blocking=False):
             raise HashingBusyError
         try:
-            return self._ask_a_child(json.dumps(request).encode())
+            return self._use_child(json.dumps(request).encode())
         finally:
             self._places.release()
 
     @sensitive_variables("message")
-    def _ask_a_child(self, message: bytes) -> str | bool:
+    def _use_child(self, message: bytes) -> str | bool:
         try:
             one = self._idle.get(timeout=WAIT_S)
         except queue.Empty:
             raise HashingBusyError from None
         try:
-            answer = json.loads(one.ask(message))
+            answer = json.loads(one.request(message))
         finally:
             self._idle.put(one)
         if "error" in answer:
@@ -91,8 +91,8 @@ class Child:
         self._line: Connection | None = None
 
     @sensitive_variables("message")
-    def ask(self, message: bytes) -> bytes:
-        """The answer; of a new process where the old one had died, once. Raises `HashingBusyError`."""
+    def request(self, message: bytes) -> bytes:
+        """Return the answer; if the process died, retry once with a new one. Raises `HashingBusyError`."""
         for _ in range(2):
             line = self._line or self._start()
             try:
@@ -127,7 +127,7 @@ class Child:
 
 @cache
 def place() -> Place:
-    """This process's. At most half of the threads that serve pages are in it, being served or waiting."""
+    """The pool of this process. At most half of the threads that serve pages are in it, served or waiting."""
     processors = len(os.sched_getaffinity(0))
     places = max(1, settings.WEB_THREADS // 2)
     made = Place(processes=min(max(1, processors - 1), places), places=places, folder=settings.VAR_DIR)
@@ -135,5 +135,5 @@ def place() -> Place:
     return made
 
 
-# A forked process must not speak on its parent's lines: it gets children of its own when it needs them.
+# A forked process must not use its parent's pipes: it starts its own children.
 os.register_at_fork(after_in_child=place.cache_clear)

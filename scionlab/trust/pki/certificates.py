@@ -44,21 +44,21 @@ _PURPOSE = {
     Kind.ROOT: x509.ObjectIdentifier(f"{_SCION}.3.3"),
 }
 _PATH_LENGTH = {Kind.ROOT: 1, Kind.CA: 0}
-ISSUER_OF = {Kind.CA: Kind.ROOT, Kind.AS: Kind.CA}  # all others sign themselves
+ISSUER_OF = {Kind.CA: Kind.ROOT, Kind.AS: Kind.CA}  # all others are self-signed
 
-BACKDATED = timedelta(hours=1)  # for hosts whose clock is behind
+BACKDATED = timedelta(hours=1)  # for hosts with slow clocks
 
 
 @dataclass(frozen=True)
 class Validity:
-    """From and until, both aware, whole seconds (X.509 has no fractions), both included."""
+    """Both aware, whole seconds (X.509 has no fractions), inclusive."""
 
     not_before: datetime
     not_after: datetime
 
     @classmethod
     def starting(cls, now: datetime, lifetime: timedelta) -> Validity:
-        """Ends `lifetime` after `now`, begins an hour before."""
+        """From an hour before `now` until `lifetime` after it."""
         second = now.astimezone(UTC).replace(microsecond=0)
         return cls(second - BACKDATED, second + lifetime)
 
@@ -82,10 +82,8 @@ class Credential:
 
 
 def self_signed(kind: Kind, isd_as: str, validity: Validity, key: ec.EllipticCurvePrivateKey) -> Credential:
-    """A voter or a root. `isd_as` in its written form, `17-ffaa:0:1107`.
-
-    The subject follows from `kind` and `isd_as` alone: TRC updates recognise a certificate's successor by it.
-    """
+    """A voter or a root. `isd_as` as text, `17-ffaa:0:1107`. The subject depends only on `kind` and `isd_as`: TRC
+    updates recognise a certificate's successor by it."""
     if kind in ISSUER_OF:
         raise ValueError(f"{kind.value} certificates are issued, not self-signed")
     name = _name(kind, isd_as)
@@ -95,10 +93,8 @@ def self_signed(kind: Kind, isd_as: str, validity: Validity, key: ec.EllipticCur
 def issue(
     kind: Kind, isd_as: str, validity: Validity, public_key: ec.EllipticCurvePublicKey, issuer: Credential
 ) -> x509.Certificate:
-    """A CA certificate, issued by a root, or an AS certificate, issued by a CA.
-
-    Raises `RuleError`: `pki_wrong_issuer`; `pki_outlives_issuer`, for SCION refuses a chain whose CA does not cover it.
-    """
+    """A CA certificate issued by a root, or an AS certificate issued by a CA. Raises `RuleError`: `pki_wrong_issuer`;
+    `pki_outlives_issuer`, as SCION rejects a chain whose CA does not cover it."""
     if kind_of(issuer.certificate) is not ISSUER_OF.get(kind):
         raise RuleError(
             "pki_wrong_issuer", f"A {kind_of(issuer.certificate).value} certificate cannot issue one of {kind.value}."
@@ -128,7 +124,7 @@ def _name(kind: Kind, isd_as: str) -> x509.Name:
 def certificate_builder(
     subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    """What every certificate has."""
+    """Common to all certificates."""
     return x509.CertificateBuilder(
         issuer_name=issuer,
         subject_name=subject,
@@ -156,8 +152,8 @@ def _purposes(kind: Kind) -> list[x509.ObjectIdentifier]:
     if kind is Kind.CA:
         return []
     if kind is Kind.AS:
-        # All three, of control services that are server and client of each other. timeStamping is what a root's own
-        # list leaves of them: a verifier that compares purposes along the chain finds nothing else in common.
+        # All three, as control services are server and client of each other. A root's own list leaves timeStamping of
+        # them: a verifier that intersects purposes along the chain needs one in common.
         return [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.TIME_STAMPING]
     return [_PURPOSE[kind], ExtendedKeyUsageOID.TIME_STAMPING]
 
@@ -181,10 +177,8 @@ def key_usage(*, signs_certificates: bool, signs_crls: bool = False) -> x509.Key
 
 
 def kind_of(certificate: x509.Certificate) -> Kind:
-    """By purpose, then by key usage, as SCION classifies (pkg/scrypto/cppki/certs.go).
-
-    Raises `RuleError` (`pki_not_scion`).
-    """
+    """By purpose, then by key usage, as SCION classifies (pkg/scrypto/cppki/certs.go). Raises `RuleError`
+    (`pki_not_scion`)."""
     extensions = {extension.oid: extension.value for extension in certificate.extensions}
     purposes = extensions.get(x509.ExtendedKeyUsage.oid)
     if isinstance(purposes, x509.ExtendedKeyUsage):
@@ -197,7 +191,7 @@ def kind_of(certificate: x509.Certificate) -> Kind:
             return Kind.CA
         if usage.digital_signature:
             return Kind.AS
-    raise RuleError("pki_not_scion", f"{certificate.subject.rfc4514_string()} is no certificate of SCION's.")
+    raise RuleError("pki_not_scion", f"{certificate.subject.rfc4514_string()} is not a SCION certificate.")
 
 
 def isd_as_of(certificate: x509.Certificate) -> str:

@@ -1,4 +1,4 @@
-"""Where a host keeps what is made here: paths below etc/scion, as the programs of SCION v0.15.1 look for them."""
+"""File paths below etc/scion, as expected by SCION v0.15.1."""
 
 from __future__ import annotations
 
@@ -14,30 +14,26 @@ from scionlab.trust.pki.keys import key_to_pem
 
 
 def trc_files(signed: Iterable[bytes]) -> dict[str, bytes]:
-    """certs/ISD17-B1-S1.trc: every host needs all TRCs since the base of every ISD that it shall see.
-
-    Raises `RuleError` (`trc_unreadable`).
-    """
+    """certs/ISD17-B1-S1.trc: every host needs all TRCs since the base of every ISD it should reach. Raises `RuleError`
+    (`trc_unreadable`)."""
     return {f"certs/{trcs.read(one).id.file_name}": one for one in signed}
 
 
 def chain_files(own: Credential, ca_certificate: x509.Certificate) -> dict[str, bytes]:
-    """crypto/as/: the chain (AS certificate, then its CA's) and its key; for hosts with a control service.
-
-    A running control service takes both within seconds. Put the key there first, each beside and then renamed.
-    """
+    """crypto/as/: the chain (AS certificate, then its CA's) and its key; for hosts with a control service. A running
+    control service reloads both within seconds. Install the key first, each atomically."""
     chain = own.certificate.public_bytes(Encoding.PEM) + ca_certificate.public_bytes(Encoding.PEM)
     return {f"crypto/as/{_name(own.certificate)}.pem": chain, "crypto/as/cp-as.key": key_to_pem(own.key)}
 
 
 def ca_files(ca: Credential) -> dict[str, bytes]:
-    """crypto/ca/: for a core AS whose control service shall renew chains itself (`[ca] mode = "in-process"`)."""
+    """crypto/ca/: for a core AS whose control service renews chains itself (`[ca] mode = "in-process"`)."""
     certificate = ca.certificate.public_bytes(Encoding.PEM)
     return {f"crypto/ca/{_name(ca.certificate)}.ca.crt": certificate, "crypto/ca/cp-ca.key": key_to_pem(ca.key)}
 
 
 def voting_files(sensitive: Credential, regular: Credential) -> dict[str, bytes]:
-    """crypto/voting/: the two voters of a core AS, under the names of `scion-pki`."""
+    """crypto/voting/: the two voters of a core AS, named as by `scion-pki`."""
     name = _name(sensitive.certificate)
     return {
         f"crypto/voting/{name}.sensitive.crt": sensitive.certificate.public_bytes(Encoding.PEM),
@@ -48,7 +44,7 @@ def voting_files(sensitive: Credential, regular: Credential) -> dict[str, bytes]
 
 
 def master_key_files(first: bytes, second: bytes) -> dict[str, bytes]:
-    """keys/: what `new_master_key` made, the same two on all hosts of an AS."""
+    """keys/: from `new_master_key`, the same two on all hosts of an AS."""
     return {"keys/master0.key": first, "keys/master1.key": second}
 
 

@@ -1,4 +1,4 @@
-"""Private keys of the testbed and the two symmetric master keys of an AS, as the files that hosts read."""
+"""Private keys of the testbed and the two symmetric master keys of an AS, as file contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """PKCS#8, not encrypted: what cp-as.key, cp-ca.key and the voters' files hold."""
+    """PKCS#8, unencrypted: for cp-as.key, cp-ca.key and the voters' files."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -35,6 +35,6 @@ def key_from_pem(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def new_master_key() -> bytes:
-    """The content of keys/master0.key or master1.key: base64 of 16 random bytes. Hop authenticators derive from them,
-    so all routers and control services of one AS have the same two."""
+    """Content of keys/master0.key or master1.key: base64 of 16 random bytes. Hop authenticators derive from them, so
+    all routers and control services of one AS share them."""
     return base64.b64encode(secrets.token_bytes(MASTER_KEY_BYTES))

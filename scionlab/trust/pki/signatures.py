@@ -1,5 +1,5 @@
-"""The CMS message of a .trc file: a payload with signatures over it, made and verified (RFC 5652; trc.rst, "Signed TRC
-Format"). What the payload says is `scionlab.trust.pki.trc`."""
+"""The CMS message of a .trc file: a payload with signatures (RFC 5652; trc.rst, "Signed TRC Format").
+`scionlab.trust.pki.trc` handles the payload."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Attribute:
 
 @asn1.sequence
 class _Attributes:
-    """To write them down as RFC 5652, 5.4 signs them: as a SET, not under the tag that they have in the message."""
+    """Encoded for signing (RFC 5652, 5.4): as a SET, not under its tag in the message."""
 
     attributes: asn1.SetOf[_Attribute]
 
@@ -81,17 +81,17 @@ class _ContentInfo:
 
 
 def make(payload: bytes, signers: Iterable[Credential]) -> bytes:
-    """The message, with one signature of each signer. Two calls give different bytes."""
+    """Build the message with one signature per signer. Not deterministic."""
     builder = PKCS7SignatureBuilder().set_data(payload)
     for signer in signers:
         builder = builder.add_signer(signer.certificate, signer.key, SHA256())
-    # No certificates in it: who verifies has those of the predecessor.
+    # Without certificates: verifiers have those of the predecessor.
     return builder.sign(Encoding.DER, [PKCS7Options.Binary, PKCS7Options.NoCerts, PKCS7Options.NoCapabilities])
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message as it was read. `payload` is what it says; nothing is verified before `is_signed_by`."""
+    """A parsed message. Nothing is verified before `is_signed_by`."""
 
     payload: bytes
     signers: tuple[_SignerInfo, ...]
@@ -103,7 +103,7 @@ class Message:
         return cls(signed.content.content, tuple(signed.signers.as_list()))
 
     def is_signed_by(self, certificate: x509.Certificate) -> bool:
-        """Whether one of the signatures is of this certificate's key, over this payload."""
+        """Whether a signature over this payload is by this certificate's key."""
         return any(_verifies(one, certificate, self.payload) for one in self.signers)
 
 

@@ -1,9 +1,9 @@
-"""Trust root configurations: what they say, in DER, and the rules that hold for each of them.
+"""Trust root configurations: content, DER encoding, and rules for each of them.
 
-A TRC says which ASes of an ISD are core, which roots issue certificates, and who votes on its successor. Who must sign
-which update is `scionlab.trust.pki.updates`. Source: trc.rst of SCION v0.15.1, "TRC Format"; where that and the
-programs differ (pkg/scrypto/cppki/trc_asn1.go), this follows the programs: AS numbers are text in a PrintableString,
-noTrustReset is written out also where it is the default, times are GeneralizedTime.
+A TRC names the core ASes of an ISD, the roots that issue certificates, and the voters of its successor.
+`scionlab.trust.pki.updates` has the rules of updates. Source: trc.rst of SCION v0.15.1, "TRC Format"; where SCION's
+implementation differs (pkg/scrypto/cppki/trc_asn1.go), this follows it: AS numbers are text in a PrintableString,
+noTrustReset is written even if default, times are GeneralizedTime.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TrcId:
 
     @property
     def file_name(self) -> str:
-        """In certs/, as SCION's programs name it."""
+        """In certs/, as named by SCION."""
         return f"{self}.trc"
 
     @property
@@ -63,7 +63,7 @@ class Policy:
 @dataclass(frozen=True)
 class Trc:
     """The payload. `votes` are indices into the predecessor's certificates; for `grace` from its start the predecessor
-    holds too."""
+    is valid, too."""
 
     id: TrcId
     validity: Validity
@@ -105,7 +105,7 @@ class _Payload:
 
 
 def encode(trc: Trc) -> bytes:
-    """The payload in DER. Raises what `check` raises."""
+    """Encode the payload in DER. Raises as `check`."""
     check(trc)
     payload = _Payload(
         version=0,
@@ -131,7 +131,7 @@ def decode(data: bytes) -> Trc:
     try:
         payload = asn1.decode_der(_Payload, data)
     except ValueError as exc:
-        raise RuleError("trc_unreadable", f"This is no TRC: {exc}") from exc
+        raise RuleError("trc_unreadable", f"This is not a TRC: {exc}") from exc
     return Trc(
         id=TrcId(payload.id.isd, payload.id.base, payload.id.serial),
         validity=Validity(
@@ -152,15 +152,13 @@ def decode(data: bytes) -> Trc:
 
 
 def sign(trc: Trc, signers: Iterable[Credential]) -> bytes:
-    """The content of a .trc file, with one signature of each signer.
-
-    Two calls give different bytes, and SCION refuses two files of one id: store what this returns. Raises as `check`.
-    """
+    """Content of a .trc file, with one signature per signer. Not deterministic, and SCION rejects two files of one id:
+    store the result. Raises as `check`."""
     return signatures.make(encode(trc), signers)
 
 
 def read(signed: bytes) -> Trc:
-    """What a .trc file says. **Its signatures are not verified**: `updates.verify` does. Raises as `decode`."""
+    """Parse a .trc file. **Does not verify signatures**: `updates.verify` does. Raises as `decode`."""
     return decode(message(signed).payload)
 
 
@@ -169,18 +167,15 @@ def message(signed: bytes) -> signatures.Message:
     try:
         return signatures.Message.read(signed)
     except ValueError as exc:
-        raise RuleError("trc_unreadable", f"This is no TRC: {exc}") from exc
+        raise RuleError("trc_unreadable", f"This is not a TRC: {exc}") from exc
 
 
 # --- rules ----------------------------------------------------------------------------------------------------
 
 
 def check(trc: Trc) -> None:
-    """The rules of trc.rst that hold for every TRC, base or update ("TRC Payload Fields").
-
-    Raises `RuleError`: `trc_id_invalid`, `trc_base_invalid`, `trc_quorum_invalid`, `trc_ases_invalid`,
-    `trc_certificate_invalid`.
-    """
+    """Check the rules of trc.rst for every TRC, base or update ("TRC Payload Fields"). Raises `RuleError`:
+    `trc_id_invalid`, `trc_base_invalid`, `trc_quorum_invalid`, `trc_ases_invalid`, `trc_certificate_invalid`."""
     if not 1 <= trc.id.base <= trc.id.serial:
         raise RuleError("trc_id_invalid", f"{trc.id}: base and serial begin at 1, and the serial is never lower.")
     if trc.id.is_base and (trc.votes or trc.grace):
@@ -225,6 +220,6 @@ def _check_certificates(trc: Trc) -> None:
     subjects = Counter((kind_of(one), one.subject) for one in trc.policy.certificates)
     twice = [name.rfc4514_string() for (_, name), count in subjects.items() if count > 1]
     if twice:
-        raise RuleError("trc_certificate_invalid", f"{twice[0]} stands in {trc.id} twice.")
+        raise RuleError("trc_certificate_invalid", f"{twice[0]} occurs twice in {trc.id}.")
     if not trc.policy.of_kind(Kind.ROOT):
         raise RuleError("trc_certificate_invalid", f"{trc.id} has no root, so no chain could be verified.")

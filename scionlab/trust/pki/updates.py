@@ -1,12 +1,12 @@
-"""Base TRCs and their updates: what an ISD wants to be, and who has to sign that.
+"""Base TRCs and their updates: required signatures of each.
 
     base       every voter in it
-    regular    votes of regular voters of the predecessor, at least its quorum, among them each one whose certificate
+    regular    votes of regular voters of the predecessor, at least its quorum, including each one whose certificate
                changes; and each root that changes, with its old key. Core ASes, quorum, sensitive voters and the
-               subjects of all certificates stay as they are
+               subjects of all certificates are unchanged
     sensitive  everything else: votes of sensitive voters of the predecessor, at least its quorum
 
-In each update, every voter whose certificate is new signs too. Source: trc.rst of SCION v0.15.1, "TRC Update".
+In each update, every voter with a new certificate signs, too. Source: trc.rst of SCION v0.15.1, "TRC Update".
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ _Held = Mapping[x509.Certificate, Credential]
 
 
 def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Credential], *, base: int = 1) -> bytes:
-    """The first TRC of an ISD, or with a later `base` one that starts a chain of its own (a trust reset).
-
-    `voters` hold the keys of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`.
-    """
+    """The first TRC of an ISD, or with a later `base` the start of a new series (a trust reset). `voters` have the keys
+    of all voters in `policy`. Raises `RuleError`: `trc_vote_missing`, and those of `trc.check`."""
     signers = _held(_new_voters((), policy), {one.certificate: one for one in voters})
     return trcs.sign(Trc(TrcId(isd, base, base), validity, policy), signers)
 
@@ -38,11 +36,9 @@ def base_trc(isd: int, policy: Policy, validity: Validity, voters: Iterable[Cred
 def next_trc(
     predecessor: Trc, policy: Policy, validity: Validity, grace: timedelta, keys: Iterable[Credential]
 ) -> bytes:
-    """The update of `predecessor` to `policy`, a regular one where that can be.
-
-    `keys` are all that are at hand, of old and of new certificates. All voters of the right kind whose key is at hand
-    vote. Raises `RuleError`: `trc_vote_missing` where neither update has enough votes, and those of `trc.check`.
-    """
+    """The update of `predecessor` to `policy`; a regular one if possible. `keys` are all available ones, of old and new
+    certificates. All voters of the right kind with an available key vote. Raises `RuleError`: `trc_vote_missing` if
+    neither kind of update has enough votes, and those of `trc.check`."""
     before, held = predecessor.policy, {one.certificate: one for one in keys}
     id_ = TrcId(predecessor.id.isd, predecessor.id.base, predecessor.id.serial + 1)
     kind = Kind.REGULAR if _is_regular(before, policy, held) else Kind.SENSITIVE
@@ -51,19 +47,17 @@ def next_trc(
         raise RuleError(
             "trc_vote_missing",
             f"{id_} needs {before.quorum} votes of {kind.value} voters of {predecessor.id}; "
-            f"the keys of {len(votes)} are at hand.",
+            f"the keys of {len(votes)} are available.",
         )
     trc = Trc(id_, validity, policy, grace, votes, predecessor.no_trust_reset)
     return trcs.sign(trc, _held(_signers(before, trc, kind), held))
 
 
 def verify(signed: bytes, predecessor: Trc | None) -> Trc:
-    """What a .trc file says, if everybody signed who has to; `predecessor` is None for a base TRC.
-
-    SCION's programs believe what lies in certs/ without this, so nothing is handed to a host before. A base TRC only
-    proves that its voters have their keys: whether it is the right one must be known otherwise. Raises `RuleError`:
-    `trc_not_the_next`, `trc_vote_missing`, and those of `trc.check` and `trc.read`.
-    """
+    """Parse a .trc file and verify all required signatures; `predecessor` is None for a base TRC. SCION trusts files in
+    certs/ without this check, so it precedes any delivery. A base TRC only proves that its voters have their keys: its
+    authenticity must be established otherwise. Raises `RuleError`: `trc_not_the_next`, `trc_vote_missing`, and those of
+    `trc.check` and `trc.read`."""
     message = trcs.message(signed)
     trc = trcs.decode(message.payload)
     trcs.check(trc)
@@ -90,7 +84,7 @@ def _check_next(predecessor: Trc, trc: Trc) -> None:
 
 
 def _kind_of_votes(before: Policy, trc: Trc) -> Kind:
-    """Raises `RuleError` (`trc_vote_missing`) where they are not of one kind, or of one that may not decide this."""
+    """Raises `RuleError` (`trc_vote_missing`) if they are of different kinds, or of a kind that may not decide this."""
     votes = set(trc.votes)
     if votes <= before.of_kind(Kind.SENSITIVE).keys():
         return Kind.SENSITIVE
@@ -102,13 +96,13 @@ def _kind_of_votes(before: Policy, trc: Trc) -> Kind:
 
 
 def _signers(before: Policy, trc: Trc, kind: Kind) -> list[x509.Certificate]:
-    """Whose signatures an update needs: of its votes, of voters that are new, of roots that go."""
+    """Required signers of an update: its votes, new voters, and removed roots."""
     needed = [before.certificates[index] for index in trc.votes] + _new_voters(before.certificates, trc.policy)
     return needed + (_replaced(before, trc.policy, Kind.ROOT) if kind is Kind.REGULAR else [])
 
 
 def _may_be_regular(before: Policy, policy: Policy) -> bool:
-    """Whether only certificates of regular voters and roots are others, each in the place of one with its subject."""
+    """Whether only certificates of regular voters and roots change, each to one with the same subject."""
     return (
         replace(policy, certificates=before.certificates, description=before.description) == before
         and _names(policy) == _names(before)
@@ -117,7 +111,7 @@ def _may_be_regular(before: Policy, policy: Policy) -> bool:
 
 
 def _is_regular(before: Policy, policy: Policy, held: _Held) -> bool:
-    """False also where a key that a regular update needs is lost: a sensitive one does without."""
+    """False also if a key that a regular update needs is lost: a sensitive one does not need it."""
     acknowledging = _replaced(before, policy, Kind.REGULAR) + _replaced(before, policy, Kind.ROOT)
     has_keys = held.keys() >= set(acknowledging) and len(_votes(before, Kind.REGULAR, held)) >= before.quorum
     return has_keys and _may_be_regular(before, policy)
@@ -132,7 +126,7 @@ def _names(policy: Policy) -> set[tuple[Kind, x509.Name]]:
 
 
 def _replaced(before: Policy, policy: Policy, kind: Kind) -> list[x509.Certificate]:
-    """Certificates that are gone; where the names stay the same, another one stands in the place of each."""
+    """Removed certificates; with equal subjects each has a replacement."""
     return [one for one in before.of_kind(kind).values() if one not in policy.certificates]
 
 
@@ -144,5 +138,5 @@ def _held(needed: Sequence[x509.Certificate], held: _Held) -> list[Credential]:
     lacking = [one for one in needed if one not in held]
     if lacking:
         shown = lacking[0].subject.rfc4514_string()
-        raise RuleError("trc_vote_missing", f"The TRC needs a signature of {shown}, whose key is not at hand.")
+        raise RuleError("trc_vote_missing", f"The TRC needs a signature of {shown}, whose key is not available.")
     return [held[one] for one in needed]

@@ -1,8 +1,7 @@
-"""What a receipt says of Links, compared with what the one before it said: only what differs costs anything.
+"""Compares a receipt with the previous one, so that only differences cost anything.
 
-Many receipts repeat the one before. Their digest says so, and then no Link is read and no row is written
-(docs/scale.md). Of the others the rows are compared, and Links are read with their relations only where more than a
-counter differs.
+Many receipts have the same digest as the previous one; then no Link is read and no row written (docs/scale.md).
+Otherwise the rows are compared, and only Links with more than changed counters are read with their relations.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from scionlab.enforcement.facts import IS_TIMED, covers, is_about, shows_wanted
 from scionlab.enforcement.receipt_values import LinkReceipt, Receipt
 from scionlab.models import HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
 
-FORMAT: Final = "1"  # raise it when anything else of a receipt's links is stored: those that are known are read anew
+FORMAT: Final = "1"  # raise it when stored columns change: all links are then stored again
 _SIDES: Final = ("to_user", "from_user")
-# What the kernel was found to have, and what it counted, by the columns of the rows.
+# State of the kernel and counters, by column name.
 _DEVICES: Final = (f"{side}_{name}" for side in _SIDES for name in ("dev", "rate_kbit"))
 _STATED: Final = ("kbit", "to_user_kbit", "from_user_kbit", "state", "problem", *_DEVICES)
 _COUNTED: Final = tuple(
@@ -33,14 +32,14 @@ _WRITTEN: Final = [one.name for one in LinkEnforcement._meta.concrete_fields if 
 
 
 def mark_of(links_digest: str, received_at: datetime) -> str:
-    """What is kept of `Receipt.links_digest` with a receipt that came at this moment. A former version of this service
-    that stores a receipt leaves it as it is, and it fits no more."""
+    """Derive the stored value from `Receipt.links_digest` and the time of receipt. A previous version of this service
+    that stores a receipt keeps the value, which then does not match."""
     text = "|".join((FORMAT, received_at.astimezone(UTC).isoformat(), links_digest))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def known_links(host_id: int) -> Known:
-    """Of the host's newest receipt; one statement."""
+    """Links of the host's newest receipt; one statement."""
     row = HostReceipt.objects.filter(host_id=host_id).values_list("links_digest", "received_at").first()
     return Known(*row) if row else Known("", datetime.min.replace(tzinfo=UTC))
 
@@ -50,15 +49,15 @@ class Known(NamedTuple):
     received_at: datetime
 
     def has(self, links_digest: str) -> bool:
-        """The newest receipt said the same of all links."""
+        """Whether the newest receipt said the same of all links."""
         return bool(links_digest) and self.mark == mark_of(links_digest, self.received_at)
 
 
 @dataclass
-class Said:
-    """`links` are those of which more than a counter may have changed, with the rows of now and of before; `written`
-    are all rows to store, `silent` the Links that have a row and shall have none. `is_plain`: the receipt speaks of our
-    Links alone, and of each as its configuration has it."""
+class ReceiptChanges:
+    """`links` are those with possibly more than changed counters, with their rows now and before; `written` are all
+    rows to store, `silent` the Links whose row is to be removed. `is_plain`: the receipt covers only our Links, each as
+    configured."""
 
     links: list[Link] = field(default_factory=list)
     rows: dict[int, LinkEnforcement] = field(default_factory=dict)
@@ -82,8 +81,8 @@ class Said:
 
 
 def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content) -> bool:
-    """The receipt says of Links what the one before it said, about the same configuration, which was and is the newest
-    of the host: so no Link has changed either. `former` comes with its host."""
+    """Whether the receipt repeats the previous one about the same configuration, which was and is the host's newest:
+    then no Link has changed. `former` comes with its host."""
     known = (former.generation, former.config_version, former.limits_version)
     return (
         receipt.versions == known == (former.generation, former.host.config_version, former.host.limits_version)
@@ -93,19 +92,21 @@ def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content)
     )
 
 
-def same_again(host_id: int) -> Said:
-    """Of a receipt that `repeats`: time passed, and with it the steps of timed limits, for which mails may be due."""
+def same_again(host_id: int) -> ReceiptChanges:
+    """The result for a receipt that `repeats`: steps of timed limits may have passed, for which mails are due."""
     timed = TimedLimit.objects.filter(link__interface_a__host=host_id, cancelled_at=None, retired_at=None)
     keys = set(timed.values_list("link", flat=True))
     if not keys:
-        return Said(is_plain=True)
+        return ReceiptChanges(is_plain=True)
     rows = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=keys)}
     links = list(selectors.limited_links(host_id, Q(pk__in=rows)).values())
-    return Said(links=links, rows=rows, old=rows, is_plain=True)
+    return ReceiptChanges(links=links, rows=rows, old=rows, is_plain=True)
 
 
-def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime) -> Said:
-    """`is_ours`: it is about a document of this service and of now; else nothing of it counts."""
+def compare(
+    host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime
+) -> ReceiptChanges:
+    """Compare. `is_ours`: the receipt is about a current document of this service; otherwise it does not count."""
     ours = {one.interface_id: one for one in _ours(host_id)}
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__interface_a__host=host_id)}
     unknown = sorted(receipt.links.keys() - ours.keys())
@@ -115,7 +116,7 @@ def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datet
         if is_ours and interface_id in receipt.links and one.is_known_by(receipt)
     }
     is_plain = len(spoken_of) == len(receipt.links) and not receipt.is_limiter_silent
-    found = Said(old=old, unknown=unknown, is_plain=is_plain)
+    found = ReceiptChanges(old=old, unknown=unknown, is_plain=is_plain)
     changed = set()
     for interface_id, one in spoken_of.items():
         row, before = _row(one.pk, receipt, receipt.links[interface_id], received_at), old.get(one.pk)
@@ -135,14 +136,14 @@ def compare(host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datet
         row, before = found.rows[link.pk], old.get(link.pk)
         if before is not None and _is_as_before(link, row, before, received_at=received_at, former_at=former_at):
             row.since = before.since
-    if receipt.is_limiter_silent:  # what was not known before is not known now: nothing counts as in force from here
+    if receipt.is_limiter_silent:  # stays unknown: nothing counts as in force until the next receipt
         found.keep_only({pk for pk, row in found.rows.items() if pk in old and row.since == old[pk].since})
     found.silent = old.keys() - found.rows.keys()
     return found
 
 
 class _Ours(NamedTuple):
-    """A Link of the host's, as little as a receipt is compared with: what it wants, and the versions of its host."""
+    """The columns of a Link that a receipt is compared with: its wanted limits and the versions of its host."""
 
     interface_id: int
     pk: int
@@ -153,20 +154,18 @@ class _Ours(NamedTuple):
     is_timed: bool
 
     def is_known_by(self, receipt: Receipt) -> bool:
-        """The receipt's configuration has the Link as it is now, whatever its bandwidth there.
-
-        In an older one the interface id may be that of a Link that is gone, with another person's counters; one from
-        the future (after a restored backup) is not ours.
-        """
+        """Whether the receipt's configuration contains the Link as it is now, whatever its bandwidth there. In an older
+        one the interface id may belong to a deleted Link with another user's counters; one from the future (after a
+        restored backup) is not ours."""
         return receipt.version is not None and self.wanted_config_version <= receipt.version[1] <= self.config_version
 
     def covered_by(self, row: LinkEnforcement) -> bool:
-        """Of a row of the generation that is now."""
+        """Whether a row of the current generation covers it."""
         return covers(row, self, self, row.generation or 0)
 
 
 def _ours(host_id: int) -> list[_Ours]:
-    """One statement; tens of microseconds each."""
+    """Read the Links; one statement, tens of microseconds each."""
     links = Link.objects.filter(selectors.USER_LINKS, interface_a__host_id=host_id)
     near = "interface_a__"
     columns = (f"{near}interface_id", "pk", "wanted_config_version", "wanted_limits_version")
@@ -199,7 +198,7 @@ def _row(link_id: int, receipt: Receipt, said: LinkReceipt, received_at: datetim
 def _is_as_before(
     link: Link, row: LinkEnforcement, old: LinkEnforcement, *, received_at: datetime, former_at: datetime
 ) -> bool:
-    """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
+    """Whether the kernel has the same for the Link as it is now; a change of the Link restarts the time."""
     if (row.state, is_about(link, row)) != (old.state, is_about(link, old)):
         return False
     if row.state == LinkEnforcement.State.OBSERVED:
@@ -208,5 +207,5 @@ def _is_as_before(
         return row.wanted == old.wanted
     if (row.wanted, row.in_kernel) == (old.wanted, old.in_kernel):
         return True
-    # Other numbers, because a timed limit began, made a step or ended between the two: as was wanted all the time.
+    # Different numbers, because a timed limit began, stepped or ended in between: as wanted all the time.
     return shows_wanted(link, row, at=received_at) and shows_wanted(link, old, at=former_at)

@@ -1,7 +1,7 @@
-"""The counters of links that somebody looks at, each second, while the agent asks for them (`document.live`).
+"""Counters of links with an open page, each second, while the agent requests them (`document.live`).
 
-What is read is the memory of these links alone, so that it costs the same beside 4000 others. The agent asks again
-every few seconds; where it does not, nothing is read or written any more.
+Only the memory of these links is read, so the cost is independent of others. The agent renews the request every few
+seconds; without it nothing is read or written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
-from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_looks, write_live
+from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.state import DirectionState
 from ap_agent.limiter.enforcing import Enforcer
@@ -22,41 +22,41 @@ from ap_agent.limiter.report import link_states
 EACH_S = 1.0
 
 
-class Looking:
-    """Of one limiter. Moments are monotonic seconds."""
+class LiveCounters:
+    """Moments are monotonic seconds."""
 
     def __init__(self, enforcer: Enforcer, logger: Logger, monotonic: Callable[[], float]) -> None:
         self._enforcer, self._log, self._monotonic = enforcer, logger, monotonic
         self._links: frozenset[int] = frozenset()
         self._until = self._next = -math.inf
-        self._known = identity_of(self._path)  # what was asked of the limiter before this one is over
+        self._known = identity_of(self._path)  # earlier requests have expired
 
     @property
     def _path(self) -> Path:
         return self._enforcer.settings.state_dir / LOOKS_FILE
 
-    def ask(self) -> None:
-        """Take up the agent's request, if there is another one. One that cannot be read asks for nothing."""
+    def read_request(self) -> None:
+        """Read the agent's request, if it changed. An unreadable one requests nothing."""
         found = identity_of(self._path)
         if found is None or found == self._known:
             return
         self._known, now = found, self._monotonic()
         try:
-            links = read_looks(self._path.parent)
+            links = read_request(self._path.parent)
         except AgentError as exc:
             self._log.debug("looks.refused", message=exc.message)
             return
         if now >= self._until or not links <= self._links:
-            self._next = now  # what nobody looked at until now is not waited for
+            self._next = now  # a new request starts immediately
         self._links, self._until = links, now + ASKED_FOR_S
 
     def next_in_s(self) -> float:
-        """How long it is until something is to be read; infinite where nobody looks."""
+        """Time until the next read [s]; infinite without a request."""
         now = self._monotonic()
         return max(0.0, self._next - now) if self._links and now < self._until else math.inf
 
-    def look(self) -> None:
-        """Read what is due. A file that cannot be written is a line in the log."""
+    def sample(self) -> None:
+        """Read what is due. A file that cannot be written is only logged."""
         if self.next_in_s() > 0:
             return
         now = self._monotonic()
@@ -70,7 +70,7 @@ class Looking:
 
 
 def samples_of(enforcer: Enforcer, numbers: Iterable[int], *, clock_ms: int) -> dict[int, SeriesSample]:
-    """The counters and rates of these links now, so far as the kernel has both directions of them."""
+    """Current counters and rates of these links, if the kernel has both directions."""
     at_ms = round(enforcer.now().timestamp() * 1000)
     links = {number: enforcer.links[number] for number in numbers if number in enforcer.links}
     readback = enforcer.readback(number for number in links if number in enforcer.wanted.links)
