@@ -187,7 +187,7 @@ def test_two_links_bring_one_file_and_each_what_it_can(world: World) -> None:
 FAULTS = {
     "longer": "its file has 1500001 bytes, the others' 1500000",
     "etag": 'its file has the ETag "other", the others\' "one"',
-    "elsewhere": "asked for bytes ",
+    "elsewhere": "requested bytes ",
     "away": "redirects to http://other.invalid: give that as a path, if you trust it",
     "gone": "HTTP 404",
     "gzip": "HTTP 206 gzip",
