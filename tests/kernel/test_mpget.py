@@ -301,7 +301,7 @@ def test_one_path_given_or_found_twice_is_used_once(world: World) -> None:
 
 def test_a_source_that_leaves_by_another_device_is_told(world: World) -> None:
     done = world.fetch(f"{USERS[1]}>{url(0)}")
-    assert "packets from this source leave by eth1, another device." in done.said
+    assert "packets from this source leave by another device, eth1." in done.said
     world.user.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth2")
     world.clear()
     assert "another device" not in world.fetch(f"{USERS[1]}>{url(1)}").said
