@@ -89,7 +89,7 @@ def read_bundle(
     data: bytes, *, host_id: str | None, limits: Limits = DEFAULT_LIMITS, verify: Verify = read_signed
 ) -> Bundle:
     """Check a tarball completely. `host_id` is ours (None: any). Raises `BundleError` only. `verify` checks the signer;
-    without it a signed text must match its bundle, whoever signed it."""
+    without it a signed text must match its bundle, but its signer is not checked."""
     return check_members(unpack(data, limits), host_id=host_id, verify=verify)
 
 

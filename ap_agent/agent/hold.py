@@ -73,7 +73,7 @@ def hold_for(
     in_force: Bundle | None, offered: Bundle, former: Hold | None, now_s: int, *, is_accepted: Callable[[], bool]
 ) -> Hold | None:
     """The hold for `offered`; None if it may be accepted. `former` is the hold at the time of the poll; `is_accepted`:
-    the operator wants this configuration."""
+    the operator accepted this configuration."""
     if in_force is None:
         return None
     missing, limited = missing_links(in_force, offered)

@@ -33,7 +33,7 @@ class Keyring:
 
     @classmethod
     def of(cls, keys: Iterable[TrustedKey], revoked: Iterable[str] = ()) -> Keyring:
-        """Revoked keys are excluded, whoever names them."""
+        """Build a keyring without the revoked keys, whatever their source."""
         gone = frozenset(revoked)
         return cls(
             {one.key_id: one for one in sorted(keys, key=lambda key: key.key_id) if one.key_id not in gone}, gone

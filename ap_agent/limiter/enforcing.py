@@ -204,8 +204,8 @@ class Enforcer:
         return self._timetable.is_needed
 
     def is_step_due(self) -> bool:
-        """Whether the wall clock, even if set meanwhile, or the operator, who stops tests, wants something else than
-        was enforced last."""
+        """Whether the links to enforce differ from those enforced last: the clock reached a step or was set, or the
+        operator stopped tests."""
         return self._timetable.is_needed and self._links_now() is not self.links
 
     def next_step_at(self) -> datetime | None:

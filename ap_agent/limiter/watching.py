@@ -79,7 +79,7 @@ class Watching:
     # --- which are due ----------------------------------------------------------------------------------------------
 
     def _tests(self) -> Iterator[tuple[int, LinkTest]]:
-        """Tests to be counted, now or later. One that sends is counted while it is armed, and once more at its end."""
+        """Tests to be counted, now or later. One that sends is counted while it is armed and a last time at its end."""
         enforcer = self._enforcer
         configuration = enforcer.configuration
         for number, link in configuration.links.items() if configuration is not None else ():

@@ -83,7 +83,7 @@ def facts_of(
 
 
 class Wants(Protocol):
-    """The first versions of a Link's host that include what the Link wants."""
+    """The first versions of a Link's host that include the wanted state of the Link."""
 
     @property
     def wanted_config_version(self) -> int: ...
@@ -101,7 +101,7 @@ class Versions(Protocol):
 
 
 def covers(row: LinkEnforcement, link: Wants, host: Versions, generation: int) -> bool:
-    """Whether the receipt is about a configuration that includes what the Link wants. False for another generation or a
+    """Whether the receipt is about a configuration with the wanted state of the Link. False for another generation or a
     version from the future (after a restored backup)."""
     return (
         row.generation == generation
@@ -116,7 +116,7 @@ def is_about(link: Link, row: LinkEnforcement) -> bool:
 
 
 def shows_wanted(link: Link, row: LinkEnforcement, *, at: datetime) -> bool:
-    """Whether the kernel, according to this receipt, had exactly what the Link wants in both directions; for a Link
+    """Whether the kernel, according to this receipt, had exactly the wanted limits in both directions; for a Link
     that is observed: nothing was limited."""
     if not link.active or not is_about(link, row):
         return False
@@ -131,7 +131,7 @@ def is_in_kernel(row: LinkEnforcement) -> bool:
 
 
 def kernel_found(row: LinkEnforcement, link: Link, *, at: datetime, now: datetime) -> Kernel:
-    """Compare the kernel at the time of the receipt (`at`, this service's clock) with what the Link wants."""
+    """Compare the kernel at the time of the receipt (`at`, this service's clock) with the wanted limits."""
     found = row.in_kernel
     if found is None or not is_in_kernel(row):
         return "other"

@@ -104,7 +104,7 @@ class Link(models.Model):
         "maximum by an exception [kbit/s]", null=True, blank=True, editable=False
     )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
-    # First versions of the provider's host whose configuration has what this Link wants now.
+    # First versions of the provider's host whose configuration has the current state of this Link.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
     changed_at = models.DateTimeField("last changed", auto_now_add=True)

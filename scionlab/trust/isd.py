@@ -211,7 +211,7 @@ def _keys_at_hand(isd: ISD) -> list[Credential]:
 
 
 def _forget_keys(isd: ISD) -> None:
-    """Delete keys of replaced certificates, unless the newest TRC has them: they vote once more."""
+    """Delete keys of replaced certificates, unless the newest TRC has them: they vote on its successor."""
     newest = newest_trc(isd.pk)
     named = set() if newest is None else set(trcs.read(bytes(newest.content)).policy.certificates)
     rows = Certificate.objects.filter(isd=isd, replaced_at__isnull=False).exclude(private_encrypted="")

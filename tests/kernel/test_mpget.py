@@ -187,7 +187,7 @@ def test_two_links_bring_one_file_and_each_what_it_can(world: World) -> None:
 FAULTS = {
     "longer": "its file has 1500001 bytes, the others' 1500000",
     "etag": 'its file has the ETag "other", the others\' "one"',
-    "elsewhere": "asked for bytes ",
+    "elsewhere": "requested bytes ",
     "away": "redirects to http://other.invalid: give that as a path, if you trust it",
     "gone": "HTTP 404",
     "gzip": "HTTP 206 gzip",
@@ -301,7 +301,7 @@ def test_one_path_given_or_found_twice_is_used_once(world: World) -> None:
 
 def test_a_source_that_leaves_by_another_device_is_told(world: World) -> None:
     done = world.fetch(f"{USERS[1]}>{url(0)}")
-    assert "packets from this source leave by eth1, another device." in done.said
+    assert "packets from this source leave by another device, eth1." in done.said
     world.user.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth2")
     world.clear()
     assert "another device" not in world.fetch(f"{USERS[1]}>{url(1)}").said
