@@ -1,7 +1,7 @@
 """What every test shares: which ones may run beside others; with SLBW_NO_SKIPS=1 (CI) a skipped one fails the run.
 
-`./dev test` runs in several processes what is neither `long`, `alone` nor `scion`, then what is `alone` one by one;
-`./dev test --long` does the same with what is `long`; `./dev test -m scion` runs what needs the real SCION programs.
+`./dev test` runs in several processes what is neither `long` nor `scion`; `./dev test --long` what is `long`, and then
+one by one what is `alone`, which is always long too; `./dev test -m scion` what needs the real SCION programs.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ LONG = (
     "tests/kernel/test_sending.py",
     "tests/kernel/test_station",
     "tests/kernel/test_upgrade",
+    "tests/web/test_cockpit_browser.py",
+    "tests/web/test_link_tests_axe.py",
     "tests/web/test_pages_axe.py",
     "tests/web/test_pages_policy.py",
     "tests/web/test_seed_demo.py",
@@ -84,6 +86,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.alone)  # they measure rates and losses: other work would be measured as well
         if item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("alone") is not None and item.get_closest_marker("long") is None:
+            raise pytest.UsageError(
+                f"{item.nodeid} is `alone`: mark it `long`, too; ./dev test runs none alone."
+            )
         if item.nodeid.startswith("tests/scion/"):
             item.add_marker(pytest.mark.scion)
         if item.get_closest_marker("kernel") is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.document.live import LIVE_FILE, read_live, write_looks
+from ap_agent.document.live import LIVE_FILE, read_live, write_request
 from ap_agent.limiter.events import Change, Listener
 from measuring.iproute import available
 from tests.agent_bundles import entry
@@ -119,7 +119,7 @@ def test_reading_the_counters_of_a_link_makes_no_pass(host: LimiterHost) -> None
     read: set[int] = set()
 
     def has_read_five_times() -> bool:
-        write_looks(host.state_dir, [7])
+        write_request(host.state_dir, [7])
         if (host.run_dir / LIVE_FILE).exists():
             read.update(one.clock_ms for one in read_live(host.run_dir).values())
         return len(read) >= 5

@@ -91,6 +91,7 @@ def attachment_point(link: Link, host: Host, request: pytest.FixtureRequest) -> 
     thread.join(30)
 
 
+@pytest.mark.long
 @pytest.mark.alone  # a sender that pauses has not offered what the verdict needs
 def test_quick_sends_both_ways_and_says_what_the_limit_did(
     run: Run, logged_in: str, link: Link, loopback: None, attachment_point: AttachmentPoint

@@ -319,6 +319,7 @@ def test_a_root_that_is_renewed_keeps_its_key_so_that_every_chain_stays_valid(co
     assert old not in newest().policy.certificates
 
 
+@pytest.mark.long
 def test_for_six_years_nothing_ends_and_a_host_is_told_every_one_to_two_months(core: AS, user_as: UserAS) -> None:
     second, began, version = make_core("ffaa:0:1102"), timezone.now(), version_of(user_as)
     voter = certificate(core, Kind.SENSITIVE)
