@@ -1,6 +1,7 @@
 """Measures parts of the service in a process of its own, with the service's settings, on a PostgreSQL beside it.
 
     python -m bench.scale.program receipts POINTS LINKS SAMPLE
+    python -m bench.scale.program changes POINTS LINKS
     python -m bench.scale.program sweep POLLING CHANGED...
 
 Prints a line of JSON for each figure: what, ours [s of processor of this process], theirs [s of PostgreSQL's process
@@ -96,6 +97,38 @@ def _post(client: Any, host: Host, body: bytes) -> None:
         raise ValueError(f"a receipt is answered {answer.status_code} {answer.content[:200]!r}")
 
 
+# --- changes ------------------------------------------------------------------------------------------------------
+
+
+def changes(points: int, links: int) -> None:
+    """A save of one Link, a bulk change of a tenth of the Links of an attachment point, and a default of an attachment
+    point that is lowered below the limits of all of its Links."""
+    from bench.scale.world import FIRST_KEY, OWNER, Size, fill
+    from scionlab.links.bulk import bulk_apply, bulk_preview
+    from scionlab.links.bulk_plan import Operation
+    from scionlab.links.defaults import ap_default_set, carry_out_default
+    from scionlab.links.update import link_set_bandwidth
+    from scionlab.models import AttachmentPoint, Link, User
+
+    fill(Size(points=points, links=links))
+    actor = User.objects.get(email=OWNER)
+    first, second, third = AttachmentPoint.objects.filter(pk__gte=FIRST_KEY).order_by("pk")[:3]
+
+    def links_of(ap: AttachmentPoint) -> list[int]:
+        return list(Link.objects.filter(interface_a__AS=ap.AS_id).order_by("pk").values_list("pk", flat=True))
+
+    of_first, tenth = links_of(first), links_of(second)[: max(1, links // 10)]
+    link_set_bandwidth(link_id=of_first[0], bandwidth_kbit=900, actor=actor)  # loads what every save needs
+    with measured("a save", changed=1):
+        link_set_bandwidth(link_id=of_first[1], bandwidth_kbit=900, actor=actor)
+    with measured("a bulk change", changed=len(tenth)):
+        plan = bulk_preview(about="links", keys=tenth, operation=Operation("cap", 500), chosen="some", actor=actor)
+        bulk_apply(bulk_id=plan.pk, actor=actor, reason="measured")
+    with measured("a lowered default", changed=links):
+        ap_default_set(attachment_point_id=third.pk, default_bandwidth_kbit=500, actor=actor, reason="measured")
+        carry_out_default(third.pk)
+
+
 # --- sweep --------------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +151,7 @@ def sweep(polling: int, *changed: int) -> None:
             store(dict.fromkeys(keys, time.time()))
 
 
-PROGRAMS: dict[str, Callable[..., None]] = {"receipts": receipts, "sweep": sweep}
+PROGRAMS: dict[str, Callable[..., None]] = {"receipts": receipts, "changes": changes, "sweep": sweep}
 
 if __name__ == "__main__":
     django.setup()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from django.db.models import Model
 
 LINKS_OF_AN_AS = 5
+OWNER = "scale@example.org"  # of all user ASes
 FIRST_AP_AS, FIRST_USER_AS, FIRST_POLLING_AS = 0xFFAA_0000_2000, 0xFFAA_0001_0001, 0xFFAA_0010_0001
 FIRST_KEY = 1_000_000  # of copied rows: above those that Django makes
 
@@ -102,7 +103,7 @@ def fill(size: Size, *, links_digest: str = "") -> None:
     }  # fmt: skip
     with transaction.atomic():
         isd, _ = ISD.objects.get_or_create(isd_id=17)
-        owner = User.objects.create_user(email="scale@example.org", password=None)
+        owner = User.objects.create_user(email=OWNER, password=None)
         ap_as = AS.objects.create(isd=isd, as_id=FIRST_AP_AS - 1)
         ap_host = Host.objects.create(AS=ap_as, public_ipv4="192.0.2.1", **has)
         ap = AttachmentPoint.objects.create(AS=ap_as, host=ap_host, maximum_kbit=100_000)

@@ -1,4 +1,4 @@
-"""What receipts, the sweep and the notes of when hosts were last seen cost by the size of the testbed."""
+"""What receipts, changes, the sweep and the notes of when hosts were last seen cost by the size of the testbed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ KINDS = {
     "one link in 100": "packets on one link in 100",
     "all counters": "packets on every link",
 }
+CHANGES = ("a save", "a bulk change", "a lowered default")
 CHANGED, MANY = 10, 5000
 RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
 SAMPLE = 10
@@ -34,6 +35,10 @@ def steps(scale: Scale) -> list[Step]:
         )
         for points, links in sizes
     ]
+    found += [
+        Step(f"changes among {points * links} links", 20 + points / 3, partial(_changes, points, links))
+        for points, links in sizes
+    ]
     return found + [
         Step(f"sweep with {hosts} hosts", 10 + hosts / 2000, partial(_sweep, hosts, many)) for hosts in polling
     ]
@@ -46,6 +51,13 @@ def _receipts(points: int, links: int, outcome: Outcome) -> None:
         labels: dict[str, Label] = {"what": "receipts", "kind": one["what"], "links": points * links}
         for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
             outcome.add(one[name] / one["count"] * points, unit, figure=name, **labels)
+
+
+def _changes(points: int, links: int, outcome: Outcome) -> None:
+    for one in _run("changes", points, links):
+        labels: dict[str, Label] = {"what": one["what"], "changed": one["changed"], "links": points * links}
+        for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
+            outcome.add(one[name], unit, figure=name, **labels)
 
 
 def _sweep(hosts: int, many: int, outcome: Outcome) -> None:
@@ -70,7 +82,7 @@ def _cpu_s(outcome: Outcome, **labels: Label) -> float | None:
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    return [_targets(outcome), _receipts_table(outcome), _sweep_table(outcome)]
+    return [_targets(outcome), _receipts_table(outcome), _changes_table(outcome), _sweep_table(outcome)]
 
 
 def _targets(outcome: Outcome) -> Table:
@@ -120,6 +132,22 @@ def _receipts_table(outcome: Outcome) -> Table:
         f"packets passed, {SAMPLE} receipts were measured and their mean taken for all."
     )
     return Table("Receipts", header, rows, remark)
+
+
+def _changes_table(outcome: Outcome) -> Table:
+    rows = []
+    for what in CHANGES:
+        for changed in outcome.values("changed", what=what):
+            cells = []
+            for links in outcome.values("links", what=what):
+                labels: dict[str, Label] = {"what": what, "changed": changed, "links": links}
+                cpu, wal = _cpu_s(outcome, **labels), outcome.median(figure="wal", **labels)
+                cells += [NOTHING if one is None else figure(one) for one in (cpu, None if wal is None else wal / 1e3)]
+            rows.append([what, f"{int(changed):,}", *cells])
+    sizes = [f"{int(one):,}" for one in outcome.values("links", what=CHANGES[0])]
+    header = ["", "links changed", *(f"{one} links, {name}" for one in sizes for name in ("s", "WAL, kB"))]
+    remark = "Seconds of a processor, of the process and of PostgreSQL's together, measured once each."
+    return Table("Changes, by the size of the testbed", header, rows, remark)
 
 
 def _sweep_table(outcome: Outcome) -> Table:
