@@ -87,9 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("alone") is not None and item.get_closest_marker("long") is None:
-            raise pytest.UsageError(
-                f"{item.nodeid} is `alone`: mark it `long`, too; ./dev test runs none alone."
-            )
+            raise pytest.UsageError(f"{item.nodeid} is `alone`: mark it `long`, too; ./dev test runs none alone.")
         if item.nodeid.startswith("tests/scion/"):
             item.add_marker(pytest.mark.scion)
         if item.get_closest_marker("kernel") is not None:
