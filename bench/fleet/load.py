@@ -99,8 +99,7 @@ def _deploy(site: FleetSite, replicas: int) -> None:
     site.background.manage("migrate", "--no-input", "-v0")
     site.add_replicas(replicas)
     time.sleep(5)  # as packaging/deploy: nginx asks again who is called web
-    for address in old:
-        site.end(address)
+    site.end(old)
     site.background.stop()
     start_background(site)
     time.sleep(15)
