@@ -19,6 +19,7 @@ import os
 import random
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +92,8 @@ def test_limiter_killed_before_any_effect_keeps_every_limit_and_the_next_start_c
     old = world.offer(limits_of(0))
     agent = world.start()
     eventually(lambda: world.told(old), world.said)
+    # Its own copy comes after that. Without it, it would not know the key that signs the next one.
+    eventually(lambda: version_in(world.folder / "limiter-state") == old, world.said)
     world.kill(world.limiter)
     whole = watch_it_take_up(world, limits_of(1))
     kinds = {one["call"] for one in whole["effects"]}
@@ -119,15 +122,21 @@ def watch_it_take_up(world: World, limits: dict[int, int]) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: found.append(world.watched("run", "limiter", is_recording=True)))
     thread.start()
-    eventually(lambda: world.told(new), world.said)
-    world.end_watched()
-    thread.join()
+    try:
+        eventually(lambda: world.told(new), world.said)
+    finally:  # who waits for it holds the way to all programs
+        world.end_watched()
+        thread.join()
     return found[0]
 
 
 def handed(world: World) -> str | None:
-    """The version of the document that lies where the agent hands over."""
-    path = world.state / FILE_NAME
+    return version_in(world.state)
+
+
+def version_in(folder: Path) -> str | None:
+    """Of the document in a folder of the agent's, which hands it over there, or of the limiter's own."""
+    path = folder / FILE_NAME
     if not path.exists():
         return None
     said = json.loads(json.loads(path.read_bytes())["signed"])
