@@ -143,6 +143,8 @@ def sweeps_of(service: CoordinationService) -> int:
 def test_of_two_beats_one_works_and_the_other_takes_over_when_it_is_killed_or_ended(site: Site) -> None:
     first, second = site.service, site.another(free_port())
     (second.var_dir / "log").mkdir(parents=True)
+    before = sweeps_of(first)
+    wait_for(lambda: sweeps_of(first) > before, "the first one has the lease, whoever had it in another test")
     second.start_part("beat")
     try:
         wait_for((second.var_dir / "beat-heartbeat").exists, "the second beat goes round")
