@@ -45,18 +45,14 @@ def _address(family: str, example: str) -> forms.CharField:
     )
 
 
-class SetupForm(RulesForm):
-    """A form whose `carry_out` calls the service of the step. Raises `RuleError`."""
+class _StepForm(RulesForm):
+    """Ids and labels of the forms."""
 
     def __init__(self, data: Any = None, **kwargs: Any) -> None:
         super().__init__(data, auto_id="setup_%s", label_suffix="", **kwargs)
 
-    def carry_out(self, actor: User) -> str:
-        """Call the service; return a message for the user."""
-        raise NotImplementedError
 
-
-class SiteDefaultForm(SetupForm):
+class SiteDefaultForm(_StepForm):
     default_bandwidth_kbit = RuleField(
         parse_bandwidth_text,
         label="Site default [kbit/s]",
@@ -70,7 +66,7 @@ class SiteDefaultForm(SetupForm):
         return f"The site default is {kbit} kbit/s."
 
 
-class CoreForm(SetupForm):
+class CoreForm(_StepForm):
     isd_id = RuleField(
         _isd_id,
         label="ISD",
@@ -101,7 +97,7 @@ class CoreForm(SetupForm):
         return f"Core AS {as_} was created, with a host, a border router and its keys."
 
 
-class AttachmentPointForm(SetupForm):
+class AttachmentPointForm(_StepForm):
     as_text = RuleField(
         lambda text: _as_text(text) if text else "",
         label="AS id of the attachment point",
@@ -144,3 +140,7 @@ class AttachmentPointForm(SetupForm):
             actor=actor,
         )
         return f"{ap} is an attachment point."
+
+
+# `carry_out` of each calls the service of its step and returns a message for the user. Raises `RuleError`.
+SetupForm = SiteDefaultForm | CoreForm | AttachmentPointForm
