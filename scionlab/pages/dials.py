@@ -5,6 +5,7 @@ Reading them requests live rates from the attachment points.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from scionlab.usage.batch import DIRECTIONS
 
 FRESH_S: Final = 2.0
 SHOWN_S: Final = 10.0  # how long an outdated dial stays, marked as such
+ANSWERED_WITHIN_S: Final = 5.0  # an agent that waits in its poll answers within two seconds
 _NAMES: Final = ("To your AS", "From your AS")
 # An agent reports each second; the next second is available this long after its end.
 _EACH_MS, _ON_ITS_WAY_MS, _SOONEST_MS = 1000, 150, 300
@@ -44,11 +46,14 @@ class Dial:
 
 @dataclass(frozen=True)
 class Now:
-    """One or several Links. No dials: no recent report. `told_at`: end of the reported second, None if there was none.
-    Not `is_fresh`: older than 2 s. `reporting` of `count` Links are in the sums. Refresh in `due_ms`."""
+    """One or several Links. No dials: no recent rates. `told_at`: end of the reported second, None if there was none.
+    Not `is_fresh`: older than 2 s; then either `is_expected`, because pages have only begun to ask, or they have asked
+    for `waited_s` without an answer. `reporting` of `count` Links are in the sums. Refresh in `due_ms`."""
 
     told_at: datetime | None
     is_fresh: bool
+    is_expected: bool
+    waited_s: int
     dials: Sequence[Dial]
     due_ms: int
     reporting: int
@@ -77,21 +82,28 @@ def _end(link: Link) -> live.End:
     return link.interface_a.host.uid, link.interface_a.interface_id
 
 
-def _now(rates: Sequence[live.Rates | None]) -> Now:
+def _now(answers: Sequence[live.Answer | None]) -> Now:
     now = time.time()
-    known = [one for one in rates if one is not None and now - one.at <= SHOWN_S]
+    rates = [one.rates for one in answers if one is not None and one.rates is not None]
+    known = [one for one in rates if now - one.at <= SHOWN_S]
     fresh = [one for one in known if now - one.at <= FRESH_S]
-    told = max((one.at for one in rates if one is not None), default=None)
+    told = max((one.at for one in rates), default=None)
+    # Without an answer since pages began to ask, or since the last answer.
+    waited_s = min(
+        (min(one.asked_s, now - one.rates.at if one.rates else math.inf) for one in answers if one), default=None
+    )
     due_ms = min([1000 * (one.at - now) + _EACH_MS + _ON_ITS_WAY_MS for one in fresh], default=_EACH_MS)
     chosen = fresh or known
     dials = [_dial(*both, chosen) for both in zip(_NAMES, DIRECTIONS, strict=True)]
     return Now(
         datetime.fromtimestamp(told, UTC) if told is not None else None,
         bool(fresh),
+        waited_s is not None and waited_s < ANSWERED_WITHIN_S,
+        round(waited_s or 0),
         [one for one in dials if one is not None],
         round(min(_EACH_MS + _ON_ITS_WAY_MS, max(_SOONEST_MS, due_ms))),
         len(fresh),
-        len(rates),
+        len(answers),
     )
 
 

@@ -2,9 +2,9 @@
 
     a page ──▶ `request_rates`: registered for `LOOKED_FOR_S`; a silent agent is called: its waiting poll ends
     agent  ──▶ `store`: rates of the last second ──▶ the response lists open links (`looked_at`)
-    a page ◀── `request_rates`: the newest rates
+    a page ◀── `request_rates`: the newest rates, and for how long pages have been asking
 
-Without open pages agents report nothing, and nothing is written. An unavailable cache counts as no report. Of two
+Without open pages agents report nothing, and nothing is written. An unavailable cache counts as no answer. Of two
 concurrent registrations one may be lost: each page registers again within seconds.
 """
 
@@ -38,6 +38,7 @@ _CALLS: Final = "calls"  # without Redis: host -> (time of the call, links)
 _AWAY: Final = (RedisError, OSError, EOFError, zlib.error, pickle.PickleError)
 
 End = tuple[str, int]  # of a Link at its attachment point: the host's uid, the interface id
+_Look = tuple[float, float]  # of a Link: since when pages have been asking, until when the last one counts
 
 
 class Side(NamedTuple):
@@ -64,8 +65,15 @@ class Rates:
         return counted_bytes * 8 / self.over_ms
 
 
-def request_rates(ends: Iterable[End]) -> dict[End, Rates]:
-    """Register an open page with these links for `LOOKED_FOR_S`. Return the newest rates."""
+class Answer(NamedTuple):
+    """The newest rates, None if there are none, and the seconds for which pages have been asking for them."""
+
+    rates: Rates | None
+    asked_s: float
+
+
+def request_rates(ends: Iterable[End]) -> dict[End, Answer]:
+    """Register an open page with these links for `LOOKED_FOR_S`. Return what is known; nothing without the cache."""
     wanted = set(ends)
     try:
         return _read_rates(wanted) if wanted else {}
@@ -74,31 +82,37 @@ def request_rates(ends: Iterable[End]) -> dict[End, Rates]:
         return {}
 
 
-def _read_rates(ends: set[End]) -> dict[End, Rates]:
+def _read_rates(ends: set[End]) -> dict[End, Answer]:
     cache, now = caches["live"], time.time()
     hosts = sorted({uid for uid, _ in ends})
     found: dict[str, Any] = cache.get_many([key for uid in hosts for key in (f"looks:{uid}", f"heard:{uid}")])
     looks = {uid: _living(found.get(f"looks:{uid}", {}), now) for uid in hosts}
     for uid, number in ends:
-        looks[uid][number] = now + LOOKED_FOR_S
+        since, _ = looks[uid].get(number, (now, now))
+        looks[uid][number] = since, now + LOOKED_FOR_S
     cache.set_many({f"looks:{uid}": one for uid, one in looks.items()}, timeout=round(LOOKED_FOR_S))
     for uid in hosts:
         is_heard = now - found.get(f"heard:{uid}", 0.0) < HEARD_S
         if not is_heard and cache.add(f"called:{uid}", 1, timeout=CALL_EACH_S):
             _call(uid, _newest(looks[uid]))
     stored: dict[str, Any] = cache.get_many([f"live:{uid}:{number}" for uid, number in ends])
-    return {end: _rates(row) for end in ends if (row := stored.get(f"live:{end[0]}:{end[1]}")) is not None}
+    return {
+        (uid, number): Answer(_rates(stored.get(f"live:{uid}:{number}")), now - looks[uid][number][0])
+        for uid, number in ends
+    }
 
 
-def _living(looks: Mapping[int, float], now: float) -> dict[int, float]:
-    return {number: until for number, until in looks.items() if until > now}
+def _living(looks: Mapping[int, _Look], now: float) -> dict[int, _Look]:
+    return {number: (since, until) for number, (since, until) in looks.items() if until > now}
 
 
-def _newest(looks: Mapping[int, float]) -> list[int]:
-    return sorted(looks, key=lambda number: -looks[number])[:MOST_LINKS]
+def _newest(looks: Mapping[int, _Look]) -> list[int]:
+    return sorted(looks, key=lambda number: -looks[number][1])[:MOST_LINKS]
 
 
-def _rates(row: tuple[Any, ...]) -> Rates:
+def _rates(row: tuple[Any, ...] | None) -> Rates | None:
+    if row is None:
+        return None
     at, over_ms, in_force, *sides = row
     return Rates(at, over_ms, in_force, *(Side(*one) if one is not None else None for one in sides))
 

@@ -97,8 +97,11 @@ def test_report_is_answered_with_what_is_looked_at_and_touches_no_table(
     live.request_rates([end(link)])
     with django_assert_num_queries(2):  # who the host is, and whether it is an attachment point's
         assert report(client, host, {number: rates(side(51_500))}).json() == {"links": [str(number)]}
-    assert live.request_rates([end(link)])[end(link)].to_user == live.Side(500, 51_500, 0)
-    assert live.request_rates([("0" * 32, number)]) == {}, "another host's"
+    found = live.request_rates([end(link)])[end(link)].rates
+    assert found is not None
+    assert found.to_user == live.Side(500, 51_500, 0)
+    other = ("0" * 32, number)
+    assert live.request_rates([other])[other].rates is None, "another host's"
 
 
 def test_agent_that_reports_is_not_called_again(
@@ -161,16 +164,37 @@ def test_dials_say_what_passes_of_the_limit(
     assert shown in text_of(owners, link, "link_detail")
 
 
-def test_what_is_older_than_two_seconds_is_said_to_be(client: Client, owners: Client, link: Link, host: Host) -> None:
-    assert "No report yet." in text_of(owners, link)
+def test_what_is_older_than_two_seconds_is_not_shown_as_current(
+    client: Client, owners: Client, link: Link, host: Host
+) -> None:
     number = link.interface_a.interface_id
     for age_ms, is_fresh, has_dials in ((1500, True, True), (2500, False, True), (30_000, False, False)):
         report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
         found = text_of(owners, link)
-        assert (("Traffic in one second" in found, "No report since" in found), "412" in found) == (
-            (is_fresh, not is_fresh),
-            has_dials,
-        )
+        assert ("Traffic in one second" in found, "412" in found) == (is_fresh, has_dials)
+
+
+def test_rates_that_nobody_asked_for_before_are_not_called_missing(
+    client: Client, owners: Client, link: Link, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent reports current rates only while a page is open: before, silence says nothing about it."""
+    number, began = link.interface_a.interface_id, time.time()
+    report(client, host, {number: rates(side(51_500))}, age_ms=20_000)  # of somebody who looked then
+    steps = [
+        (0, None, "Asking the attachment point for current rates"),
+        (4, None, "Asking the attachment point for current rates"),
+        (6, None, "The attachment point has sent no current rates for 6 s."),
+        (7, 0, "Traffic in one second"),
+        (11, None, "Asking the attachment point for current rates"),
+        (14, None, "The attachment point has sent no current rates for 7 s."),
+        (40, None, "Asking the attachment point for current rates"),  # the page was closed meanwhile
+    ]
+    for at, age_ms, shown in steps:
+        monkeypatch.setattr(time, "time", lambda at=at: began + at)
+        if age_ms is not None:
+            report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
+        found = text_of(owners, link)
+        assert (at, shown in found, "No report" in found) == (at, True, False)
 
 
 def test_meters_have_values_for_who_cannot_see_them(client: Client, owners: Client, link: Link, host: Host) -> None:
@@ -196,7 +220,7 @@ def test_list_has_one_line_for_each_as_with_the_sum_of_its_links(
     with django_assert_max_num_queries(5):
         lines = words(owners.get(reverse("ases_now")))
     assert "To your AS 600 of 1 800 kbit/s" in lines
-    assert "no report yet" in lines
+    assert "asking for current rates" in lines
     report(client, host, {both[0]: rates(side(50_000, 900))})
     caches["live"].delete(f"live:{host.uid}:{both[1]}")
     assert "of 1 of 2 links" in words(owners.get(reverse("user_as_list")))
@@ -210,7 +234,7 @@ def test_cache_that_is_away_is_nobody_who_reports(
 
     for name in ("get_many", "set_many"):
         monkeypatch.setattr(type(caches["live"]), name, away)
-    assert "No report yet." in text_of(owners, link)
+    assert "Current rates are not available at the moment." in text_of(owners, link)
     assert report(client, host, {}).json() == {"links": []}
 
 

@@ -88,7 +88,7 @@ def test_the_page_turns_to_enforced_by_itself_and_does_not_touch_what_is_typed(
 
 def test_dials_follow_what_is_reported_and_leave_what_is_typed(user_as: UserAS, link: Link, page: Page) -> None:
     page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
-    expect(page.locator("#dials")).to_contain_text("No report yet.")
+    expect(page.locator("#dials")).to_contain_text("Asking the attachment point")
     page.get_by_label("Bandwidth of this link [kbit/s]").fill("77")
     for kbit in (412, 88):
         rates = live.Rates(time.time() + 600, 1000, True, live.Side(500, kbit * 125, 0), None)
