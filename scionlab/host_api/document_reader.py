@@ -5,7 +5,6 @@ All errors are reported together, by their place in the document ("links.3.to_us
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,6 +14,7 @@ from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import RuleError
 from link_rules import MAX_INTERFACE_ID
+from scionlab.notation import strict_json
 from scionlab.platform.api_errors import FieldErrors
 
 MAX_ERRORS_TOLD: Final = 20
@@ -32,17 +32,12 @@ class DocumentError(RuleError):
         self.fields = fields or {}
 
 
-def no_constant(name: str) -> Any:
-    """`parse_constant` for `json.loads`: NaN and Infinity are not JSON."""
-    raise ValueError(f"{name} is not JSON")
-
-
 def load(content: bytes) -> Any:
     """Raises `DocumentError` (`not_json`)."""
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=no_constant)
-    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
-        raise DocumentError("not_json", "The body is not a JSON document in UTF-8.") from exc
+        return strict_json.load(content)
+    except strict_json.StrictJSONError as exc:
+        raise DocumentError("not_json", str(exc)) from exc
 
 
 def require_schema(document: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any, cast
@@ -12,6 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from scionlab.notation import strict_json
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.client_address import client_address
 from scionlab.platform.throttles import EnrolThrottle
@@ -55,8 +55,8 @@ def _answer(request: HttpRequest) -> HttpResponse:
 
 def _token(content: bytes) -> str | None:
     try:
-        document: Any = json.loads(content)
-    except (ValueError, RecursionError):
+        document: Any = strict_json.load(content)
+    except strict_json.StrictJSONError:
         return None
     token = document.get("token") if isinstance(document, dict) else None
     return token if isinstance(token, str) else None

@@ -5,12 +5,12 @@ The file may come from any program, so unknown keys are ignored.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from bandwidth_config import RuleError
 from scionlab.configuration.installed import Manifest
-from scionlab.host_api.document_reader import DocumentReader, no_constant
+from scionlab.host_api.document_reader import DocumentReader
+from scionlab.notation import strict_json
 
 MAX_MANIFEST_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 10_000
@@ -24,8 +24,8 @@ class ManifestError(RuleError):
 def parse_manifest(content: bytes) -> Manifest:
     """`{}` means that the host has none. Raises only `ManifestError`, for any bytes."""
     try:
-        document = json.loads(content, parse_constant=no_constant)
-    except (ValueError, RecursionError) as exc:
+        document = strict_json.load(content)
+    except strict_json.StrictJSONError as exc:
         raise ManifestError(
             "request_invalid", "Send the scionlab-config.json of the host, or {} if it has none."
         ) from exc

@@ -16,6 +16,7 @@ from typing import Any, Final
 from bandwidth_config import RuleError, format_number
 from link_rules import MAX_INTERFACE_ID, MIN_INTERFACE_ID
 from scionlab.models import AttachmentPoint, User
+from scionlab.notation import strict_json
 from scionlab.people import audit
 from scionlab.people.stale_pages import Values
 from scionlab.trust.credentials import control_service_host
@@ -37,17 +38,10 @@ def checked_metadata(text: str) -> str:
     if not text.strip():
         return ""
     try:
-        document = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
-        _document(document, "Path metadata")
-    except json.JSONDecodeError as exc:
-        near = exc.doc[exc.pos : exc.pos + 20].split("\n")[0] or "the end"
-        text = f"{exc.msg} at line {exc.lineno}, column {exc.colno}, near {near}"
-        raise RuleError("path_metadata_not_json", f"Path metadata is not JSON: {text}. Correct it there.") from exc
-    except RuleError:
-        raise
-    except (ValueError, RecursionError) as exc:
-        words = "it is nested too deeply, or has a number of thousands of digits. Remove that."
-        raise RuleError("path_metadata_not_json", f"Path metadata cannot be read: {words}") from exc
+        document = strict_json.load(text, "Path metadata")
+    except strict_json.StrictJSONError as exc:
+        raise RuleError("path_metadata_not_json", f"{exc} Correct it there.") from exc
+    _document(document, "Path metadata")
     if not document:
         return ""
     stored = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
@@ -164,16 +158,3 @@ def _refused(where: str, value: object, rule: str, remedy: str) -> RuleError:
     written = json.dumps(value)
     shown = written if len(written) <= 40 else f"{written[:37]}..."
     return RuleError("path_metadata_invalid", f"{where}: {shown} {rule}. {remedy}.")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise _refused("Path metadata", twice, "occurs twice in one object", "Keep one of them")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise RuleError("path_metadata_not_json", f"Path metadata contains {name}, which is not JSON. Write a number.")

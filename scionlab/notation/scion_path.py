@@ -6,12 +6,12 @@ A path has three forms: the JSON of `showpaths`, its text (`Hops: [17-ffaa:1:1 1
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from bandwidth_config import RuleError, format_number
+from scionlab.notation import strict_json
 from scionlab.notation.isd_as import MAX_ISD, format_isd_as, parse_isd_as
 
 MAX_BYTES: Final = 65_536
@@ -66,7 +66,7 @@ def parse_paths(text: str) -> list[Path]:
     `path_none`, `path_invalid`), which names the path, the hop and, in text, the character."""
     text = _bounded(text, "The paths have", "Print fewer paths: scion showpaths -m 10.")
     if text.lstrip().startswith("{"):
-        rows = _object(text, "The paths").get("paths") or []
+        rows = _object(text, "The list of paths").get("paths") or []
         if not isinstance(rows, list):
             raise RuleError("path_invalid", '"paths" is not a list. Paste what scion showpaths --format json prints.')
         found = rows
@@ -93,15 +93,9 @@ def _bounded(text: str, subject: str, remedy: str) -> str:
 
 def _object(text: str, subject: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as exc:
-        place = f"line {exc.lineno}, column {exc.colno}"
-        raise RuleError(
-            "path_not_json", f"{subject} begin with {{ and are not JSON: {exc.msg} at {place}. Paste all of the output."
-        ) from exc
-    except (ValueError, RecursionError) as exc:
-        words = "nested too deeply, or with a number of thousands of digits"
-        raise RuleError("path_not_json", f"{subject} cannot be read: {words}. Paste the output unchanged.") from exc
+        found = strict_json.load(text, subject)
+    except strict_json.StrictJSONError as exc:
+        raise RuleError("path_not_json", f"{exc} Paste all of the output, unchanged.") from exc
     return dict(found)
 
 

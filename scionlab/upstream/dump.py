@@ -7,12 +7,12 @@ the list (from 0), its model and key, and the field, but no value that may be se
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from bandwidth_config import RuleError
+from scionlab.notation import strict_json
 from scionlab.notation.isd_as import parse_as_id
 
 MAX_DUMP_BYTES: Final = 256 * 1024 * 1024
@@ -146,9 +146,9 @@ def read_entries(content: bytes) -> dict[str, list[Entry]]:
 
 def _parsed(content: bytes) -> list[Any]:
     try:
-        document = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as exc:  # a JSONDecodeError quotes nothing of the document
-        raise DumpError(f"The file is not JSON: {str(exc) or type(exc).__name__}.") from None
+        document = strict_json.load(content, "The file")
+    except strict_json.StrictJSONError as exc:
+        raise DumpError(str(exc)) from None
     if not isinstance(document, list):
         raise DumpError(f"The file contains {_kind(document)}, not the list of entries that dumpdata writes.")
     return document
@@ -167,19 +167,6 @@ def _entries(document: list[Any]) -> Iterator[Entry]:
             raise DumpError(f'[{index}] {model}: "pk" is {_kind(pk)}, not a key. Dump without --natural-primary.')
         # Other apps may have text keys; their entries are counted and ignored.
         yield Entry(index, model.lower(), pk if type(pk) is int else -index - 1, fields)
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise ValueError(f'an object has "{twice[:60]}" twice')
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _is_encodable(text: str) -> bool:

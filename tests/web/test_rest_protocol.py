@@ -476,6 +476,22 @@ def test_mistake_of_ours_is_told_in_the_one_shape(owner: User, link: Link, monke
     assert error_of(response) == (500, "server_error")
 
 
-def test_brackets_in_brackets_are_refused(client: APIClient, url: str) -> None:
-    response = client.patch(url, b'{"active":' + b"[" * 100_000, content_type="application/json")
+@table(
+    "content",
+    [
+        b'{"active":' + b"[" * 100_000,
+        b'{"bandwidth_kbit": 5, "bandwidth_kbit": 6}',
+        b'{"bandwidth_kbit": NaN}',
+        b'{"bandwidth_kbit": ' + b"1" * 5000 + b"}",
+        b'{"bandwidth_kbit": "\xff"}',
+    ],
+    ids=["many brackets", "a key twice", "NaN", "many digits", "not UTF-8"],
+)
+def test_body_that_two_readers_could_take_differently_is_refused(
+    client: APIClient, url: str, link: Link, content: bytes
+) -> None:
+    response = client.patch(url, content, content_type="application/json")
     assert error_of(response) == (400, "parse_error")
+    stored = link.bandwidth_kbit
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == stored
