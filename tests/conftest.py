@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,8 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 _skipped: list[str] = []
+_seconds: Counter[str] = Counter()  # of each file, with setting up and taking down
+SLOWEST_FILES = 20
 
 # What `migrate` fills, and no test changes.
 FILLED_ONCE = {"django_content_type", "auth_permission"}
@@ -167,6 +170,7 @@ def _tables_emptied_row_by_row() -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid.partition("::")[0]] += report.duration
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(report.nodeid)
 
@@ -177,6 +181,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if len(_seconds) > SLOWEST_FILES:
+        terminalreporter.section(f"slowest {SLOWEST_FILES} of {len(_seconds)} files, {_seconds.total():.0f} s in all")
+        for name, seconds in _seconds.most_common(SLOWEST_FILES):
+            terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
     if _skipped and os.environ.get("SLBW_NO_SKIPS") == "1":
         terminalreporter.write_line(f"SLBW_NO_SKIPS=1: {len(_skipped)} skipped tests count as failures:", red=True)
         for name in _skipped:
