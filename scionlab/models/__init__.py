@@ -15,7 +15,6 @@ from scionlab.models.link import Interface, Link
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
 from scionlab.models.maximum_exception import MaximumException
 from scionlab.models.notice import Notice, NoticeWatch
-from scionlab.models.saved_filter import SavedFilter
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.trust import TRC, ASKeys, Certificate
@@ -66,7 +65,6 @@ __all__ = [
     "Notice",
     "NoticeWatch",
     "ReportGap",
-    "SavedFilter",
     "ServiceState",
     "SigningKey",
     "TestPolicy",

@@ -7,7 +7,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scionlab.cockpit.paging import Order
-from scionlab.cockpit.saved import Saved, saved_for
 from scionlab.enforcement.words import WORDS, State, Word
 from scionlab.notation.shown import SPACE, age
 
@@ -48,12 +47,6 @@ def bar(share: float | None, words: str) -> SafeString | str:
         words,
         round(min(share, 1.0) * 100, 1),
     )
-
-
-@register.simple_tag(takes_context=True)
-def saved_filters(context: template.Context, view: str) -> Saved:
-    """Saved filters of the list with this URL name."""
-    return saved_for(context["request"], view)
 
 
 @register.inclusion_tag("cockpit/parts/head.html", takes_context=True)

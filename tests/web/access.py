@@ -34,7 +34,6 @@ from scionlab.models import (
     Link,
     Mail,
     MaximumException,
-    SavedFilter,
     SigningKey,
     TestPolicy,
     User,
@@ -178,9 +177,6 @@ def build_world() -> World:
     )
     objects["groupexception"] = MaximumException.objects.create(
         group="Course", maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A course.", state="approved"
-    )
-    objects["savedfilter"] = SavedFilter.objects.create(
-        user=administrator, view="cockpit_defaults", name="a", query="q=17"
     )
     objects["testpolicy"] = TestPolicy.objects.create(
         applies_to="everybody", max_seconds=60, runs_per_day=9, max_pending=9, horizon_hours=48

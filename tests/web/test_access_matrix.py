@@ -200,8 +200,6 @@ RULES: dict[str, Rule] = {
     "cockpit_webhook": Staff(READ | {"POST": DONE}),
     "cockpit_webhook_test": Staff({"POST": DONE}),
     "cockpit_webhook_retry": Staff({"POST": DONE}),
-    "cockpit_filter_save": Staff({"POST": DONE}),
-    "cockpit_filter_delete": Staff({"POST": {302, 404}}),  # one's own alone: that of another administrator is not there
     "cockpit_limits": Staff(READ | {"POST": DONE}),
     "cockpit_limits_change": Staff(READ),
     "cockpit_limits_apply": Staff({"POST": DONE}),
@@ -387,7 +385,6 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "cockpit/aps/": "attachmentpoint",
         "cockpit/exceptions/": "maximumexception",
         "cockpit/groups/": "groupexception",
-        "cockpit/filters/": "savedfilter",
         "cockpit/limits/": "bulkchange",
         "cockpit/defaults/": "defaultchange",
         "api/v1/links/": "link",

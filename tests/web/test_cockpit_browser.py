@@ -18,7 +18,6 @@ from scionlab.models import (
     Link,
     LinkEnforcement,
     MaximumException,
-    SavedFilter,
     UsageCounter,
     UsageDay,
     UsageSeries,
@@ -114,9 +113,6 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
     page, link, ends_at = admin_page, Link.objects.latest("pk"), timezone.now() + timedelta(days=7)
     for state in ("asked", "approved"):
         MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=ends_at, reason="A course", state=state)
-    SavedFilter.objects.create(
-        user=User.objects.get(is_staff=True), view="cockpit_history", name="My filter", query="q=1"
-    )
     WebhookDelivery.objects.create(key="x", event="away", body="{}", not_before=None, last_error="answered 500")
     three = UserAS.objects.get(label="Three").pk
     for url, words in (
