@@ -1,4 +1,4 @@
-"""Django admin: the tables of the service. States, problems, bulk changes and the history are in the cockpit.
+"""Django admin: the tables of the service. States, problems, changes of defaults and the history are in the cockpit.
 
 One module per group of pages. Every change goes through a service, as on the users' pages; see `base.ServiceAdmin`. An
 administrator is an account with `is_staff`: Django's permissions are not used. Its groups select the people to whom a

@@ -15,8 +15,8 @@ from django.utils.html import format_html
 from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
 from scionlab.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 from scionlab.links import defaults
-from scionlab.links.bulk import default_preview
-from scionlab.links.bulk_plan import SITE
+from scionlab.links.default_changes import preview_if_felt
+from scionlab.links.default_plan import SITE
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, selectors
 from scionlab.network import infrastructure
 from scionlab.network.path_metadata import checked_metadata
@@ -43,7 +43,7 @@ class DefaultAdmin(ServiceAdmin):
     def preview(self, request: HttpRequest, key: int, form: Any) -> bool:
         """Whether the default waits for confirmation; then it is not logged as changed."""
         wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
-        made = default_preview(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
+        made = preview_if_felt(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
         if made is None:
             return False
         form.changed_data = [name for name in form.changed_data if name not in {DEFAULT, "reason"}]

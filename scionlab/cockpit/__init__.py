@@ -1,1 +1,1 @@
-"""The administrators' cockpit: states and problems, cost of the traffic, bulk changes. Staff only."""
+"""The administrators' cockpit: states and problems, cost of the traffic, changes of defaults. Staff only."""

@@ -14,9 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 from bandwidth_config import RuleError, format_kbit
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.paging import page_of
-from scionlab.links.bulk_choice import as_named
 from scionlab.links.exceptions import exception_decide, exception_end, exception_grant
-from scionlab.models import Link, MaximumException, User, UserAS
+from scionlab.models import Link, MaximumException, User, UserAS, selectors
 from scionlab.models.selectors import USER_LINKS
 from scionlab.notation.local_time import zone_of
 from scionlab.pages.common import gone_is_404
@@ -38,7 +37,7 @@ def parse_of(text: str) -> User | UserAS | Link:
     if "@" in text:
         found = User.objects.filter(email__iexact=text, is_active=True).first()
     elif re.fullmatch(r"[0-9]+-[0-9a-f:]+", isd_as, flags=re.ASCII | re.IGNORECASE):
-        user_as = UserAS.objects.filter(as_named(isd_as)).first()
+        user_as = UserAS.objects.filter(selectors.as_named(isd_as)).first()
         found = user_as
         if "#" in text:
             number = int(interface) if re.fullmatch(r"[0-9]{1,4}", interface, flags=re.ASCII) else 0

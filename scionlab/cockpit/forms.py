@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django import forms
+from django.db.models.functions import Coalesce
 
 from bandwidth_config import RuleError, format_kbit
-from scionlab.links.bulk_plan import DIRECTIONS, Operation
-from scionlab.models import AttachmentPoint, BandwidthPolicy
+from scionlab.links.default_changes import FOLLOWERS
+from scionlab.links.default_plan import SITE, Operation
+from scionlab.models import AttachmentPoint, BandwidthPolicy, selectors
 from scionlab.models.attachment_point import MAX_UPLINK_KBIT
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.pages.forms import RuleField
@@ -18,14 +21,49 @@ from scionlab.pages.forms import RuleField
 _MAX_COST = Decimal(999_999)
 
 
-_KINDS = {"cap": "Cap at", "set": "Set to", "scale": "Scale to, in percent", "site": "Follow the site default"}
+_KINDS = {"set": "Set to", "cap": "Cap at", "scale": "Scale to, in percent", "site": "Follow the site default"}
+
+
+class DefaultsChoice(forms.Form):
+    """Filter in the query string: of which attachment points a default changes."""
+
+    q = forms.CharField(required=False, max_length=100, label="Attachment point", help_text="ISD-AS or label")
+
+    def rows(self) -> list[AttachmentPoint]:
+        """With `in_force_kbit`, the default in force."""
+        in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
+        aps = AttachmentPoint.objects.annotate(in_force_kbit=in_force).select_related("AS__isd")
+        aps = aps.order_by("AS__isd__isd_id", "AS__as_id")
+        q = self.cleaned_data["q"].lower() if self.is_valid() else None
+        return [ap for ap in aps if q is not None and q in f"{ap.AS.isd_as} {ap.AS.label}".lower()]
+
+    def chosen(self, scope: str, ticked: frozenset[int]) -> tuple[Collection[int], str]:
+        """Of a valid form, keys and a description: everything that matches ("all"), the ticked rows ("ticked"), or the
+        site default ("site")."""
+        if scope == "site":
+            return [SITE], FOLLOWERS
+        keys = [ap.pk for ap in self.rows() if scope == "all" or ap.pk in ticked]
+        filtered = f" with {self.cleaned_data['q']}" if self.cleaned_data["q"] else ""
+        return keys, f"{'all' if scope == 'all' else 'selected'} attachment points{filtered}"
 
 
 class OperationForm(forms.Form):
-    """The operation on the selected limits or defaults."""
+    """The operation on the selected defaults."""
 
-    kind: forms.ChoiceField
-    value: forms.CharField
+    kind = forms.ChoiceField(
+        label="Operation",
+        choices=list(_KINDS.items()),
+        widget=forms.RadioSelect,
+        initial="set",
+        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
+    )
+    value = forms.CharField(
+        label="Default, or percent",
+        required=False,
+        max_length=40,
+        help_text="A default such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves the "
+        "defaults.",
+    )
 
     def __init__(self, data: Any = None) -> None:
         super().__init__(data, auto_id="op_%s", label_suffix="")
@@ -36,42 +74,10 @@ class OperationForm(forms.Form):
         if kind is None:
             return cleaned
         try:
-            value = _value(kind, cleaned.get("value", "").strip())
-            cleaned["operation"] = Operation(kind, value, cleaned.get("direction") or "both")
+            cleaned["operation"] = Operation(kind, _value(kind, cleaned.get("value", "").strip()))
         except RuleError as exc:
             self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
         return cleaned
-
-
-def _kind(*kinds: str) -> forms.ChoiceField:
-    return forms.ChoiceField(
-        label="Operation",
-        choices=[(kind, _KINDS[kind]) for kind in kinds],
-        widget=forms.RadioSelect,
-        initial=kinds[0],
-        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
-    )
-
-
-def _number(noun: str) -> forms.CharField:
-    return forms.CharField(
-        label=f"{noun.capitalize()}, or percent",
-        required=False,
-        max_length=40,
-        help_text=f"A {noun} such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves the "
-        f"{noun}s.",
-    )
-
-
-class LimitsForm(OperationForm):
-    kind = _kind("cap", "set", "scale")
-    value = _number("limit")
-    direction = forms.ChoiceField(label="Direction", choices=list(DIRECTIONS.items()), initial="both", required=False)
-
-
-class DefaultsForm(OperationForm):
-    kind = _kind("set", "cap", "scale", "site")
-    value = _number("default")
 
 
 def _value(kind: str, text: str) -> int:

@@ -1,28 +1,8 @@
 """URLs of the cockpit."""
 
-from functools import partial, wraps
+from django.urls import path
 
-from django.urls import URLPattern, path
-
-from scionlab.cockpit import bulk_views, exceptions, groups, history, setup, traffic_views, views, webhook
-from scionlab.cockpit.bulk_pages import DEFAULTS, LIMITS, Pages
-from scionlab.pages.own_pages import View, form_on
-
-
-def _bulk(pages: Pages) -> list[URLPattern]:
-    name = f"cockpit_{pages.tab}"
-
-    def of_these(view: View) -> View:
-        return wraps(view)(partial(view, pages=pages))
-
-    on_change = form_on(f"{name}_change", "pk")
-    return [
-        path(f"{pages.tab}/", of_these(bulk_views.choose), name=name),
-        path(f"{pages.tab}/<key:pk>/", of_these(bulk_views.show), name=f"{name}_change"),
-        path(f"{pages.tab}/<key:pk>/apply/", on_change(of_these(bulk_views.apply)), name=f"{name}_apply"),
-        path(f"{pages.tab}/<key:pk>/put-back/", on_change(of_these(bulk_views.put_back)), name=f"{name}_put_back"),
-    ]
-
+from scionlab.cockpit import defaults, exceptions, groups, history, setup, traffic_views, views, webhook
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
@@ -42,6 +22,8 @@ urlpatterns = [
     path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
     path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
     path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
-    *_bulk(LIMITS),
-    *_bulk(DEFAULTS),
+    path("defaults/", defaults.choose, name="cockpit_defaults"),
+    path("defaults/<key:pk>/", defaults.show, name="cockpit_defaults_change"),
+    path("defaults/<key:pk>/apply/", defaults.apply, name="cockpit_defaults_apply"),
+    path("defaults/<key:pk>/put-back/", defaults.put_back, name="cockpit_defaults_put_back"),
 ]

@@ -26,7 +26,7 @@ _OBSERVED: Final = (
 
 
 def enforced_mails(receipt: HostReceipt, said: ReceiptChanges, *, former_at: datetime) -> list[Mail]:
-    """Create a mail for each Link of which `receipt` is the first to confirm the change, except those of bulk changes.
+    """Create a mail for each Link of which `receipt` is the first to confirm the change, except imported ones.
     The previous receipt was received at `former_at`."""
     mails = []
     for link in said.links:

@@ -1,1 +1,1 @@
-"""User ASes, their Links and limits: regular, timed, bulk, and the defaults that are the maximum."""
+"""User ASes, their Links and limits: regular, timed, and the defaults that are the maximum."""

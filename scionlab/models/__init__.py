@@ -5,7 +5,7 @@ from scionlab.models.api_request import ApiRequest
 from scionlab.models.api_token import ApiToken
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
-from scionlab.models.bulk_change import BulkChange
+from scionlab.models.default_change import DefaultChange
 from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement, ReportGap
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.installed import DeletedHost, InstalledFiles
@@ -46,8 +46,8 @@ __all__ = [
     "BandwidthChange",
     "BandwidthPolicy",
     "BorderRouter",
-    "BulkChange",
     "Certificate",
+    "DefaultChange",
     "DeletedHost",
     "EnrolmentToken",
     "Host",

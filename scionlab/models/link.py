@@ -108,7 +108,7 @@ class Link(models.Model):
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
     changed_at = models.DateTimeField("last changed", auto_now_add=True)
-    # The owner gets one mail about the whole bulk change, and none when this Link is enforced.
+    # It was imported: its owner gets no mail when it is enforced.
     is_told = models.BooleanField(default=False, db_default=False, editable=False)
 
     class Meta:

@@ -5,7 +5,7 @@ deadlocks (docs/adr/0026; tests/concurrency/test_lock_order.py checks all servic
 
      1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
      2. NoticeWatch         the check for due notices
-     3. BulkChange          which preview is applied
+     3. DefaultChange       which preview is applied
      4. AccountRequest, MaximumException  which link is used; which request for a higher maximum is decided
      5. BandwidthPolicy     the site default
      6. ServiceState        guards the ids of all ASes, signing keys, and G

@@ -25,7 +25,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.notation.isd_as import parse_isd_as
+from scionlab.notation.isd_as import parse_as_id, parse_isd_as
 
 LINK_RELATIONS = [
     f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "border_router", "host")
@@ -221,3 +221,18 @@ def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
     for link in with_relations(links).order_by("interface_b__AS", "interface_b__interface_id"):
         by_as[link.interface_b.AS_id].append(link)
     return by_as
+
+
+def as_named(text: str, at: str = "") -> Q:
+    """ASes with this ISD-AS, AS number or part of the label. `at` is the lookup prefix of the AS; empty: the rows are
+    ASes."""
+    try:
+        isd, as_id = parse_isd_as(text)
+    except RuleError:
+        pass
+    else:
+        return Q(**{f"{at}isd__isd_id": isd, f"{at}as_id": as_id})
+    try:
+        return Q(**{f"{at}as_id": parse_as_id(text)})
+    except RuleError:
+        return Q(**{f"{at}label__icontains": text})

@@ -1,7 +1,7 @@
 """Retention of rows. Traffic samples have their own (`usage.rollup`).
 
-Not in this list: ASes and Links while they exist; `Notice`, deleted when its state has ended; applied bulk changes,
-which can be undone; and `BandwidthChange`, the permanent audit log, which the database protects
+Not in this list: ASes and Links while they exist; `Notice`, deleted when its state has ended; applied changes of
+defaults, which can be undone; and `BandwidthChange`, the permanent audit log, which the database protects
 (`scionlab.platform.append_only`). Queries on that log use indexes.
 """
 
@@ -16,12 +16,12 @@ from django.conf import settings
 from django.db.models import CharField, Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat
 
-from scionlab.links.bulk import PREVIEW_KEPT
+from scionlab.links.default_changes import PREVIEW_KEPT
 from scionlab.models import (
     AccountRequest,
     ApiRequest,
     ApiToken,
-    BulkChange,
+    DefaultChange,
     DeletedHost,
     EnrolmentToken,
     JointTest,
@@ -68,7 +68,7 @@ def table() -> list[Kept]:
         Kept(MaximumException, "ends_at", EXCEPTIONS_KEPT),
         Kept(LinkTest, "ends_at", TESTS_KEPT),
         Kept(JointTest, "ends_at", TESTS_KEPT),
-        Kept(BulkChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
+        Kept(DefaultChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
     ]
 
 

@@ -11,8 +11,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from scionlab.links.bulk_choice import as_named
-from scionlab.models import AttachmentPoint, User, UserAS
+from scionlab.models import AttachmentPoint, User, UserAS, selectors
 from scionlab.pages.own_pages import PageRequest, own_page
 
 SHOWN: Final = 50  # per kind
@@ -33,7 +32,7 @@ def search(request: PageRequest) -> HttpResponse:
 def _user_ases(user: User, q: str) -> list[UserAS]:
     """Ordered by number, one more than are shown; other users' only for administrators."""
     rows = UserAS.objects.all() if user.is_staff else UserAS.objects.filter(owner=user)
-    which = as_named(q) | Q(owner__email__icontains=q)
+    which = selectors.as_named(q) | Q(owner__email__icontains=q)
     if address := _address(q):
         which |= Q(interfaces__public_ip=address) | Q(interfaces__bind_ip=address)
     found = rows.filter(which).select_related("isd", "owner").order_by("isd__isd_id", "as_id").distinct()
@@ -41,7 +40,7 @@ def _user_ases(user: User, q: str) -> list[UserAS]:
 
 
 def _attachment_points(q: str) -> list[AttachmentPoint]:
-    which = as_named(q, "AS__")
+    which = selectors.as_named(q, "AS__")
     if address := _address(q):
         which |= Q(host__public_ipv4=address) | Q(host__public_ipv6=address) | Q(host__bind_ip=address)
     found = AttachmentPoint.objects.filter(which).select_related("AS__isd")

@@ -113,7 +113,6 @@ TAGS: Final = {
     "tests": "Tests of Links: watch whether one is what slows your traffic, or send over it between its two ends.",
     "paths": "Limits along SCION paths.",
     "attachment points": "Attachment points and the defaults in force there.",
-    "bulk changes": "Bulk changes of limits or defaults, for administrators: preview, apply, undo.",
     "account": "Your profile and tokens.",
     TAG: "The host API v4: hosts pull their configuration and report what they enforce. HTTP Basic.",
 }
@@ -221,7 +220,7 @@ def _has_403_on_get(path: str) -> bool:
     return path.endswith("/configuration/") or path.startswith(STAFF_PATHS)
 
 
-STAFF_PATHS: Final = ("/api/v1/traffic/", "/api/v1/bulk-changes/", "/api/v1/default-changes/")
+STAFF_PATHS: Final = ("/api/v1/traffic/",)
 
 
 def _parameter_schema(name: str) -> dict[str, Any]:

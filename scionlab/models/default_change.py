@@ -1,4 +1,4 @@
-"""Bulk changes of limits or defaults: previews and records."""
+"""Changes of defaults: previews and records."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from django.conf import settings
 from django.db import models
 
 
-class BulkChange(models.Model):
-    """New limits for Links, or new defaults for attachment points or the site: a preview and, once applied, the record.
-    `lines` has a list for each, ordered by key (`links.bulk_plan.Line`), so that it is applied exactly as shown and can
-    be undone."""
-
-    class About(models.TextChoices):
-        LINKS = "links", "limits of Links"
-        DEFAULTS = "defaults", "defaults of attachment points"
-
-    about = models.CharField(max_length=16, choices=About, default=About.LINKS, db_default=About.LINKS)
+class DefaultChange(models.Model):
+    """New defaults for attachment points or the site: a preview and, once applied, the record. `lines` has a list for
+    each, ordered by key (`links.default_plan.Line`), so that it is applied exactly as shown and can be undone."""
 
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="bulk_changes"
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="default_changes"
     )
     created_by_email = models.CharField(max_length=254, blank=True)
     what = models.CharField(max_length=200, help_text="Description of the change.")
