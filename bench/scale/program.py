@@ -101,32 +101,26 @@ def _post(client: Any, host: Host, body: bytes) -> None:
 
 
 def changes(points: int, links: int) -> None:
-    """A save of one Link, a bulk change of a tenth of the Links of an attachment point, and a default of an attachment
-    point that is lowered below the limits of all of its Links."""
+    """A save of one Link, and a default of an attachment point that is lowered below the limits of all of its Links."""
     from bench.scale.world import FIRST_KEY, OWNER, Size, fill
-    from scionlab.links.bulk import bulk_apply, bulk_preview
-    from scionlab.links.bulk_plan import Operation
     from scionlab.links.defaults import ap_default_set, carry_out_default
     from scionlab.links.update import link_set_bandwidth
     from scionlab.models import AttachmentPoint, Link, User
 
     fill(Size(points=points, links=links))
     actor = User.objects.get(email=OWNER)
-    first, second, third = AttachmentPoint.objects.filter(pk__gte=FIRST_KEY).order_by("pk")[:3]
+    first, second = AttachmentPoint.objects.filter(pk__gte=FIRST_KEY).order_by("pk")[:2]
 
     def links_of(ap: AttachmentPoint) -> list[int]:
         return list(Link.objects.filter(interface_a__AS=ap.AS_id).order_by("pk").values_list("pk", flat=True))
 
-    of_first, tenth = links_of(first), links_of(second)[: max(1, links // 10)]
+    of_first = links_of(first)
     link_set_bandwidth(link_id=of_first[0], bandwidth_kbit=900, actor=actor)  # loads what every save needs
     with measured("a save", changed=1):
         link_set_bandwidth(link_id=of_first[1], bandwidth_kbit=900, actor=actor)
-    with measured("a bulk change", changed=len(tenth)):
-        plan = bulk_preview(about="links", keys=tenth, operation=Operation("cap", 500), chosen="some", actor=actor)
-        bulk_apply(bulk_id=plan.pk, actor=actor, reason="measured")
     with measured("a lowered default", changed=links):
-        ap_default_set(attachment_point_id=third.pk, default_bandwidth_kbit=500, actor=actor, reason="measured")
-        carry_out_default(third.pk)
+        ap_default_set(attachment_point_id=second.pk, default_bandwidth_kbit=500, actor=actor, reason="measured")
+        carry_out_default(second.pk)
 
 
 # --- sweep --------------------------------------------------------------------------------------------------------

@@ -48,7 +48,6 @@ PAGES = (
     Page("an attachment point", "staff", "/cockpit/aps/{attachment_point}/"),
     Page("not enforced", "staff", "/cockpit/not-enforced/"),
     Page("traffic and cost", "staff", "/cockpit/traffic/"),
-    Page("change limits", "staff", "/cockpit/limits/"),
     Page("Django admin: links", "staff", "/admin/scionlab/link/"),
     Page("API: 100 links", "staff", "/api/v1/links/"),
     Page("API: the owner's links", "owner", "/api/v1/links/"),

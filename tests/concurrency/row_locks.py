@@ -17,7 +17,7 @@ from scionlab.models import (
     ApiRequest,
     AttachmentPoint,
     BandwidthPolicy,
-    BulkChange,
+    DefaultChange,
     EnrolmentToken,
     Host,
     HostReceipt,
@@ -37,7 +37,7 @@ from scionlab.models import (
 ORDER: list[type[models.Model]] = [
     ApiRequest,
     NoticeWatch,
-    BulkChange,
+    DefaultChange,
     AccountRequest,
     MaximumException,
     BandwidthPolicy,

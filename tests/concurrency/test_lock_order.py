@@ -23,7 +23,7 @@ from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails, webhook
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links import (
-    bulk,
+    default_changes,
     defaults,
     exceptions,
     joint_test,
@@ -35,7 +35,7 @@ from scionlab.links import (
     user_as,
 )
 from scionlab.links import update as link
-from scionlab.links.bulk_plan import SITE, Operation
+from scionlab.links.default_plan import SITE, Operation
 from scionlab.models import (
     AS,
     TRC,
@@ -278,27 +278,18 @@ def _tell_of_exceptions(w: World) -> Work:
     return lambda: exceptions.exceptions_notify(now=timezone.now() + timedelta(days=3, hours=1))
 
 
-def _bulk(w: World) -> Work:
-    ids = Link.objects.filter(interface_b__AS__useras__isnull=False).values_list("pk", flat=True)
-    made = bulk.bulk_preview(about="links", keys=ids, operation=Operation("set", 150), chosen="all", actor=w.boss)
-    defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=900, actor=w.boss)
-    bulk.bulk_refresh(bulk_id=made.pk)
-    return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
-
-
 def _refresh(w: World) -> Work:
-    made = bulk.bulk_preview(
-        about="links", keys=[w.link.pk], operation=Operation("set", 150), chosen="one", actor=w.boss
-    )
-    return lambda: bulk.bulk_refresh(bulk_id=made.pk)
+    values = {"operation": Operation("set", 150), "chosen": "one", "actor": w.boss}
+    made = default_changes.default_change_preview(keys=[w.near.pk], **values)
+    return lambda: default_changes.default_change_refresh(change_id=made.pk)
 
 
 def _defaults(*points: str) -> Callable[[World], Work]:
     def prepared(w: World) -> Work:
         keys = [getattr(w, name).pk for name in points] or [SITE]
         values = {"operation": Operation("set", 150), "chosen": "some", "actor": w.boss}
-        made = bulk.bulk_preview(about="defaults", keys=keys, **values)
-        return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
+        made = default_changes.default_change_preview(keys=keys, **values)
+        return lambda: default_changes.default_change_apply(change_id=made.pk, actor=w.boss, reason="a test")
 
     return prepared
 
@@ -510,10 +501,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_change_group": _change_group,
     "exceptions_notify": _tell_of_exceptions,
     "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
-    "bulk_refresh": _refresh,
-    "bulk_apply": _bulk,
-    "bulk_apply of defaults": _defaults("far", "near"),
-    "bulk_apply of the site default": _defaults(),
+    "default_change_refresh": _refresh,
+    "default_change_apply of defaults": _defaults("far", "near"),
+    "default_change_apply of the site default": _defaults(),
     "uplink_set": lambda w: (
         lambda: uplink.uplink_set(attachment_point_id=w.near.pk, uplink_kbit=1, cost_per_gb=None, actor=w.boss)
     ),

@@ -63,9 +63,7 @@ def tokens(world: World) -> dict[str, str]:
     return {name: f"Token {api_token(person)}" for name, person in people.items()}
 
 
-FOR_ADMINISTRATORS = tuple(
-    f"/api/v1/{what}/" for what in ("policy", "traffic", "attachment-points", "bulk-changes", "default-changes")
-)
+FOR_ADMINISTRATORS = tuple(f"/api/v1/{what}/" for what in ("policy", "traffic", "attachment-points"))
 
 
 def authorization(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> dict[str, str]:
@@ -98,8 +96,6 @@ def aim(case: schemathesis.Case, world: World) -> None:
             "/api/v1/joint-tests/": world.objects["jointtest"].pk,
             "/api/v1/tests/": world.objects["linktest"].pk,
             "/api/v1/attachment-points/": world.objects["attachmentpoint"].pk,
-            "/api/v1/default-changes/": world.objects["defaultchange"].pk,
-            "/api/v1/bulk-changes/": world.objects["bulkchange"].pk,
             "/api/v1/tokens/": world.objects["apitoken"].pk,
         }
         if name == "uid" and isinstance(value, str) and re.fullmatch("[0-9A-Za-z_-]{1,32}", value):

@@ -1,4 +1,4 @@
-"""An administrator with a browser: raises a default, caps many limits, puts them back; and the kernel follows."""
+"""An administrator with a browser: raises a default, lowers it below limits, undoes it; and the kernel follows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def set_default(page: Page, ap_id: int, text: str) -> None:
     expect(shown).to_be_visible()
 
 
-def test_many_limits_are_changed_in_one_go_and_put_back(stack: Stack) -> None:
+def test_a_lowered_default_clamps_limits_and_gives_them_back(stack: Stack) -> None:
     def number(label: str) -> int:
         links = stack.site.links(OWNER)
         return next(int(link["attachment_point_interface_id"]) for link in links if link["as_label"] == label)
@@ -58,22 +58,20 @@ def test_many_limits_are_changed_in_one_go_and_put_back(stack: Stack) -> None:
         set_default(page, stack.attachment_point_id, "70000")
         set_default(page, stack.attachment_point_id, "60000")
 
-        page.get_by_role("link", name="Change its limits").click()
-        page.get_by_label("Owner").fill(OWNER)
-        page.get_by_role("button", name="Filter").click()
-        page.get_by_label("Limit, or percent").fill("1 Mbit/s")
+        page.get_by_role("link", name="Change its default").click()
+        page.get_by_label("Default, or percent").fill("1 Mbit/s")
         page.get_by_role("button", name="Preview").click()
-        expect(page.get_by_text("1: already has this limit")).to_be_visible()
         wait_for_kernel(stack, number("Bulk 50500"), 5000)  # nothing is done yet
         page.get_by_label("Reason").fill("The line is full.")
-        page.get_by_role("button", name="Change 1 link").click()
-        expect(page.get_by_text("Done: 1 link has new limits.")).to_be_visible()
+        page.get_by_role("button", name="Change 1 default").click()
+        expect(page.get_by_text("Done: 1 attachment point has a new default.")).to_be_visible()
         wait_for_kernel(stack, number("Bulk 50500"), 1000)
+        wait_for_kernel(stack, number("Bulk 50501"), 700)
 
         page.get_by_role("button", name="Undo").click()
         page.get_by_label("Reason").fill("There is room again.")
-        page.get_by_role("button", name="Change 1 link").click()
-        expect(page.get_by_text("Done: 1 link has new limits.")).to_be_visible()
+        page.get_by_role("button", name="Change 1 default").click()
+        expect(page.get_by_text("Done: 1 attachment point has a new default.")).to_be_visible()
         wait_for_kernel(stack, number("Bulk 50500"), 5000)
         wait_for_kernel(stack, number("Bulk 50501"), 700)
 

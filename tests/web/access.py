@@ -19,8 +19,8 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep
-from scionlab.links.bulk import bulk_preview
-from scionlab.links.bulk_plan import Operation
+from scionlab.links.default_changes import default_change_preview
+from scionlab.links.default_plan import Operation
 from scionlab.links.exceptions import exception_request
 from scionlab.links.link_test import link_test_create
 from scionlab.links.profiles import Profile
@@ -145,11 +145,8 @@ def build_world() -> World:
         "borderrouter": ap_host.border_routers.first(),
         "vpn": VPNFactory(host=ap_host),
         "attachmentpoint": ap,
-        "bulkchange": bulk_preview(
-            about="links", keys=[link.pk], operation=Operation("set", 320), chosen="one", actor=administrator
-        ),
-        "defaultchange": bulk_preview(
-            about="defaults", keys=[ap.pk], operation=Operation("set", 320), chosen="one", actor=administrator
+        "defaultchange": default_change_preview(
+            keys=[ap.pk], operation=Operation("set", 320), chosen="one", actor=administrator
         ),
         "user": owner,
         "useras": user_as,

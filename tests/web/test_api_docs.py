@@ -12,13 +12,9 @@ from django.core.cache import cache
 from django.db import transaction
 from django.test import Client
 
-from scionlab.links.bulk import bulk_apply, bulk_preview
-from scionlab.links.bulk_plan import Operation
 from scionlab.links.link_test import link_test_create
 from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkTest, User, UserAS
 from scionlab.people.api_token import api_token_create
-from scionlab.platform.etags import etag_of
-from scionlab.rest.bulk_documents import bulk_document
 from scionlab.rest.docs_views import description
 from tests.factories import PASSWORD, spec
 from tests.joint_world import enforced
@@ -55,7 +51,6 @@ def test_requests_work_as_they_stand_in_the_description(
 def send(method: str, path: str, body: str, link: Link, staff: User, ap_b: AttachmentPoint) -> Any:
     cache.clear()
     shown = {'"attachment_point_id": 1': _ap(link), '"attachment_point_id": 2': ap_b.pk, '"link_id": 7': link.pk}
-    shown['"link_ids": [7, 8, 9]'] = link.pk
     ids = {
         "/api/v1/ases/": link.interface_b.AS_id,
         "/api/v1/links/": link.pk,
@@ -63,8 +58,6 @@ def send(method: str, path: str, body: str, link: Link, staff: User, ap_b: Attac
     }
     headers = {"Authorization": f"Token {api_token_create(user_id=staff.pk, name='mine', replaces=True).text}"}
     key = next((pk for start, pk in ids.items() if path.startswith(start)), 0)
-    if path.endswith(("/apply/", "/put-back/")):
-        key, headers["If-Match"] = _bulk_change(link, staff, path=path)
     if path == "/api/v1/ases/{id}/tests/":
         key = _with_two_links(link, staff, ap_b)
     if path.startswith("/api/v1/tests/"):
@@ -86,18 +79,6 @@ def _with_ids(line: str, shown: dict[str, int]) -> str:
 
 def _with_id(name: str, value: int) -> str:
     return re.sub(r"[0-9].*[0-9]|[0-9]", str(value), name)
-
-
-def _bulk_change(link: Link, staff: User, *, path: str) -> tuple[int, str]:
-    """The id of a change that can be applied, or put back, and its tag."""
-    if path.startswith("/api/v1/bulk-changes/"):
-        about, key, operation = "links", link.pk, Operation("scale", 50)
-    else:
-        about, key, operation = "defaults", _ap(link), Operation("set", 321)
-    change = bulk_preview(about=about, keys=[key], operation=operation, chosen="one", actor=staff)
-    if path.endswith("/put-back/"):
-        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
-    return change.pk, etag_of(bulk_document(change))
 
 
 def _with_two_links(link: Link, staff: User, ap_b: AttachmentPoint) -> int:

@@ -346,7 +346,6 @@ def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
         reverse("cockpit_history"),
         reverse("cockpit_traffic"),
         reverse("cockpit_traffic_csv"),
-        reverse("cockpit_limits"),
     ]
 
 

@@ -129,7 +129,6 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         (f"/ases/{three}/", "One limit for all links"),
         ("/search/?q=17-ffaa:1:1", "User ASes"),
         ("/cockpit/defaults/", "Follow the site"),
-        ("/cockpit/limits/?above=100", "Previous changes"),
     ):
         page.goto(url)
         expect(page.get_by_text(words).first).to_be_visible()

@@ -11,8 +11,8 @@ from django.utils import timezone
 from bandwidth_config import Limits, RuleError, generate_link_info
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import link_status
-from scionlab.links.bulk_defaults import affected_by
-from scionlab.links.bulk_plan import DefaultLine
+from scionlab.links.default_effects import affected_by
+from scionlab.links.default_plan import Line
 from scionlab.links.defaults import ap_default_set, fan_out, pending_attachment_points
 from scionlab.links.exceptions import (
     exception_decide,
@@ -139,7 +139,7 @@ def test_a_default_raises_l_only_where_no_exception_lets_the_limit_stay(
     grant(link, staff)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=3000, actor=owner)
     before = versions(ap.host)
-    assert affected_by([DefaultLine(ap.pk, None, 500, 1000, 500)]) == {}
+    assert affected_by([Line(ap.pk, None, 500, 1000, 500)]) == {}
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=500, actor=staff)
     fan_out()
     assert versions(ap.host) == before

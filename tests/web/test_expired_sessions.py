@@ -14,12 +14,12 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from scionlab.links.bulk import bulk_preview
-from scionlab.links.bulk_plan import Operation
+from scionlab.links.default_changes import default_change_preview
+from scionlab.links.default_plan import Operation
 from scionlab.models import (
     ApiToken,
     AttachmentPoint,
-    BulkChange,
+    DefaultChange,
     HostReceipt,
     Link,
     LinkTest,
@@ -113,8 +113,9 @@ def ap_page(link: Link) -> str:
 
 def preview_page(link: Link) -> str:
     actor = User.objects.get(is_staff=True)
-    change = bulk_preview(about="links", keys=[link.pk], operation=Operation("set", 123), chosen="one", actor=actor)
-    return f"/cockpit/limits/{change.pk}/"
+    keys = [link.interface_a.AS.attachment_point.pk]
+    change = default_change_preview(keys=keys, operation=Operation("set", 123), chosen="one", actor=actor)
+    return f"/cockpit/defaults/{change.pk}/"
 
 
 def enforced_page(link: Link) -> str:
@@ -163,9 +164,12 @@ CASES: dict[str, Callable[[Link], Case]] = {
         "/account/", {"full_name": "Ada"}, lambda: list(User.objects.values_list("full_name", flat=True))
     ),
     "API token": lambda _: Case("/account/tokens/", {"name": "laptop", "days": "30"}, ApiToken.objects.count),
-    "many limits": lambda _: Case("/cockpit/limits/?page=1", {"kind": "set", "value": "123"}, BulkChange.objects.count),
-    "many defaults": lambda _: Case("/cockpit/defaults/", {"kind": "set", "value": "123"}, BulkChange.objects.count),
-    "reason of a change of many": lambda link: Case(preview_page(link), {"reason": "The uplink is full."}, kbit),
+    "defaults": lambda _: Case("/cockpit/defaults/", {"kind": "set", "value": "123"}, DefaultChange.objects.count),
+    "reason of new defaults": lambda link: Case(
+        preview_page(link),
+        {"reason": "The uplink is full."},
+        lambda: AttachmentPoint.objects.get(AS=link.interface_a.AS).default_bandwidth_kbit,
+    ),
     "uplink": lambda link: Case(
         ap_page(link), {"uplink_kbit": "12000"}, lambda: AttachmentPoint.objects.get(AS=link.interface_a.AS).uplink_kbit
     ),

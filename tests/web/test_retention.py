@@ -17,7 +17,7 @@ from scionlab.models import (
     ApiRequest,
     ApiToken,
     BandwidthChange,
-    BulkChange,
+    DefaultChange,
     DeletedHost,
     EnrolmentToken,
     Host,
@@ -50,7 +50,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)
     token = ApiToken.objects.create(user=owner, name=f"{at}", token_sha256=f"t{at}", expires_at=at)
     request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
-    preview = BulkChange.objects.create(what="w", chosen="c", operation={})
+    preview = DefaultChange.objects.create(what="w", chosen="c", operation={})
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
     exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
@@ -62,7 +62,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         EnrolmentToken: (enrolment, "expires_at", 30),
         ApiToken: (token, "expires_at", 30),
         ApiRequest: (request, "created_at", 1),
-        BulkChange: (preview, "created_at", 1),
+        DefaultChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
         ReportGap: (gap, "ends_at", 2),
         MaximumException: (exception, "ends_at", 365),
@@ -82,7 +82,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "EnrolmentToken": 1,
         "ApiToken": 1,
         "ApiRequest": 1,
-        "BulkChange": 1,
+        "DefaultChange": 1,
         "DeletedHost": 1,
         "ReportGap": 1,
         "MaximumException": 1,
@@ -97,9 +97,9 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
 def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) -> None:
     long_ago = NOW - timedelta(days=4000)
     Mail.objects.create(key="unsent", recipient="o@example.org", subject="s", body="b")
-    BulkChange.objects.create(what="w", chosen="c", operation={}, applied_at=long_ago)
+    DefaultChange.objects.create(what="w", chosen="c", operation={}, applied_at=long_ago)
     ApiToken.objects.create(user=owner, name="endless", token_sha256="t")
-    for model, column in ((Mail, "created_at"), (BulkChange, "created_at"), (ApiToken, "created_at")):
+    for model, column in ((Mail, "created_at"), (DefaultChange, "created_at"), (ApiToken, "created_at")):
         model.objects.update(**{column: long_ago})
     assert sum(old_rows_forget(now=NOW).values()) == 0
     assert BandwidthChange.objects.count() == 1

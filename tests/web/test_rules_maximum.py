@@ -9,8 +9,6 @@ from django.test import Client
 
 from bandwidth_config import Limits
 from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.bulk import bulk_apply, bulk_preview, lines_of
-from scionlab.links.bulk_plan import Operation
 from scionlab.links.profiles import constant
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_update
@@ -125,18 +123,6 @@ class Place:
         response = self.admin.post(f"/admin/scionlab/link/{self.link.pk}/change/", data)
         return set() if response.status_code == 302 else set(response.context["adminform"].form.errors)
 
-    def bulk(self, new: Limits) -> set[str]:
-        old = self.stored()
-        operation = Operation("set", new.to_user_kbit)
-        if not new.is_symmetric:
-            is_to_user = new.from_user_kbit == old.from_user_kbit
-            direction, kbit = ("to_user", new.to_user_kbit) if is_to_user else ("from_user", new.from_user_kbit)
-            operation = Operation("set", kbit, direction)  # type: ignore[arg-type]  # one of the two
-        change = bulk_preview(about="links", keys=[self.link.pk], operation=operation, chosen="", actor=self.staff)
-        (line,) = lines_of(change)
-        bulk_apply(bulk_id=change.pk, actor=self.staff, reason="test")
-        return {"skipped"} if line.skipped == "too_high" else set()
-
 
 def typed(limits: Limits) -> dict[str, str]:
     return {
@@ -162,18 +148,13 @@ ALL_DOORS = (
     "patch",
     "put",
     "administrators",
-    "bulk",
 )
 FIRST_ERROR = {"service", "service_of_the_as", "page_of_the_link", "patch"}  # they stop at the first
 
 
-def can_say(door: str, old: Limits, new: Limits) -> bool:
-    """The administrators' page has one number for both directions; a bulk change means one direction, or both."""
-    if door == "administrators":
-        return new.is_symmetric
-    if door == "bulk":
-        return new.is_symmetric or sum(was != is_ for was, is_ in zip(old, new, strict=True)) == 1
-    return True
+def can_say(door: str, new: Limits) -> bool:
+    """The administrators' page has one number for both directions."""
+    return new.is_symmetric or door != "administrators"
 
 
 # What shows that a door asks the rule, knows what is stored, and tells the field; the services have every case.
@@ -187,9 +168,9 @@ AT_EVERY_DOOR = {
 }
 TABLE = [
     (name, door)
-    for name, (old, new, _) in CASES.items()
+    for name, (_, new, _) in CASES.items()
     for door in ALL_DOORS
-    if can_say(door, Limits(*old), Limits(*new)) and (name in AT_EVERY_DOOR or door.startswith("service"))
+    if can_say(door, Limits(*new)) and (name in AT_EVERY_DOOR or door.startswith("service"))
 ]
 
 
@@ -198,9 +179,7 @@ def test_every_door_judges_a_number_alike(name: str, door: str, place: Place) ->
     old, new, fields = Limits(*CASES[name][0]), Limits(*CASES[name][1]), CASES[name][2]
     place.store(old)
     found = getattr(place, door)(new)
-    if door == "bulk":
-        assert found == ({"skipped"} if fields else set())
-    elif door in FIRST_ERROR and fields:
+    if door in FIRST_ERROR and fields:
         assert len(found) == 1
         assert found <= fields
     else:

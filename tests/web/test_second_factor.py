@@ -265,7 +265,7 @@ def test_site_may_require_it_of_administrators(staff: User, owner: User, setting
     refused = admins.get(url, follow=True)
     assert refused.redirect_chain == [(HOME, 302)]
     assert "must have a second factor" in Page(refused).text
-    assert admins.get("/api/v1/bulk-changes/").json()["code"] == "second_factor_required"
+    assert admins.get("/api/v1/traffic/").json()["code"] == "second_factor_required"
     assert users.get("/ases/").status_code == 200
     set_up(staff)
     assert admins.get(url).status_code == 200

@@ -1,5 +1,5 @@
-"""Defaults of attachment points and of the site changed at once: in the cockpit, over REST and from Django admin, as
-shown or not at all."""
+"""Defaults of attachment points and of the site changed at once: in the cockpit and from Django admin, as shown or not
+at all."""
 
 from __future__ import annotations
 
@@ -9,31 +9,39 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
-from rest_framework.test import APIClient
 
-from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, lines_of
-from scionlab.links.bulk_defaults import affected_by
-from scionlab.links.bulk_plan import SITE, DefaultLine, Operation
+from bandwidth_config import Limits, RuleError
+from scionlab.links.default_changes import (
+    DefaultChangedError,
+    default_change_apply,
+    default_change_preview,
+    default_change_put_back,
+    default_change_refresh,
+    lines_of,
+)
+from scionlab.links.default_effects import affected_by
+from scionlab.links.default_plan import SITE, Line, Operation
 from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, User, selectors
+from scionlab.models import AttachmentPoint, BandwidthChange, DefaultChange, Link, User, selectors
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
-from tests.web.test_cockpit_bulk import links
-from tests.web.test_rest_api import _no_throttle_counts, api, error_of
 
 pytestmark = pytest.mark.django_db
 
-__all__ = ["_no_throttle_counts", "links"]  # fixtures
-
-URL = "/api/v1/default-changes/"
-
 
 @pytest.fixture
-def program(staff: User) -> APIClient:
-    return api(staff)
+def links(owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> list[Link]:
+    """Of the owner at `ap`: 1000 and 600 to the AS with 64 from it; of a teammate at `ap_b`: 300, and 800 inactive."""
+    attach(owner, spec(ap, public_port=50_001, bandwidth_kbit=1000), spec(ap, public_port=50_002, bandwidth_kbit=600))
+    attach(teammate, spec(ap_b, public_port=50_003, bandwidth_kbit=300))
+    attach(teammate, spec(ap_b, public_port=50_004, bandwidth_kbit=800))
+    found = list(Link.objects.order_by("pk"))
+    link_update(link_id=found[1].pk, limits=Limits(600, 64), actor=owner)
+    link_update(link_id=found[3].pk, active=False, actor=teammate)
+    return found
 
 
 def own_defaults() -> list[int | None]:
@@ -44,11 +52,11 @@ def site_kbit() -> int:
     return selectors.policy().default_bandwidth_kbit
 
 
-def preview(staff: User, kind: str, value: int = 0, *keys: int) -> BulkChange:
+def preview(staff: User, kind: str, value: int = 0, *keys: int) -> DefaultChange:
     """Of these attachment points, or of all."""
     ids = keys or list(AttachmentPoint.objects.values_list("pk", flat=True))
     operation = Operation(kind, value)  # type: ignore[arg-type]  # one of the kinds
-    return bulk_preview(about="defaults", keys=ids, operation=operation, chosen="some", actor=staff)
+    return default_change_preview(keys=ids, operation=operation, chosen="some", actor=staff)
 
 
 def test_a_preview_is_carried_out_once_and_limits_follow(
@@ -60,7 +68,7 @@ def test_a_preview_is_carried_out_once_and_limits_follow(
     assert own_defaults() == [None, 5000]
     counters, audit = Counters(), BandwidthChange.objects.count()
     for _ in range(2):  # a second click does nothing
-        done = bulk_apply(bulk_id=change.pk, actor=staff, reason="New lines.")
+        done = default_change_apply(change_id=change.pk, actor=staff, reason="New lines.")
     assert own_defaults() == [500, 500]
     assert done.result == {"attachment_points": 2, "links": 2}  # at ap 1000 and 600; at ap_b 300, and 800 inactive
     rows = list(BandwidthChange.objects.order_by("pk"))[audit:]
@@ -85,10 +93,19 @@ def test_a_default_that_changed_since_the_preview_refuses_all_of_it(
     else:
         ap_other.delete()
     before = own_defaults()
-    with pytest.raises(BulkChangedError) as refused:
-        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    with pytest.raises(DefaultChangedError) as refused:
+        default_change_apply(change_id=change.pk, actor=staff, reason="x")
     assert refused.value.code == "changed_meanwhile"
     assert own_defaults() == before
+    assert default_change_refresh(change_id=change.pk) != []
+    default_change_apply(change_id=change.pk, actor=staff, reason="x")
+    assert set(own_defaults()) == {400}
+
+
+def test_a_preview_is_not_put_back(links: list[Link], staff: User) -> None:
+    with pytest.raises(RuleError) as refused:
+        default_change_put_back(change_id=preview(staff, "set", 100).pk, actor=staff)
+    assert refused.value.code == "not_applied"
 
 
 @table(
@@ -103,14 +120,8 @@ def test_a_default_that_changed_since_the_preview_refuses_all_of_it(
 def test_who_is_affected_is_counted_as_the_links_are_now(
     links: list[Link], ap: AttachmentPoint, own: int | None, before: int, after: int, expected: tuple[int, ...]
 ) -> None:
-    found = affected_by([DefaultLine(ap.pk, own, after, before, after)])[ap.pk]
+    found = affected_by([Line(ap.pk, own, after, before, after)])[ap.pk]
     assert (found.links, found.held, found.blocked, found.released, len(found.owners)) == (*expected, 1)
-
-
-def test_a_change_of_defaults_is_none_of_links(links: list[Link], staff: User, program: APIClient) -> None:
-    change = preview(staff, "set", 400)
-    assert program.get(f"/api/v1/bulk-changes/{change.pk}/").status_code == 404
-    assert program.get("/api/v1/bulk-changes/").json()["count"] == 0
 
 
 # --- the site's -------------------------------------------------------------------------------------------------
@@ -128,21 +139,21 @@ def test_the_sites_default_is_previewed_applied_once_and_undone(
     points: list[AttachmentPoint], links: list[Link], staff: User, ap: AttachmentPoint, ap_other: AttachmentPoint
 ) -> None:
     change, before = preview(staff, "set", 500, SITE), Counters()
-    followers = [DefaultLine(one.pk, None, None, 1000, 500) for one in (ap, ap_other)]
-    assert lines_of(change) == [DefaultLine(SITE, 1000, 500, 1000, 500), *followers]
+    followers = [Line(one.pk, None, None, 1000, 500) for one in (ap, ap_other)]
+    assert lines_of(change) == [Line(SITE, 1000, 500, 1000, 500), *followers]
     own = own_defaults()
     link_update(link_id=links[1].pk, bandwidth_kbit=100, actor=staff)  # an owner's save refuses nothing
     counters, audit = Counters(), BandwidthChange.objects.count()
     for _ in range(2):
-        done = bulk_apply(bulk_id=change.pk, actor=staff, reason="Full.")
+        done = default_change_apply(change_id=change.pk, actor=staff, reason="Full.")
     assert (site_kbit(), own_defaults(), done.result) == (500, own, {"attachment_points": 2, "links": 1})
     (row,) = list(BandwidthChange.objects.order_by("pk"))[audit:]
     assert (row.kind, row.old_kbit, row.new_kbit, row.reason, row.actor) == ("site_default", 1000, 500, "Full.", staff)
     fan_out()
     assert counters.risen() == {ap.host: (0, 1)}
     assert before.risen() == {ap.host: (0, 2)}
-    back = bulk_put_back(bulk_id=change.pk, actor=staff)
-    bulk_apply(bulk_id=back.pk, actor=staff, reason="Room.")
+    back = default_change_put_back(change_id=change.pk, actor=staff)
+    default_change_apply(change_id=back.pk, actor=staff, reason="Room.")
     assert (site_kbit(), own_defaults()) == (1000, own)
 
 
@@ -157,82 +168,17 @@ def test_what_the_sites_default_reaches_is_what_was_shown(
         one, kbit = (ap, 700) if who == "a follower leaves" else (ap_b, None)
         ap_default_set(attachment_point_id=one.pk, default_bandwidth_kbit=kbit, actor=staff)
     before = site_kbit()
-    with pytest.raises(BulkChangedError):
-        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    with pytest.raises(DefaultChangedError):
+        default_change_apply(change_id=change.pk, actor=staff, reason="x")
     assert site_kbit() == before
 
 
 def test_a_sites_default_that_changed_since_is_not_undone(points: list[AttachmentPoint], staff: User) -> None:
-    change = bulk_apply(bulk_id=preview(staff, "set", 500, SITE).pk, actor=staff, reason="x")
+    change = default_change_apply(change_id=preview(staff, "set", 500, SITE).pk, actor=staff, reason="x")
     site_default_set(default_bandwidth_kbit=900, actor=staff)
-    assert [(line.key, line.skipped) for line in lines_of(bulk_put_back(bulk_id=change.pk, actor=staff))] == [
-        (SITE, "changed_since")
-    ]
-
-
-# --- REST -------------------------------------------------------------------------------------------------------
-
-
-def test_a_script_previews_confirms_and_puts_back(program: APIClient, links: list[Link], ap: AttachmentPoint) -> None:
-    body = {"kind": "scale", "percent": 50, "isd": 17}
-    made = program.post(URL, body, format="json")
-    found = made.json()
-    assert (made.status_code, found["status"]) == (
-        201,
-        {"links": 2, "held": 2, "blocked": 0, "released": 0, "owners": 1},
-    )
-    first = found["attachment_points"][0]
-    assert (first["isd_as"], first["old_own_kbit"], first["new_own_kbit"]) == ("17-ffaa:0:1107", None, 500)
-
-    def confirm(url: str, etag: str) -> Any:
-        return program.post(f"{url}apply/", {"reason": "x"}, format="json", headers={"If-Match": etag})
-
-    assert error_of(program.post(f"{made['Location']}apply/", {"reason": "x"}, format="json"))[0] == 428
-    links[0].delete()  # somebody's link is no default: the tag confirms still
-    done = confirm(made["Location"], made["ETag"])
-    assert (done.status_code, done.json()["result"]["attachment_points"]) == (200, 2)
-    assert confirm(made["Location"], made["ETag"]).json() == done.json()
-    back = program.post(f"{made['Location']}put-back/", {}, format="json")
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=444, actor=None)
-    refused = confirm(back["Location"], back["ETag"])
-    assert (refused.status_code, refused.json()["current"]["attachment_points"][0]["left_out"]) == (
-        412,
-        "changed_since",
-    )
-    assert confirm(back["Location"], refused["ETag"]).status_code == 200
-    assert own_defaults() == [444, None]
-
-
-@table(
-    ("body", "code"),
-    [
-        ({"kind": "set", "bandwidth_kbit": 5}, "bulk_which"),
-        ({"kind": "site", "percent": 5, "isd": 17}, "bulk_value"),
-        ({"kind": "set", "isd": 17}, "bulk_value"),
-        ({"kind": "set", "bandwidth_kbit": 5, "isd": 17, "site_default": True}, "bulk_which"),
-        ({"kind": "site", "isd": 18}, "bulk_nothing_chosen"),
-        ({"kind": "site", "attachment_point_ids": [10**30]}, "bulk_nothing_chosen"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    program: APIClient, links: list[Link], body: dict[str, Any], code: str
-) -> None:
-    assert error_of(program.post(URL, body, format="json")) == (400, code)
-    assert not BulkChange.objects.exists()
-
-
-def test_a_script_changes_the_sites_default(
-    program: APIClient, points: list[AttachmentPoint], ap: AttachmentPoint
-) -> None:
-    made = program.post(URL, {"kind": "cap", "bandwidth_kbit": 700, "site_default": True}, format="json")
-    found = made.json()
-    site = {"old_default_kbit": 1000, "new_default_kbit": 700, "left_out": None}
-    assert (found["site_default"], found["what"]) == (site, "Site default: cap at 700\N{NO-BREAK SPACE}kbit/s")
-    assert [one["attachment_point_id"] for one in found["attachment_points"]] == [points[0].pk, points[2].pk]
-    assert found["status"] == {"links": 1, "held": 1, "blocked": 0, "released": 0, "owners": 1}
-    headers = {"If-Match": made["ETag"]}
-    done = program.post(f"{made['Location']}apply/", {"reason": "x"}, format="json", headers=headers)
-    assert (done.status_code, site_kbit()) == (200, 700)
+    assert [
+        (line.key, line.skipped) for line in lines_of(default_change_put_back(change_id=change.pk, actor=staff))
+    ] == [(SITE, "changed_since")]
 
 
 # --- pages ------------------------------------------------------------------------------------------------------
@@ -247,7 +193,7 @@ def test_the_pages_lead_from_the_choice_over_the_preview_to_the_record_and_back(
 ) -> None:
     assert "17-ffaa:0:1108" in Page(door.get(reverse("cockpit_defaults"))).text
     answer = choose(door, "?q=1107", value="700")
-    change = BulkChange.objects.get()
+    change = DefaultChange.objects.get()
     url = reverse("cockpit_defaults_change", args=[change.pk])
     assert answer["Location"] == url
     page = Page(door.get(url))
@@ -266,7 +212,7 @@ def test_the_pages_lead_from_the_choice_over_the_preview_to_the_record_and_back(
 
 def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[Link], ap: AttachmentPoint) -> None:
     choose(door)
-    change = BulkChange.objects.get()
+    change = DefaultChange.objects.get()
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=321, actor=None)
     answer = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Full."}))
     assert "Changed since the preview" in answer.text
@@ -287,13 +233,13 @@ def test_what_cannot_be_meant_is_said_beside_its_field(
     door: Client, links: list[Link], data: dict[str, str], words: str
 ) -> None:
     assert words in Page(choose(door, **data)).text
-    assert not BulkChange.objects.exists()
+    assert not DefaultChange.objects.exists()
 
 
 def test_ticked_ones_follow_the_site_again(door: Client, links: list[Link], ap: AttachmentPoint) -> None:
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=321, actor=None)
     choose(door, kind="site", value="", scope="ticked", ticked=[str(ap.pk), "x", "9" * 30])
-    assert lines_of(BulkChange.objects.get()) == [DefaultLine(ap.pk, 321, None, 321, 1000)]
+    assert lines_of(DefaultChange.objects.get()) == [Line(ap.pk, 321, None, 321, 1000)]
 
 
 # --- Django admin -----------------------------------------------------------------------------------------------
@@ -320,13 +266,13 @@ def test_a_default_that_links_feel_is_confirmed_in_its_preview(
     assert ("The other changes on the page were saved." in page.text) == (of == "here")
     ap.refresh_from_db()
     assert ap.total_kbit == (9000 if of == "here" else None)
-    change = BulkChange.objects.get()
+    change = DefaultChange.objects.get()
     done = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Full."}, follow=True))
     assert "Done:" in done.text
     assert (site_kbit(), own_defaults()) == ((700, [None, 5000, None]) if of == "site" else (1000, [700, 5000, None]))
     assert BandwidthChange.objects.first().reason == "Full."
     door.post(reverse("cockpit_defaults_put_back", args=[change.pk]))
-    back = BulkChange.objects.first()
+    back = DefaultChange.objects.first()
     door.post(reverse("cockpit_defaults_apply", args=[back.pk]), {"reason": "Room."})
     assert (site_kbit(), own_defaults()) == (1000, [None, 5000, None])
 
@@ -341,7 +287,7 @@ def test_a_default_that_no_link_feels_is_saved_at_once(
     assert answer["Location"] == reverse("admin:scionlab_attachmentpoint_changelist")
     one.refresh_from_db()
     assert (one.default_bandwidth_kbit, one.total_kbit) == (int(typed) if typed else None, 9000)
-    assert not BulkChange.objects.exists()
+    assert not DefaultChange.objects.exists()
 
 
 def test_an_inactive_link_feels_its_maximum_too(
@@ -350,7 +296,7 @@ def test_an_inactive_link_feels_its_maximum_too(
     attach(owner, spec(ap_other, public_ip="198.51.100.9"))
     Link.objects.filter(interface_a__AS=ap_other.AS_id).update(active=False)
     door.post(page_of(ap_other), {"default_bandwidth_kbit": "400"})
-    assert (own_defaults()[-1], BulkChange.objects.count()) == (None, 1)
+    assert (own_defaults()[-1], DefaultChange.objects.count()) == (None, 1)
 
 
 @table("of", ["site", "here"])
@@ -365,7 +311,7 @@ def test_a_page_of_django_admin_that_is_older_makes_no_preview(
         ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=900, actor=None)
     answer = door.post(url, {"default_bandwidth_kbit": "700", "_shown": shown})
     assert "saved other values" in answer.content.decode()
-    assert not BulkChange.objects.exists()
+    assert not DefaultChange.objects.exists()
 
 
 def test_the_page_of_defaults_offers_the_sites(door: Client, points: list[AttachmentPoint]) -> None:
@@ -378,6 +324,6 @@ def test_the_page_of_defaults_offers_the_sites(door: Client, points: list[Attach
     ):
         assert words in page.text
     assert page.root.one("table").all("tr")[1].text == "Site default 1 000 kbit/s 0 kbit/s"
-    change = BulkChange.objects.get()
+    change = DefaultChange.objects.get()
     done = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Cut."}, follow=True))
     assert "Done: 2 attachment points have a new default." in done.text
