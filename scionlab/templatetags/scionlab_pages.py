@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
-from scionlab.links.throughput import tenths
 from scionlab.notation.local_time import localized
 from scionlab.notation.shown import SPACE, age, kbit, lasting, titled
 from scionlab.pages.consequences import duration, in_words
@@ -93,7 +92,6 @@ def of_limit(passed_kbit: int, limit_kbit: int) -> SafeString:
     return format_html("{} of {}", rate(passed_kbit), kbit(limit_kbit))
 
 
-register.filter("tenths", tenths)
 
 
 @register.filter
