@@ -12,6 +12,7 @@ from pathlib import Path
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import obstacles
+from ap_agent.dataplane.claim import Claim
 from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
 from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
@@ -62,6 +63,7 @@ class Engine:
         self.on_closed = on_closed
         self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
+        self._claim = Claim()
         self._reader = Reader(self._socket)
         self._program: Program | None = None
         self._target = Target()
@@ -91,7 +93,8 @@ class Engine:
     def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:
         """Apply `wanted`. `is_settled`: nothing else changed since the last call, so only differences to the last
         `wanted` are written and read back, and nothing is dumped. Raises `AgentError` if the state is unknown:
-        `NotPermittedError`, `ProgramError` and others."""
+        `NotPermittedError`, `ProgramError` and others; `LockHeldError` if another limiter manages this network."""
+        self._claim.take()
         done, writer = _Pass(wanted), Writer(self._socket, self.on_closed)
         if is_settled and (outcome := self._enforce_changed(done, writer)) is not None:
             return outcome
@@ -190,6 +193,7 @@ class Engine:
     def close(self) -> None:
         """The limits stay."""
         self._let_go()
+        self._claim.close()
         self._socket.close()
 
     def _let_go(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ap_agent.common.errors import AgentError
+from ap_agent.common.errors import AgentError, LockHeldError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -107,13 +107,15 @@ class Enforcer:
 
     def enforce(self, configuration: Configuration | None, *, is_settled: bool = False) -> None:
         """One pass. None: there is no configuration, and nothing is touched. `is_settled`: nothing else changed since
-        the last one. Errors are in `outcome`."""
+        the last one. Errors are in `outcome`. Raises `LockHeldError` if another limiter manages this network."""
         if configuration is None:
             return
         began = time.monotonic()
         self._prepare(configuration, is_settled=is_settled)
         try:
             outcome = self._enforce(self._match(is_settled=is_settled), is_settled=is_settled)
+        except LockHeldError:
+            raise
         except (AgentError, RefusedError) as exc:
             self.outcome, self.is_finished = self._failed(exc), False
         else:
