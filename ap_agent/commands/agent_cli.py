@@ -29,7 +29,7 @@ from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, parser_of
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.common.settings import REMOVED, Settings, settings_without_enrolment
+from ap_agent.common.settings import Settings, settings_without_enrolment
 from ap_agent.common.systemd import is_under_systemd
 from ap_agent.common.text import ago, problem_lines
 from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
@@ -262,8 +262,6 @@ def _run(config: Path | None, environment: Mapping[str, str]) -> int:
     settings, broken = _settings_to_run(config, environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    for key in settings.removed_keys:
-        logger.warning("settings.removed_key", key=key, message=REMOVED[key])
 
     def load() -> Settings:
         fresh = load_settings(config, environment)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ap_agent.common.errors import AgentError, LockHeldError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.dataplane import tc
-from ap_agent.dataplane.devices import Host, read_devices
+from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback
-from ap_agent.dataplane.rtsocket import RefusedError, RtSocket, messages_of
+from ap_agent.dataplane.rtsocket import RefusedError
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
@@ -29,43 +25,11 @@ from bandwidth_config import Limits
 from link_info import LinkInfo
 from link_tests import LinkTest
 
-if TYPE_CHECKING:
-    from ap_agent.limiter.previous_engine import PreviousEngine
-
 _LOGGED_WRITES = 200  # lines logged per pass
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def find_previous_engine() -> PreviousEngine | None:
-    """Objects of the first engine (commit 90d5377 and before): usually None, and then its module is not loaded. Raises
-    `AgentError`, `RefusedError`."""
-    with contextlib.closing(RtSocket()) as kernel:
-        names = {one.name for one in read_devices()}
-        if "slbwold" not in names and not _has_roots_or_u32_filters(kernel):
-            return None
-    from ap_agent.limiter import previous_engine  # noqa: PLC0415
-
-    return previous_engine.find()
-
-
-def _has_roots_or_u32_filters(kernel: RtSocket) -> bool:
-    """Whether a device has an HTB 1: or 3: as its root, or a u32 filter at one of its hooks. Our engine uses
-    neither."""
-    header = struct.Struct("=4xiII")  # of <linux/rtnetlink.h>, struct tcmsg: index, handle, parent
-    for piece in kernel.dump(tc.RTM_GETQDISC, tc.tcmsg(0)):
-        for kind, _, start, end in messages_of(piece):
-            if kind != tc.RTM_GETQDISC - 2:
-                continue
-            ifindex, handle, parent = header.unpack_from(piece, start)
-            if parent == tc.AT_ROOT and handle in (0x1_0000, 0x3_0000) and b"htb\0" in piece[start:end]:
-                return True
-            hooks = tc.HOOKS.values() if parent == tc.AT_INGRESS else ()
-            if any(b"u32\0" in one for at in hooks for one in kernel.dump(tc.RTM_GETTFILTER, tc.tcmsg(ifindex, 0, at))):
-                return True
-    return False
 
 
 class Enforcer:
@@ -79,7 +43,6 @@ class Enforcer:
         keep: Callable[[tuple[ClosedSegment, ...]], None],
         *,
         now: Callable[[], datetime] = utc_now,
-        find_previous: Callable[[], PreviousEngine | None] | None = None,
         may_send: Callable[[Settings], bool] = lambda _: False,
     ) -> None:
         """`keep` gets the last counters of lanes before the kernel drops them. `may_send`: link tests may send now;
@@ -99,8 +62,6 @@ class Enforcer:
         self._matcher = Matcher()
         self._host = Host((), {})
         self._matching: Matching = self._matcher.match({}, self._host, settings)
-        self._find_previous: Callable[[], PreviousEngine | None] | None = find_previous or find_previous_engine
-        self._previous_problems: tuple[Problem, ...] = ()
         engine.on_closed = keep
 
     # --- the kernel -------------------------------------------------------------------------------------------------
@@ -113,7 +74,7 @@ class Enforcer:
         began = time.monotonic()
         self._prepare(configuration, is_settled=is_settled)
         try:
-            outcome = self._enforce(self._match(is_settled=is_settled), is_settled=is_settled)
+            outcome = self._engine.enforce(self._match(is_settled=is_settled), is_settled=is_settled)
         except LockHeldError:
             raise
         except (AgentError, RefusedError) as exc:
@@ -151,19 +112,6 @@ class Enforcer:
         self._matching = self._matcher.match(self.links, self._host, self.settings, is_observe_only=is_observe_only)
         return self._matching.wanted
 
-    def _enforce(self, wanted: Wanted, *, is_settled: bool) -> Outcome:
-        if self._find_previous is not None:
-            found = self._find_previous()
-            if found is not None:
-                from ap_agent.limiter.previous_engine import replace_by  # noqa: PLC0415 - there is one
-
-                outcome, removed = replace_by(found, self._engine, wanted, self._keep)
-                if removed is not None:
-                    self._find_previous, self._previous_problems = None, removed.problems
-                return outcome
-            self._find_previous = None  # it is gone
-        return self._engine.enforce(wanted, is_settled=is_settled)
-
     def _failed(self, exc: AgentError | RefusedError) -> Outcome:
         """The kernel's state is unknown: report the previous one, marked as possibly outdated."""
         message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
@@ -183,20 +131,14 @@ class Enforcer:
         say("enforce.done", version=order, trace=trace, writes=self.outcome.writes, links=len(self.wanted.links), ms=ms)
 
     def reset(self) -> bool:
-        """Remove everything of ours from the kernel, including the first engine's; return whether all was removed.
-        Raises `AgentError`."""
-        if self._find_previous is not None and (found := self._find_previous()) is not None:
-            found.make_way()
-            found.close()
+        """Remove everything of ours from the kernel; return whether all was removed. Raises `AgentError`."""
         self.outcome = self._engine.reset()
         self._keep(self.outcome.closed)
-        if self._find_previous is not None and (found := self._find_previous()) is not None:
-            self._previous_problems = found.remove(dict, self._keep).problems
         self.links, self.configuration, self._timetable = {}, None, Timetable({})
         self._matching = Matcher().match({}, self._host, self.settings)
         self.writes += self.outcome.writes
         self.observed_at = self.now()
-        return self.outcome.is_ok and not self._previous_problems
+        return self.outcome.is_ok
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -234,7 +176,7 @@ class Enforcer:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Current problems, except those of files."""
-        return (*self.outcome.problems, *self._matching.problems, *self._previous_problems)
+        return (*self.outcome.problems, *self._matching.problems)
 
     @property
     def is_ok(self) -> bool:

@@ -276,13 +276,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "See the message, and install a package that matches the kernel.",
         voids=True,
     ),
-    "previous_engine": Explanation(
-        KERNEL,
-        "Queues and filters of an older agent are still in the kernel.",
-        "Remove the objects named in the message by hand.",
-        is_warning=True,
-        beside="At {name} limits of an older agent are still in the kernel",
-    ),
     # Only from agents with the first engine (docs/adr/0028); kept while there are some.
     "foreign_root": Explanation(
         FOREIGN,

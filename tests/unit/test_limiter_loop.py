@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +21,6 @@ from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.loop import Loop
-from ap_agent.limiter.previous_engine import Removed
 from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
 from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
@@ -86,29 +84,6 @@ class Service(Notifier):
 
 
 @dataclass
-class Previous:
-    """Objects of the first engine; `done` is in the order of what is asked of them and of the engine."""
-
-    world: World
-    done: list[str] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=lambda: {2: "eth0"})
-    roots: dict[int, int] = field(default_factory=lambda: {2: 0x1_0000})
-
-    def make_way(self) -> None:
-        self.done.append(f"make way after {len(self.world.engine.passes)} passes")
-
-    def close(self) -> None:
-        self.done.append("close")
-
-    def remove(self, counters: object, keep: Callable[[tuple[ClosedSegment, ...]], None]) -> Removed:
-        self.done.append(f"remove after {len(self.world.engine.passes)} passes")
-        closed = (ClosedSegment(7, "to_user", 77, 500, 1_795_305_600_000, Counters(5, 1, 0, 0, 0, 0)),)
-        keep(closed)
-        self.done.append(f"kept {len(self.world.state.closed)}")
-        self.world.previous = None
-        return Removed(closed, ())
-
-
 class World:
     """One limiter whose time passes only while it waits."""
 
@@ -118,7 +93,6 @@ class World:
         self.monotonic, self.jumped = 1000.0, timedelta(0)
         self.lock_error: AgentError | None = None
         self.may_send = True
-        self.previous: Previous | None = None
         self.waits: list[float] = []
         self.start()
 
@@ -131,7 +105,6 @@ class World:
             get_logger(),
             report.keep,
             now=self.now,
-            find_previous=self._find_previous,  # type: ignore[arg-type]  # a fake
             may_send=lambda _: self.may_send,
         )
         self.loop = Loop(
@@ -147,9 +120,6 @@ class World:
             monotonic=lambda: self.monotonic,
             wait=self._wait,
         )
-
-    def _find_previous(self) -> Previous | None:
-        return self.previous
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.monotonic - 1000) + self.jumped
@@ -426,23 +396,6 @@ def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: Age
     world.engine.error = None
     world.run_for(6)
     assert world.state.is_ok
-
-
-def test_first_engine_goes_when_ours_holds_and_its_last_counters_are_kept_before(world: World) -> None:
-    world.previous = previous = Previous(world)
-    world.service.is_there = False
-    world.hand(links=two())
-    world.engine.failed = {7: "In the way."}
-    world.loop.start()
-    assert previous.done == ["make way after 0 passes", "close"]
-    assert world.codes() == ["previous_engine"]
-    world.engine.failed = {}
-    previous.done.clear()
-    world.run_for(6)
-
-    assert previous.done == ["make way after 1 passes", "remove after 2 passes", "kept 1"]
-    assert (world.codes(), world.state.is_ok, len(world.engine.passes)) == ([], True, 3)
-    assert world.state.closed[0].segment == 77
 
 
 def test_boot_waits_for_the_kernel_but_not_for_ever(world: World) -> None:
