@@ -13,7 +13,7 @@ from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import obstacles
 from ap_agent.dataplane.claim import Claim
-from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_host
+from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_devices, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
 from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
 from ap_agent.dataplane.reading import Observed, Reader
@@ -71,7 +71,11 @@ class Engine:
 
     def host(self) -> Host:
         """Raises `AgentError`."""
-        return read_host()
+        return read_host(self._socket)
+
+    def xdp(self) -> frozenset[tuple[str, str]]:
+        """(Device, how and which) of every XDP program. Raises `AgentError`."""
+        return frozenset((one.name, words) for one in read_devices(self._socket) for words in one.xdp)
 
     def plan(self, wanted: Wanted) -> Outcome:
         """What `enforce` would do. Read-only. Raises `AgentError`."""
@@ -229,7 +233,8 @@ class Engine:
                     ids = self._program.ids if self._program is not None else {}
                     numbers = ids.get(_DIRECTION_NAMES[direction], 0), ids.get("admitted", 0)
                     hooks[ifindex, direction] = Hook(*numbers, is_redirected=True, is_with_clsact=is_ours)
-            notes += obstacles.of_others(seen, device)
+            fatal += obstacles.in_front(seen, device)
+            notes += obstacles.behind(seen, device)
         reasons = [one.message for one in fatal]
         if done.is_needed and not devices:
             reasons.append("None of the configured interfaces exists.")

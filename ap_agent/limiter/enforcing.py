@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from ap_agent.document.timetable import Timetable
+from ap_agent.limiter.events import Change
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
 from link_info import LinkInfo
@@ -56,6 +57,7 @@ class Enforcer:
         self.writes = 0
         self.is_step = False  # the last pass was only due to the clock
         self.is_finished = True  # the last pass knew the kernel's state
+        self.drift: Collection[Change] = ()  # known foreign changes of our objects since then
         self._engine, self._log, self._keep = engine, logger, keep
         self._may_send = may_send
         self._timetable = Timetable({})
@@ -171,7 +173,14 @@ class Enforcer:
     @property
     def errors(self) -> Mapping[int, str]:
         """Why links are not enforced, or not as requested."""
-        return {**self.outcome.failed, **self._matching.errors}
+        return {**self._drifted(), **self.outcome.failed, **self._matching.errors}
+
+    def _drifted(self) -> Mapping[int, str]:
+        if not self.drift:
+            return {}
+        where = ", ".join(sorted({f"{one.device} ({one.what})" for one in self.drift}))
+        why = f"Another program changed objects of the limiter on {where}; they are being repaired."
+        return dict.fromkeys(self.wanted.links, why)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -208,6 +217,13 @@ class Enforcer:
             return {**self.outcome.readback, **self._engine.readback(links)}
         except (AgentError, RefusedError):
             return self.outcome.readback
+
+    def xdp(self) -> frozenset[tuple[str, str]]:
+        """Devices with XDP programs, now; empty if unreadable."""
+        try:
+            return self._engine.xdp()
+        except AgentError:
+            return frozenset()
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Multiply every charge of the program; 1.0: no cap."""

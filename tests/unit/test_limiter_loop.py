@@ -340,13 +340,42 @@ def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> No
     assert world.engine.passes[-1][1] is False
 
 
-def test_fight_has_a_name_and_slows_down(world: World) -> None:
+def test_between_a_drift_and_its_repair_no_link_is_enforced_and_the_state_says_so(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.run_for(1)
+    world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+    passes = len(world.engine.passes)
+    world.loop.step()
+
+    assert len(world.engine.passes) == passes
+    assert not world.state.is_ok
+    assert {one.state for one in world.state.links.values()} == {"error"}
+    assert world.state.links[7].problem == (
+        "Another program changed objects of the limiter on slbw0 (class); they are being repaired."
+    )
+    world.run_for(0.2)
+    assert len(world.engine.passes) == passes + 1
+    assert {one.state for one in world.state.links.values()} == {"enforced"}
+
+
+def test_a_change_of_others_is_no_drift(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.run_for(1)
+    for change in (Change("eth7", "qdisc", is_undoing=True), Change("", "address"), Change("slbw7", "device")):
+        world.events.waiting = [Notifications(frozenset({change}))]
+        world.loop.step()
+        assert world.state.is_ok
+
+
+def test_fight_has_a_name(world: World) -> None:
     world.hand(links=two())
     world.loop.start()
     for _ in range(12):
-        world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
-        world.engine.drift = ("eth0",)
-        world.run_for(0.6)
+        world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+        world.engine.drift = ("slbw0",)
+        world.run_for(0.3)
 
     assert "repeatedly_changed" in world.codes()
 
