@@ -182,7 +182,8 @@ class Loop:
             return False
         is_new = self._documents.take()
         self._live.read_request()
-        self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
+        rest_s = max(FILES_REST_S if self._files is not None else UNWATCHED_S, self._documents.rest_s)
+        self._files_rested_at = self._monotonic() + rest_s
         return is_new
 
     def _are_files_new(self) -> bool:

@@ -311,6 +311,25 @@ def test_files_that_cannot_be_watched_are_looked_at_each_second(world: World) ->
     assert world.kbit == {7: 500, 8: 800}
 
 
+def test_stuffing_that_is_no_document_is_read_a_dozen_times_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.loop.start()
+    world.hand(links=two())
+    world.run_for(1)
+    reads: list[float] = []
+    take = world.loop._documents.take
+    monkeypatch.setattr(world.loop._documents, "take", lambda: (reads.append(world.monotonic), take())[1])
+    for number in range(1800):
+        world.hand(b"stuffing %d" % number)
+        world.run_for(1 / 30)
+    assert 12 <= len(reads) <= 20
+    assert world.kbit == {7: 500, 8: 800}
+    world.hand(links=two(first=900), limits=8)
+    world.run_for(5.1)
+    assert world.kbit == {7: 900, 8: 800}
+
+
 # --- what the kernel says ---------------------------------------------------------------------------------------------
 
 
