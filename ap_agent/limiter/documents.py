@@ -38,7 +38,7 @@ from ap_agent.document.trust import (
     Trust,
     load_acceptance,
     load_trust,
-    refuse_older,
+    refuse_version,
     save_trust,
     trust_now,
     verifier,
@@ -140,7 +140,7 @@ class Documents:
             verify=verifier(settings, self.trust, self._now()),
             allow_unsigned=settings.allow_unsigned,
         )
-        refuse_older(head.named.version, self.trust, lambda: load_acceptance(self._folder))
+        refuse_version(head.named.version, self.trust, lambda: load_acceptance(self._folder))
         return head
 
     def _accept(self, head: Head, link_info: bytes) -> bool:

@@ -115,6 +115,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "This service offers a configuration older than that of the host.",
         "After a restored backup: run manage.py raise_generation.",
     ),
+    "version_jump": Explanation(
+        TRUST,
+        "This service offers a configuration whose generation is far ahead of that of the host.",
+        "Correct the generation of this service: the host would refuse every configuration after this one.",
+    ),
     "key_expires_soon": Explanation(
         TRUST,
         "The last key that the host trusts expires within 30 days.",

@@ -405,3 +405,9 @@ def test_refused_documents_are_looked_at_more_and_more_seldom_until_one_is_accep
     assert rests == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
     assert host.given() == "new"
     assert host.documents.rest_s == 0
+
+
+def test_a_generation_far_ahead_is_refused_by_the_limiter_too(host: Host) -> None:
+    assert host.given("1.18") == "new"
+    assert host.given("999999999999999999.19", limits=8) == "refused"
+    assert host.given("1.19", limits=8) == "new"
