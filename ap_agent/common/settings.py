@@ -1,8 +1,7 @@
 """The configuration of both processes: one frozen value, from agent.toml and the environment, checked at start.
 
 Every key is a field of `Settings`, with its validators. An unknown key or an invalid value is a `SettingsError` with
-key, value and remedy. The environment (`SCIONLAB_BW_<KEY>`) takes
-precedence over the file.
+key, value and remedy. The environment (`SCIONLAB_BW_<KEY>`) takes precedence over the file.
 
 The host's secret is in no `repr`, no message and no log line.
 """
@@ -14,6 +13,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -28,6 +28,7 @@ from ap_agent.common.setting_kinds import (
     an_address_to_listen_on,
     an_interval_or_never,
     interface_names,
+    networks,
     one_of,
     parse_boolean,
     parse_number,
@@ -61,6 +62,7 @@ def _seconds(low: float, high: float) -> Key:
 _Folder = Annotated[Path, Key("a folder", an_absolute_path)]
 _File = Annotated[Path | None, Key("a file", an_absolute_path)]
 _Switch = Annotated[bool, Key("true or false", a_boolean, parse_boolean)]
+_Networks = Key("a list of networks", networks, lambda text: [one.strip() for one in text.split(",") if one])
 _Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one])
 
 
@@ -87,6 +89,7 @@ class Settings:
     uplinks_file: _Folder = Path("/etc/scionlab-bw/uplinks.toml")
     routes_dir: _Folder = Path("/var/lib/scionlab-bw-routes")
     interfaces: Annotated[tuple[str, ...], _Names] = ()
+    protect: Annotated[tuple[IPv4Network | IPv6Network, ...], _Networks] = ()
     unmatched: Annotated[
         Literal["unlimited", "default"], Key('"unlimited" or "default"', one_of("unlimited", "default"))
     ] = "unlimited"

@@ -22,8 +22,10 @@ _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_EXT_MASK, _IFLA_NUM_TX_QUEUES, _IFLA_XDP, _
 _SKIP_STATS = 8  # RTEXT_FILTER_SKIP_STATS: they would differ each time
 _XDP_IDS: Final = {5: "native", 6: "generic", 7: "offloaded"}  # IFLA_XDP_DRV_PROG_ID, ..._SKB_..., ..._HW_...
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTM_NEWROUTE, _RTM_GETROUTE, _RTA_GATEWAY, _RTA_MULTIPATH, _NEXT_HOP_BYTES = 24, 26, 5, 9, 8
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
+_RTMSG = struct.Struct("=BB10x")  # family, length of the destination
 _IFADDR = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 
 IFB_NAMES: Final = ("slbw0", "slbw1")  # to the user, from the user
@@ -62,10 +64,11 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """`addresses`: of this host, with the numbers of the interfaces that have them."""
+    """`addresses`: of this host, with the numbers of the interfaces that have them. `gateways`: of default routes."""
 
     devices: tuple[Device, ...]
     addresses: Mapping[Address, frozenset[int]]
+    gateways: frozenset[Address] = frozenset()
 
 
 def read_devices(asker: RtSocket) -> tuple[Device, ...]:
@@ -80,7 +83,9 @@ def read_host(asker: RtSocket) -> Host:
     for piece in _dump(asker, _RTM_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         for address, ifindex in _addresses(piece):
             found[address].add(ifindex)
-    return Host(read_devices(asker), {address: frozenset(indexes) for address, indexes in found.items()})
+    routes = _dump(asker, _RTM_GETROUTE, _RTMSG.pack(0, 0))
+    gateways = frozenset(one for piece in routes for one in _gateways(piece))
+    return Host(read_devices(asker), {address: frozenset(indexes) for address, indexes in found.items()}, gateways)
 
 
 def _dump(asker: RtSocket, kind: int, question: bytes) -> list[bytes]:
@@ -106,6 +111,23 @@ def _addresses(piece: bytes) -> tuple[tuple[Address, int], ...]:
             own = said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS)  # on a tunnel IFA_ADDRESS is the other end
             if own is not None and len(own) in (4, 16):
                 found.append((ip_address(own), ifindex))
+    return tuple(found)
+
+
+@lru_cache(maxsize=128)
+def _gateways(piece: bytes) -> tuple[Address, ...]:
+    """Of default routes, in any table. Of a route with several next hops all."""
+    found = []
+    for kind, _, start, end in messages_of(piece):
+        if kind != _RTM_NEWROUTE or _RTMSG.unpack_from(piece, start)[1] != 0:  # the length of the destination
+            continue
+        said = dict(attributes(piece[start + _RTMSG.size : end]))
+        hops, several = [said.get(_RTA_GATEWAY)], said.get(_RTA_MULTIPATH, b"")
+        while len(several) >= _NEXT_HOP_BYTES:
+            length = max(struct.unpack_from("=H", several)[0], _NEXT_HOP_BYTES)
+            hops.append(dict(attributes(several[_NEXT_HOP_BYTES:length])).get(_RTA_GATEWAY))
+            several = several[length + 3 & ~3 :]
+        found += [ip_address(one) for one in hops if one is not None and len(one) in (4, 16)]
     return tuple(found)
 
 

@@ -15,11 +15,13 @@ from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback
+from ap_agent.dataplane.program import Address
 from ap_agent.dataplane.rtsocket import RefusedError
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from ap_agent.document.timetable import Timetable
+from ap_agent.limiter import protecting
 from ap_agent.limiter.events import Change
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
@@ -63,6 +65,9 @@ class Enforcer:
         self._timetable = Timetable({})
         self._matcher = Matcher()
         self._host = Host((), {})
+        self._portless: list[int] = []
+        self._special: Mapping[Address, str] = {}
+        self._protected: Mapping[int, Problem] = {}
         self._matching: Matching = self._matcher.match({}, self._host, settings)
         engine.on_closed = keep
 
@@ -101,6 +106,8 @@ class Enforcer:
         self.is_step = is_settled and not is_new
         if is_new:
             self.configuration, self._timetable = configuration, Timetable(configuration.links)
+            links = configuration.links.items()
+            self._portless = [number for number, one in links if one.is_user_as and one.remote_port is None]
         self.links = self._links_now()
 
     def _links_now(self) -> Mapping[int, LinkInfo]:
@@ -110,8 +117,15 @@ class Enforcer:
         assert self.configuration is not None  # noqa: S101 - for the type checker: `_prepare` came before
         if not is_settled:
             self._host = self._engine.host()
+            self._special = protecting.protected(
+                self.settings, self._host, protecting.peers(), protecting.logged_in_from()
+            )
+        self._protected = protecting.refused(self._portless, self.links, self.settings, self._special)
+        links = self.links
+        if self._protected:
+            links = {number: one for number, one in links.items() if number not in self._protected}
         is_observe_only = self.configuration.is_observe_only
-        self._matching = self._matcher.match(self.links, self._host, self.settings, is_observe_only=is_observe_only)
+        self._matching = self._matcher.match(links, self._host, self.settings, is_observe_only=is_observe_only)
         return self._matching.wanted
 
     def _failed(self, exc: AgentError | RefusedError) -> Outcome:
@@ -136,7 +150,7 @@ class Enforcer:
         """Remove everything of ours from the kernel; return whether all was removed. Raises `AgentError`."""
         self.outcome = self._engine.reset()
         self._keep(self.outcome.closed)
-        self.links, self.configuration, self._timetable = {}, None, Timetable({})
+        self.links, self.configuration, self._timetable, self._protected = {}, None, Timetable({}), {}
         self._matching = Matcher().match({}, self._host, self.settings)
         self.writes += self.outcome.writes
         self.observed_at = self.now()
@@ -173,7 +187,8 @@ class Enforcer:
     @property
     def errors(self) -> Mapping[int, str]:
         """Why links are not enforced, or not as requested."""
-        return {**self._drifted(), **self.outcome.failed, **self._matching.errors}
+        protected = {number: one.message for number, one in self._protected.items()}
+        return {**self._drifted(), **self.outcome.failed, **self._matching.errors, **protected}
 
     def _drifted(self) -> Mapping[int, str]:
         if not self.drift:
@@ -185,7 +200,7 @@ class Enforcer:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Current problems, except those of files."""
-        return (*self.outcome.problems, *self._matching.problems)
+        return (*self.outcome.problems, *self._matching.problems, *self._protected.values())
 
     @property
     def is_ok(self) -> bool:

@@ -201,6 +201,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "metrics_unavailable": Explanation(
         USAGE, "The agent's metrics cannot be served.", "Correct metrics_listen or metrics_file, then reload.", True
     ),
+    "protected_address": Explanation(
+        LINK,
+        "The address of the user AS is one that the attachment point depends on, and the link has no port.",
+        "Give the link its port, or correct its address.",
+    ),
     "own_address": Explanation(
         LINK, "The remote address of the link is an address of the host itself.", "Correct the address of the link."
     ),

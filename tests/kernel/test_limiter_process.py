@@ -177,6 +177,18 @@ def test_rubbish_in_the_agents_folder_ends_no_limit(host: LimiterHost) -> None:
     assert host.rates() == ["500Kbit"]
 
 
+def test_a_blocked_link_without_a_port_to_the_gateway_leaves_the_host_connected(host: LimiterHost) -> None:
+    host.bed.ap.ip("route", "add", "default", "via", U1)
+    blocked = {key: value for key, value in entry(0, U1).items() if key != "Port"}
+    host.hand({"7": blocked, "8": entry(800, U2, USER_PORT)})
+    host.start()
+    state = host.until(lambda one: set(one.links) == {7, 8} and one.links[8].state == "enforced")
+    assert state.links[7].state == "error"
+    assert [(one.code, one.subject) for one in state.problems] == [("protected_address", "link 7")]
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
+    assert host.bed.received_kbit(to_user=True, user=U2) == pytest.approx(800, abs=220)
+
+
 def test_stuffing_from_the_agents_side_costs_the_limiter_neither_time_nor_memory_nor_repairs(host: LimiterHost) -> None:
     """24 MB that are no document, 30 times a second, beside 4094 links, whose signed document comes first."""
     host.hand({str(n): entry(500 + n, U1, 10_000 + n) for n in range(1, 4095)})
