@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -323,8 +324,7 @@ def _moment(value: object, where: str) -> datetime:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise LinkInfoError("duplicate_key", f"link_info.json has the key {_shown(twice)} twice; it is ambiguous.")
     return found
 

@@ -11,6 +11,7 @@ every packet that is missing was lost. There is no agent: the document lies wher
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -111,9 +112,10 @@ class FaultWorld:
         """What the agent would have handed, unsigned."""
         link_info = json.dumps({str(number): _entry(number) for number in LIMIT_KBIT})
         said = {"host_id": HOST_ID, "generation": 1, "config_version": 1, "limits_version": 1, "observe_only": False}
+        said["sha256"] = hashlib.sha256(link_info.encode()).hexdigest()
         path = self.programs.path_of("state_dir") / "document.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"schema": 1, "unsigned": said, "link_info": link_info}), encoding="utf-8")
+        path.write_text(json.dumps({"schema": 1, "unsigned": said}) + "\n" + link_info, encoding="utf-8")
 
     def start_limiter(self, *, first: str = "") -> None:
         """Returns when every link is limited both ways. `first` is Python that the process runs before."""

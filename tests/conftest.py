@@ -54,7 +54,6 @@ GROUPS = {
     "tests/kernel/test_sandbox.py": "kernel, tests of links",
     "tests/dataplane/": "kernel, data plane",
     "tests/kernel/test_selftest.py": "kernel, self-test",
-    "tests/kernel/test_upgrade": "kernel, data plane",
     "tests/kernel/test_links.py": "kernel, data plane",
     "": "kernel",
 }
@@ -74,7 +73,6 @@ LONG = (
     "tests/kernel/test_selftest.py",
     "tests/kernel/test_sending.py",
     "tests/kernel/test_station",
-    "tests/kernel/test_upgrade",
     "tests/web/test_cockpit_browser.py",
     "tests/web/test_link_tests_axe.py",
     "tests/web/test_pages_axe.py",

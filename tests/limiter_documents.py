@@ -47,6 +47,8 @@ def handed(
 
 
 def changed(document: bytes, **changes: Any) -> bytes:
-    """The same with other values beside the signed text; None takes a key out."""
-    fields = {**json.loads(document), **changes}
-    return json.dumps({key: value for key, value in fields.items() if value is not None}).encode()
+    """The same with other values in the head beside the signed text (None takes a key out), or another `link_info`."""
+    head, _, link_info = document.partition(b"\n")
+    link_info = changes.pop("link_info").encode() if "link_info" in changes else link_info
+    fields = {**json.loads(head), **changes}
+    return json.dumps({key: value for key, value in fields.items() if value is not None}).encode() + b"\n" + link_info

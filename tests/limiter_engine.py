@@ -42,6 +42,9 @@ class FakeEngine:
         self.host_reads += 1
         return self.devices
 
+    def xdp(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
     def plan(self, wanted: Wanted) -> Outcome:
         if self.error is not None:
             raise self.error

@@ -22,7 +22,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Signed, Version
-from ap_agent.document.trust import Acceptance, Trust, refuse_older, verifier
+from ap_agent.document.trust import Acceptance, Trust, refuse_version, verifier
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
 from link_info import LinkInfo, LinkInfoError, parse_link_info
 
@@ -106,7 +106,7 @@ def accept_bundle(
     )
     if settings.allow_unsigned:  # otherwise unverified keys could be found in it when trust.json is lost
         bundle = bundle.unsigned()
-    refuse_older(bundle.order, trust, accepted)
+    refuse_version(bundle.order, trust, accepted)
     return bundle
 
 

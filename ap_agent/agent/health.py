@@ -19,7 +19,7 @@ from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.common.consent import STOP_FILE
 from ap_agent.common.files import parse_json, read_plain, write_atomically
-from ap_agent.common.lock import holder, lock_path
+from ap_agent.common.lock import holder
 from ap_agent.common.problem import Problem
 from ap_agent.common.text import ago, duration_words, time_words
 from ap_agent.common.times import time_text
@@ -128,7 +128,7 @@ def read_health(run_dir: Path) -> dict[str, Any] | None:
 
 
 def is_running(run_dir: Path) -> bool:
-    found = holder(lock_path(run_dir, "agent"))
+    found = holder(run_dir, "agent")
     return found is not None and found.command == "run"
 
 

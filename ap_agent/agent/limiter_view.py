@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ap_agent.common.files import read_plain
-from ap_agent.common.lock import holder, lock_path
+from ap_agent.common.lock import holder
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.times import time_text
@@ -98,7 +98,7 @@ class LimiterView:
         folder, state = self.settings.limiter_run_dir, self.state
         if state is None:
             said = f"The limiter has not written a state to {folder}, so the state of the kernel is not known."
-        elif not state.is_running or holder(lock_path(folder, "limiter")) is None:
+        elif not state.is_running or holder(folder, "limiter") is None:
             said = f"The limiter is not running; its last state is from {time_text(state.written_at)}."
         elif self.silent_in_s() is None:
             said = f"The limiter is running but has not updated its state since {time_text(state.written_at)}."

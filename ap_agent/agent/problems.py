@@ -26,7 +26,7 @@ NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
 # Codes of `TrustError`, which are also those of the problem.
 TRUST_CODES = frozenset(
     {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
-    | {"links_vanished"}
+    | {"links_vanished", "version_jump"}
 )
 SKEWED_MS = 5000  # above it timed limits begin and end visibly wrong
 # Codes in log, health file and receipt by kind of error. First match counts.

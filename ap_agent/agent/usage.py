@@ -21,7 +21,6 @@ from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.document.state import LimiterState
-from ap_agent.usage import former
 from ap_agent.usage.batch import Sample, ms_text
 from ap_agent.usage.sampler import Sampler
 from ap_agent.usage.spool import FILE_NAME, KEPT_MS, MAX_BYTES, Spool
@@ -102,8 +101,7 @@ class Usage:
     def take(self, state: LimiterState) -> None:
         """Start storing the sample of this state. Skipped while the previous one is still being stored: the next one
         includes its bytes."""
-        left = self.settings.state_dir / former.FOLDER
-        if not self.is_on or not (self._sampler or state.links or state.closed or left.is_dir()):
+        if not self.is_on or not (self._sampler or state.links or state.closed):
             return
         if not self.background.is_free:
             return
@@ -136,13 +134,10 @@ class Usage:
         if self._sampler is None:
             spool = Spool(self.settings.state_dir / FILE_NAME)
             try:
-                taken = former.take_over(self.settings.state_dir / former.FOLDER, spool)
                 self._sampler = Sampler(spool)
             except StoreError:
                 spool.close()
                 raise
-            if taken:
-                self._log.info("usage.taken_over", batches=taken)
         return self._sampler
 
     def _kept(self, outcome: _Spooled | Exception) -> None:

@@ -29,10 +29,10 @@ from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, parser_of
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.common.settings import REMOVED, Settings, settings_without_enrolment
+from ap_agent.common.settings import Settings, settings_without_enrolment
 from ap_agent.common.systemd import is_under_systemd
 from ap_agent.common.text import ago, problem_lines
-from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
+from ap_agent.document.trust import Acceptance, Trust, jumps, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
 
@@ -152,7 +152,8 @@ def _accept_older(settings: Settings, given: argparse.Namespace) -> Outcome:
     newest = _trust(settings, Store(settings.state_dir)).newest
     limiters = _stored_trust(settings.limiter_state_dir)
     # With the same G.H the limits may be older, which only the bundle shows.
-    if newest is None or (int(match[1]), int(match[2])) > newest[:2]:
+    is_newer = newest is not None and (int(match[1]), int(match[2])) > newest[:2]
+    if newest is None or (is_newer and not jumps(int(match[1]), newest)):
         installed = f"{newest} is installed here" if newest is not None else "no configuration is installed here"
         return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} is accepted anyway.")
     version = f"{int(match[1])}.{int(match[2])}"
@@ -262,8 +263,6 @@ def _run(config: Path | None, environment: Mapping[str, str]) -> int:
     settings, broken = _settings_to_run(config, environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    for key in settings.removed_keys:
-        logger.warning("settings.removed_key", key=key, message=REMOVED[key])
 
     def load() -> Settings:
         fresh = load_settings(config, environment)

@@ -28,7 +28,7 @@ from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome, ended, parser_of
 from ap_agent.common.problem import Problem
-from ap_agent.common.settings import REMOVED, Settings
+from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd
 from ap_agent.common.text import problem_lines, timed_lines
 from ap_agent.common.watch import Watch
@@ -263,8 +263,6 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
 
     with Lock(settings.limiter_run_dir, "limiter", "run") as lock:
         logger.info("limiter.start", limiter=__version__, unmatched=settings.unmatched, observe=settings.observe_only)
-        for key in settings.removed_keys:
-            logger.warning("settings.removed_key", key=key, message=REMOVED[key])
         used = engine if engine is not None else Engine(settings.maps_dir)
         threads.start("enrolment", lambda: _follow_enrolment(settings, environment))
         process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))

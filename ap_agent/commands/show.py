@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from ap_agent.commands import tables
-from ap_agent.common.lock import holder, lock_path
+from ap_agent.common.lock import holder
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, timed_lines
@@ -29,7 +29,7 @@ def show(
         missing = f"there is no state.json in {settings.limiter_run_dir}"
         text = f"The limiter has not written a state since boot: {missing}. Start scionlab-bw-limiter."
         return Outcome(NOT_DONE, err=text)
-    is_running = state.is_running and holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
+    is_running = state.is_running and holder(settings.limiter_run_dir, "limiter") is not None
     if not is_running:
         state = look(state)
     now = datetime.now(UTC)

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from ap_agent.common.errors import NotPermittedError, StoreError
 
@@ -18,25 +18,36 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
+    (stat.S_ISLNK, "a symbolic link"),
 )
 
 
-def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Content of a plain file, or of /dev/null, and its stat result. Non-blocking. Returns one byte more than
-    `max_bytes` of a larger file, for the caller to reject. Raises `OSError`, whose `strerror` names other file
-    types."""
-    _require_plain(path.stat(), path)  # before it is opened: opening a device may have effects
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:  # noqa: PTH123  # of a descriptor
-        found = os.fstat(descriptor)
-        _require_plain(found, path)
-        return stream.read(max_bytes + 1), found
+def open_plain(path: Path, *, is_foreign: bool = False) -> BinaryIO:
+    """A plain file, or /dev/null, for reading; non-blocking. `is_foreign`: its folder is another user's, who could make
+    us read anything through a symbolic link. Raises `OSError`, whose `strerror` names other file types."""
+    found = path.lstat() if is_foreign else path.stat()
+    _require_plain(found, path)  # before it is opened: opening a device may have effects
+    nofollow = os.O_NOFOLLOW if is_foreign else 0
+    stream = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | nofollow), "rb")  # noqa: PTH123, SIM115
+    try:
+        _require_plain(os.fstat(stream.fileno()), path)
+    except OSError:
+        stream.close()
+        raise
+    return stream
 
 
-def read_own(path: Path, max_bytes: int) -> bytes | None:
+def read_plain(path: Path, max_bytes: int, *, is_foreign: bool = False) -> tuple[bytes, os.stat_result]:
+    """Content of such a file, and its stat result. Returns one byte more than `max_bytes` of a larger file, for the
+    caller to reject. Raises as `open_plain`."""
+    with open_plain(path, is_foreign=is_foreign) as stream:
+        return stream.read(max_bytes + 1), os.fstat(stream.fileno())
+
+
+def read_own(path: Path, max_bytes: int, *, is_foreign: bool = False) -> bytes | None:
     """Read a file written by our programs; None if missing. Raises `StoreError`, `NotPermittedError`."""
     try:
-        return read_plain(path, max_bytes)[0]
+        return read_plain(path, max_bytes, is_foreign=is_foreign)[0]
     except FileNotFoundError:
         return None
     except PermissionError as exc:

@@ -134,6 +134,15 @@ def interface_names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def networks(value: object) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError('write a list of addresses or networks, for example ["192.0.2.7", "2001:db8::/64"]')
+    try:
+        return tuple(ipaddress.ip_network(one) for one in value)
+    except ValueError as exc:
+        raise ValueError(f"{exc}; write addresses or networks like 192.0.2.0/24") from exc
+
+
 def pinned_keys(value: object) -> tuple[TrustedKey, ...]:
     remedy = 'write what `manage.py signing_key list` prints: ["<public key in base64> 2028-11-21T00:00:00Z"]'
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):

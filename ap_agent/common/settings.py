@@ -1,8 +1,7 @@
 """The configuration of both processes: one frozen value, from agent.toml and the environment, checked at start.
 
 Every key is a field of `Settings`, with its validators. An unknown key or an invalid value is a `SettingsError` with
-key, value and remedy; keys in `REMOVED` are skipped and reported. The environment (`SCIONLAB_BW_<KEY>`) takes
-precedence over the file.
+key, value and remedy. The environment (`SCIONLAB_BW_<KEY>`) takes precedence over the file.
 
 The host's secret is in no `repr`, no message and no log line.
 """
@@ -14,6 +13,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -28,6 +28,7 @@ from ap_agent.common.setting_kinds import (
     an_address_to_listen_on,
     an_interval_or_never,
     interface_names,
+    networks,
     one_of,
     parse_boolean,
     parse_number,
@@ -61,6 +62,7 @@ def _seconds(low: float, high: float) -> Key:
 _Folder = Annotated[Path, Key("a folder", an_absolute_path)]
 _File = Annotated[Path | None, Key("a file", an_absolute_path)]
 _Switch = Annotated[bool, Key("true or false", a_boolean, parse_boolean)]
+_Networks = Key("a list of networks", networks, lambda text: [one.strip() for one in text.split(",") if one])
 _Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one])
 
 
@@ -87,6 +89,7 @@ class Settings:
     uplinks_file: _Folder = Path("/etc/scionlab-bw/uplinks.toml")
     routes_dir: _Folder = Path("/var/lib/scionlab-bw-routes")
     interfaces: Annotated[tuple[str, ...], _Names] = ()
+    protect: Annotated[tuple[IPv4Network | IPv6Network, ...], _Networks] = ()
     unmatched: Annotated[
         Literal["unlimited", "default"], Key('"unlimited" or "default"', one_of("unlimited", "default"))
     ] = "unlimited"
@@ -111,7 +114,6 @@ class Settings:
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Key("a level", one_of("debug", "info", "warning", "error"))
     ] = "info"
-    removed_keys: tuple[str, ...] = ()  # removed keys that were found
     # Path of the configuration file, whether or not it exists; not a setting itself.
     config_dir: Path = field(default=DEFAULT_CONFIG.parent, compare=False)
 
@@ -123,9 +125,6 @@ class Settings:
 
 _HINTS = get_type_hints(Settings, include_extras=True)
 KEYS: Mapping[str, Key] = {name: hint.__metadata__[0] for name, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
-REMOVED: Mapping[str, str] = {
-    "whole_datagrams": "datagrams larger than the MTU are always admitted whole or not at all",
-}
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -151,9 +150,8 @@ def settings_without_enrolment(
     values = _read_file(path)
     values.update(overrides or {})
     values.update(_read_environment(environment))
-    removed = tuple(name for name in REMOVED if values.pop(name, None) is not None)
     folder = (path if path is not None else DEFAULT_CONFIG).absolute().parent
-    return Settings(**values, removed_keys=removed, config_dir=folder)
+    return Settings(**values, config_dir=folder)
 
 
 def set_by_hand(settings: Settings) -> list[str]:
@@ -185,7 +183,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     values = {}
     for name, value in document.items():
         key = _known(name, f"{file}")
-        values[name] = _checked(name, key, value, f"{file}") if key is not None else value
+        values[name] = _checked(name, key, value, f"{file}")
     if "host_secret" in values and mode & 0o007:
         raise SettingsError(
             f"{file} contains host_secret and all users can read it (mode {mode:04o}); run `chmod o-rwx {file}`.",
@@ -202,9 +200,6 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         key = _known(name, f"the environment variable {variable}")
         text = environment[variable]
-        if key is None:
-            values[name] = text
-            continue
         try:
             value = key.parse(text)
         except ValueError as exc:
@@ -213,10 +208,10 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _known(name: str, where: str) -> Key | None:
-    """None for a key of `REMOVED`. Raises `SettingsError`."""
-    if name in KEYS or name in REMOVED:
-        return KEYS.get(name)
+def _known(name: str, where: str) -> Key:
+    """Raises `SettingsError`."""
+    if name in KEYS:
+        return KEYS[name]
     close = difflib.get_close_matches(name, KEYS, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
     raise SettingsError(f'{where}: unknown key "{name}".{meant}', key=name)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
-from socket import AF_INET, AF_INET6
-from typing import Any, Final, Literal, NamedTuple
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import Final, Literal, NamedTuple
 
 from ap_agent.common.errors import AgentError
-from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, text, u32
+from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, attributes, number_of, text, text_of, u32
 from ap_agent.dataplane.program import Address
+from ap_agent.dataplane.rtsocket import RefusedError, RtSocket, messages_of
 
 RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK = 16, 17, 19
-_IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NUM_TX_QUEUES, _IFLA_INFO_KIND = 3, 18, 20, 31, 1
+_RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 18, 20, 22
+_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER = 3, 4, 5, 10
+_IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_EXT_MASK, _IFLA_NUM_TX_QUEUES, _IFLA_XDP, _IFLA_INFO_KIND = 18, 20, 29, 31, 43, 1
+_SKIP_STATS = 8  # RTEXT_FILTER_SKIP_STATS: they would differ each time
+_XDP_IDS: Final = {5: "native", 6: "generic", 7: "offloaded"}  # IFLA_XDP_DRV_PROG_ID, ..._SKB_..., ..._HW_...
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTM_NEWROUTE, _RTM_GETROUTE, _RTA_GATEWAY, _RTA_MULTIPATH, _NEXT_HOP_BYTES = 24, 26, 5, 9, 8
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
+_RTMSG = struct.Struct("=BB10x")  # family, length of the destination
+_IFADDR = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 
 IFB_NAMES: Final = ("slbw0", "slbw1")  # to the user, from the user
 IFB_ALIAS: Final = "scionlab-bw"  # marks a device as ours
@@ -38,7 +44,7 @@ DIRECTIONS: Final[tuple[Direction, Direction]] = (TO_USER, FROM_USER)
 
 class Device(NamedTuple):
     """`kind` as in `ip -d link`, empty for a card. `master` is the interface number of its bridge, bond or VRF, `lower`
-    that of the device below it; 0: none."""
+    that of the device below it; 0: none. `xdp`: XDP programs, in words."""
 
     ifindex: int
     name: str
@@ -49,6 +55,7 @@ class Device(NamedTuple):
     is_up: bool = True
     alias: str = ""
     is_loopback: bool = False
+    xdp: tuple[str, ...] = ()
 
     @property
     def is_our_ifb(self) -> bool:
@@ -57,47 +64,89 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """`addresses`: of this host, with the numbers of the interfaces that have them."""
+    """`addresses`: of this host, with the numbers of the interfaces that have them. `gateways`: of default routes."""
 
     devices: tuple[Device, ...]
     addresses: Mapping[Address, frozenset[int]]
+    gateways: frozenset[Address] = frozenset()
 
 
-def read_devices() -> tuple[Device, ...]:
-    """In the network namespace of the thread. Raises `AgentError`."""
-    return tuple(_device(one) for one in _dumped(lambda kernel: kernel.get_links()))
+def read_devices(asker: RtSocket) -> tuple[Device, ...]:
+    """In the network namespace of the socket. Raises `AgentError`."""
+    question = _IFINFO.pack(0, 0, 0, 0, 0) + u32(_IFLA_EXT_MASK, _SKIP_STATS)
+    return tuple(one for piece in _dump(asker, _RTM_GETLINK, question) for one in _devices(piece))
 
 
-def read_host() -> Host:
-    """In the network namespace of the thread. Raises `AgentError`."""
+def read_host(asker: RtSocket) -> Host:
+    """In the network namespace of the socket. Raises `AgentError`."""
     found: dict[Address, set[int]] = defaultdict(set)
-    for one in _dumped(lambda kernel: kernel.get_addr()):
-        own = one.get_attr("IFA_LOCAL") or one.get_attr("IFA_ADDRESS")  # on a tunnel IFA_ADDRESS is the other end
-        if own is not None and one["family"] in (AF_INET, AF_INET6):
-            found[ip_address(own)].add(one["index"])
-    return Host(read_devices(), {address: frozenset(indexes) for address, indexes in found.items()})
+    for piece in _dump(asker, _RTM_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
+        for address, ifindex in _addresses(piece):
+            found[address].add(ifindex)
+    routes = _dump(asker, _RTM_GETROUTE, _RTMSG.pack(0, 0))
+    gateways = frozenset(one for piece in routes for one in _gateways(piece))
+    return Host(read_devices(asker), {address: frozenset(indexes) for address, indexes in found.items()}, gateways)
 
 
-def _dumped(question: Callable[[Any], Iterable[Any]]) -> list[Any]:
+def _dump(asker: RtSocket, kind: int, question: bytes) -> list[bytes]:
     try:
-        with IPRoute() as iproute:  # opened each time: a socket is bound to the namespace of its thread
-            return list(question(iproute))
-    except (NetlinkError, OSError) as exc:
+        return asker.dump(kind, question)
+    except RefusedError as exc:
         raise AgentError(f"Devices and addresses cannot be read ({exc}); try again.", retryable=True) from exc
 
 
-def _device(said: Any) -> Device:
-    info = said.get_attr("IFLA_LINKINFO")
+# Pieces of a dump are mostly those of the last one: hundreds of devices are parsed once.
+@lru_cache(maxsize=128)
+def _devices(piece: bytes) -> tuple[Device, ...]:
+    return tuple(_device(piece, start, end) for kind, _, start, end in messages_of(piece) if kind == RTM_NEWLINK)
+
+
+@lru_cache(maxsize=128)
+def _addresses(piece: bytes) -> tuple[tuple[Address, int], ...]:
+    found = []
+    for kind, _, start, end in messages_of(piece):
+        if kind == _RTM_NEWADDR:
+            ifindex = _IFADDR.unpack_from(piece, start)[4]
+            said = dict(attributes(piece[start + _IFADDR.size : end]))
+            own = said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS)  # on a tunnel IFA_ADDRESS is the other end
+            if own is not None and len(own) in (4, 16):
+                found.append((ip_address(own), ifindex))
+    return tuple(found)
+
+
+@lru_cache(maxsize=128)
+def _gateways(piece: bytes) -> tuple[Address, ...]:
+    """Of default routes, in any table. Of a route with several next hops all."""
+    found = []
+    for kind, _, start, end in messages_of(piece):
+        if kind != _RTM_NEWROUTE or _RTMSG.unpack_from(piece, start)[1] != 0:  # the length of the destination
+            continue
+        said = dict(attributes(piece[start + _RTMSG.size : end]))
+        hops, several = [said.get(_RTA_GATEWAY)], said.get(_RTA_MULTIPATH, b"")
+        while len(several) >= _NEXT_HOP_BYTES:
+            length = max(struct.unpack_from("=H", several)[0], _NEXT_HOP_BYTES)
+            hops.append(dict(attributes(several[_NEXT_HOP_BYTES:length])).get(_RTA_GATEWAY))
+            several = several[length + 3 & ~3 :]
+        found += [ip_address(one) for one in hops if one is not None and len(one) in (4, 16)]
+    return tuple(found)
+
+
+def _device(piece: bytes, start: int, end: int) -> Device:
+    _, _, ifindex, flags, _ = _IFINFO.unpack_from(piece, start)
+    said = dict(attributes(piece[start + _IFINFO.size : end]))
+    info = dict(attributes(said.get(_IFLA_LINKINFO, b"")))
+    xdp = dict(attributes(said.get(_IFLA_XDP, b"")))
     return Device(
-        said["index"],
-        said.get_attr("IFLA_IFNAME") or "",
-        (info.get_attr("IFLA_INFO_KIND") or "") if info is not None else "",
-        said.get_attr("IFLA_MTU") or 0,
-        said.get_attr("IFLA_MASTER") or 0,
-        said.get_attr("IFLA_LINK") or 0,
-        bool(said["flags"] & _IFF_UP),
-        said.get_attr("IFLA_IFALIAS") or "",
-        bool(said["flags"] & _IFF_LOOPBACK),
+        ifindex,
+        text_of(said.get(_IFLA_IFNAME, b"")),
+        text_of(info.get(_IFLA_INFO_KIND, b"")),
+        number_of(said.get(_IFLA_MTU)),
+        number_of(said.get(_IFLA_MASTER)),
+        number_of(said.get(_IFLA_LINK)),
+        bool(flags & _IFF_UP),
+        text_of(said.get(_IFLA_IFALIAS, b"")),
+        bool(flags & _IFF_LOOPBACK),
+        tuple(f"{how} XDP program {number_of(xdp[number])}" for number, how in _XDP_IDS.items() if number in xdp),
     )
 
 

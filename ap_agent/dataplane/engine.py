@@ -12,7 +12,8 @@ from pathlib import Path
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import obstacles
-from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_host
+from ap_agent.dataplane.claim import Claim
+from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, lowest_devices, read_devices, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
 from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
 from ap_agent.dataplane.reading import Observed, Reader
@@ -62,6 +63,7 @@ class Engine:
         self.on_closed = on_closed
         self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
+        self._claim = Claim()
         self._reader = Reader(self._socket)
         self._program: Program | None = None
         self._target = Target()
@@ -69,7 +71,11 @@ class Engine:
 
     def host(self) -> Host:
         """Raises `AgentError`."""
-        return read_host()
+        return read_host(self._socket)
+
+    def xdp(self) -> frozenset[tuple[str, str]]:
+        """(Device, how and which) of every XDP program. Raises `AgentError`."""
+        return frozenset((one.name, words) for one in read_devices(self._socket) for words in one.xdp)
 
     def plan(self, wanted: Wanted) -> Outcome:
         """What `enforce` would do. Read-only. Raises `AgentError`."""
@@ -91,7 +97,8 @@ class Engine:
     def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:
         """Apply `wanted`. `is_settled`: nothing else changed since the last call, so only differences to the last
         `wanted` are written and read back, and nothing is dumped. Raises `AgentError` if the state is unknown:
-        `NotPermittedError`, `ProgramError` and others."""
+        `NotPermittedError`, `ProgramError` and others; `LockHeldError` if another limiter manages this network."""
+        self._claim.take()
         done, writer = _Pass(wanted), Writer(self._socket, self.on_closed)
         if is_settled and (outcome := self._enforce_changed(done, writer)) is not None:
             return outcome
@@ -190,6 +197,7 @@ class Engine:
     def close(self) -> None:
         """The limits stay."""
         self._let_go()
+        self._claim.close()
         self._socket.close()
 
     def _let_go(self) -> None:
@@ -225,7 +233,8 @@ class Engine:
                     ids = self._program.ids if self._program is not None else {}
                     numbers = ids.get(_DIRECTION_NAMES[direction], 0), ids.get("admitted", 0)
                     hooks[ifindex, direction] = Hook(*numbers, is_redirected=True, is_with_clsact=is_ours)
-            notes += obstacles.of_others(seen, device)
+            fatal += obstacles.in_front(seen, device)
+            notes += obstacles.behind(seen, device)
         reasons = [one.message for one in fatal]
         if done.is_needed and not devices:
             reasons.append("None of the configured interfaces exists.")

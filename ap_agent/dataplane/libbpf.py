@@ -20,6 +20,7 @@ from ap_agent.common.errors import AgentError, NotPermittedError, ProgramError
 
 OLDEST_KERNEL: Final = (5, 12)
 _BPF_FS_MAGIC: Final = 0xCAFE4A11
+_BPF_ROOT: Final = Path("/sys/fs/bpf")
 _BATCH_ENTRIES: Final = 16_384
 _BPF_NOEXIST: Final = 1
 BPF_TCX_INGRESS, BPF_TCX_EGRESS = 46, 47
@@ -227,11 +228,18 @@ def mapped(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def make_folder(folder: Path) -> None:
-    """For pins: in an existing BPF file system, or in one that is mounted there now. Raises `ProgramError`."""
+    """For pins: in a BPF file system, which is mounted at /sys/fs/bpf if it is missing there (as iproute2 does: a shell
+    of `ip netns exec` or a container has none), or at the folder elsewhere. Raises `ProgramError`."""
+    if _BPF_ROOT in folder.parents and _BPF_ROOT.is_dir() and not folder.exists():
+        _mount_unless_there(_BPF_ROOT)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
         raise ProgramError(f"{folder} cannot be made ({exc.strerror}). {_MOUNT_REMEDY}") from exc
+    _mount_unless_there(folder)
+
+
+def _mount_unless_there(folder: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     status = ctypes.create_string_buffer(256)
     libc.statfs(os.fsencode(folder), status)
@@ -242,4 +250,4 @@ def make_folder(folder: Path) -> None:
         raise ProgramError(f"{folder} is in no BPF file system, and none can be mounted ({problem}). {_MOUNT_REMEDY}")
 
 
-_MOUNT_REMEDY = "Mount one (mount -t bpf bpf /sys/fs/bpf), or set maps_dir to a folder of one."
+_MOUNT_REMEDY = "Mount one as root (mount -t bpf bpf /sys/fs/bpf), or set maps_dir to a folder of one."

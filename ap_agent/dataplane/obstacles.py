@@ -1,7 +1,7 @@
 """Foreign objects that obstruct limits: with the names of our IFBs, at the hooks, around our filters.
 
-A hook that our filters cannot use fails every link: which packets pass it depends on routes, rules and neighbours that
-change without notice.
+A hook that our filters cannot use, or that something stands in front of, fails every link: which packets pass it
+depends on routes, rules and neighbours that change without notice.
 """
 
 from __future__ import annotations
@@ -39,30 +39,39 @@ def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | N
     return Problem("hook_obstructed", device.name, message)
 
 
-def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
-    """Who may take packets before our filters, and who never sees limited packets."""
-    behind = []
+def in_front(seen: Observed, device: Device) -> Iterator[Problem]:
+    """What may take packets before our filters."""
+    masters = [
+        one for one in seen.devices if one.ifindex == device.master and one.kind == "bond"
+    ]  # it runs in its ports
+    found = [f"{words} of {one.name}" for one in (device, *masters) for words in one.xdp]
     for direction in DIRECTIONS:
         hook, others = tc.HOOK_NAMES[direction], seen.foreign.get((device.ifindex, direction), ())
         first = sorted({one.pref for one in others if one.chain == 0 and one.pref < tc.PROGRAM_PREF})
-        in_front = [f"a filter with preference {one} at {hook}" for one in first]
+        found += [f"a filter with preference {one} at {hook}" for one in first]
         if programs := attached(device.ifindex, _TCX[direction]):
-            in_front.append(f"{programs} tcx program{'s' if programs > 1 else ''} at {hook}")
-        for one in in_front:
-            message = (
-                f"On {device.name} {one} is in front of the limiter; packets that it takes are not limited. Move it."
-            )
-            yield Problem("hook_obstructed", device.name, message)
-        # At egress their programs see them again, from the IFB. Other chains are the business of the filter that jumps
-        # there.
+            found.append(f"{programs} tcx program{'s' if programs > 1 else ''} at {hook}")
+    for one in found:
+        message = (
+            f"On {device.name} {one} is in front of the limiter; packets that it takes are not limited. Move it, or "
+            "leave that device out of `interfaces` if no link uses it."
+        )
+        yield Problem("hook_obstructed", device.name, message)
+
+
+def behind(seen: Observed, device: Device) -> Iterator[Problem]:
+    """Filters that never see limited packets. At egress their programs see them again, from the IFB. Other chains are
+    the business of the filter that jumps there."""
+    found = []
+    for direction in DIRECTIONS:
         last = {
             one.pref
-            for one in others
+            for one in seen.foreign.get((device.ifindex, direction), ())
             if one.chain == 0
             and one.pref > tc.ADMITTED_PREF
             and not (direction == TO_USER and one.kind == "bpf" and one.is_direct)
         }
-        behind += [f"preference {one} at {hook}" for one in sorted(last)]
-    if behind:
-        message = f"On {device.name} filters behind ours ({', '.join(behind)}) never see limited packets."
+        found += [f"preference {one} at {tc.HOOK_NAMES[direction]}" for one in sorted(last)]
+    if found:
+        message = f"On {device.name} filters behind ours ({', '.join(found)}) never see limited packets."
         yield Problem("filter_behind", device.name, message)

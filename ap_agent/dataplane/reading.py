@@ -13,12 +13,10 @@ from ap_agent.common.errors import AgentError
 from ap_agent.dataplane import tc
 from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, TO_USER, Device, Direction, read_devices
 from ap_agent.dataplane.program import Program
-from ap_agent.dataplane.rtsocket import NLM_F_DUMP_INTR, RefusedError, RtSocket
+from ap_agent.dataplane.rtsocket import RefusedError, RtSocket
 from ap_agent.dataplane.tc import Filter, Readback
 from ap_agent.dataplane.tree import Hook, Tree, new_tree
 
-_DUMP_ATTEMPTS = 5
-_FLAGS_AT = struct.Struct("=6xH")  # of a message
 _CLASS_HEADER = struct.Struct("=IHHII")
 T = TypeVar("T")
 
@@ -76,7 +74,7 @@ class Reader:
             raise AgentError(f"The state of the kernel cannot be read ({exc}); try again.", retryable=True) from exc
 
     def _observe(self, program: Program | None) -> Observed:
-        seen = Observed(read_devices())
+        seen = Observed(read_devices(self._asker))
         tree = seen.tree
         roots, leaves = self._read_qdiscs(seen)
         for one in seen.devices:
@@ -142,16 +140,12 @@ class Reader:
 
     def _dump(self, kind: int, ifindex: int = 0, parent: int = 0) -> list[bytes]:
         """Skips devices that disappeared meanwhile: the next pass sees that."""
-        for _ in range(_DUMP_ATTEMPTS):
-            try:
-                pieces = self._asker.dump(kind, tc.tcmsg(ifindex, parent=parent))
-            except RefusedError as exc:
-                if exc.number in (errno.ENODEV, errno.EINVAL, errno.ENOENT):
-                    return []
-                raise
-            if not any(_FLAGS_AT.unpack_from(piece)[0] & NLM_F_DUMP_INTR for piece in pieces):
-                return pieces
-        raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
+        try:
+            return self._asker.dump(kind, tc.tcmsg(ifindex, parent=parent))
+        except RefusedError as exc:
+            if exc.number in (errno.ENODEV, errno.EINVAL, errno.ENOENT):
+                return []
+            raise
 
     def read_again(self, seen: Observed, ifb: str, minors: Sequence[int]) -> None:
         """Only these classes of one IFB. Raises `AgentError`."""

@@ -28,6 +28,7 @@ MSG_DONTWAIT = int(socket.MSG_DONTWAIT)
 
 PIECE_BYTES = 64 * 1024
 BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for an error per message of a piece
+DUMP_ATTEMPTS = 5  # of one that changes meanwhile
 QUESTIONS_AT_ONCE = 32  # each answer takes a buffer of 4 kB or more, whatever its length
 LOST = "the kernel's answer was lost, because the receive buffer was too small"
 DUMP_NUMBER = 0xFFFF_FFFF  # used by no request
@@ -161,9 +162,16 @@ class RtSocket:
     # --- dumps ---
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Yield a dump in pieces of some 32 kB with whole messages (see `messages_of`); the last piece ends with
+        """A consistent dump in pieces of some 32 kB with whole messages (see `messages_of`); the last piece ends with
         NLMSG_DONE. Raises `RefusedError`, `AgentError`. All dumps have the same sequence number, so that an unchanged
         one is identical byte for byte."""
+        for _ in range(DUMP_ATTEMPTS):
+            pieces = self._dumped(kind, body)
+            if not any(_HEADER.unpack_from(piece)[2] & NLM_F_DUMP_INTR for piece in pieces):
+                return pieces
+        raise AgentError("The kernel's network changes faster than it can be read; try again.", retryable=True)
+
+    def _dumped(self, kind: int, body: bytes) -> list[bytes]:
         self._socket.send(_packed(kind, NLM_F_REQUEST | NLM_F_DUMP, DUMP_NUMBER, body))
         pieces: list[bytes] = []
         while True:

@@ -36,7 +36,7 @@ OWN_ROOT: Final = OWN_MAJOR << 16
 AT_ROOT, AT_INGRESS, CLSACT_HANDLE = 0xFFFF_FFFF, 0xFFFF_FFF1, 0xFFFF_0000
 HOOKS: Final = {TO_USER: 0xFFFF_FFF3, FROM_USER: 0xFFFF_FFF2}  # egress and ingress of clsact
 HOOK_NAMES: Final = {TO_USER: "egress", FROM_USER: "ingress"}
-PROGRAM_PREF, ADMITTED_PREF = 20, 21  # before the ones that `tc` assigns, and those of the first engine (100 and more)
+PROGRAM_PREF, ADMITTED_PREF = 20, 21  # before the ones that `tc` assigns
 NAME: Final = "scionlab-bw"  # of our filters
 NAME_WITH_CLSACT: Final = "scionlab-bw-clsact"  # where the clsact is ours as well
 

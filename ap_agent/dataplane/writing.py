@@ -41,7 +41,9 @@ class Writer:
 
     def _make_ifbs(self, operations: list[Operation], seen: Observed, program: Program | None) -> Answers:
         answers = self._send(operations, seen, program)
-        seen.ifbs = {one.name: one.ifindex for one in read_devices() if one.is_our_ifb and one.name in IFB_NAMES}
+        seen.ifbs = {
+            one.name: one.ifindex for one in read_devices(self._asker) if one.is_our_ifb and one.name in IFB_NAMES
+        }
         return answers
 
     def _send(self, operations: list[Operation], seen: Observed, program: Program | None) -> Answers:

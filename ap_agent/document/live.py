@@ -35,7 +35,7 @@ def write_request(folder: Path, links: Collection[int]) -> None:
 def read_request(folder: Path) -> frozenset[int]:
     """The links of the last request; empty if none. Raises `StoreError`, `NotPermittedError`."""
     path = folder / LOOKS_FILE
-    data = read_own(path, MAX_BYTES)
+    data = read_own(path, MAX_BYTES, is_foreign=True)
     if data is None:
         return frozenset()
     try:

@@ -35,6 +35,7 @@ from ap_agent.document.signed_text import Signed, Version
 SCHEMA = 1
 TRUST_FILE = "trust.json"
 ACCEPTANCE_FILE = "accepted.json"
+MOST_GENERATIONS_AHEAD = 1_000_000  # a service raises its generation by one, after a restored backup
 _MAX_JSON_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")
@@ -132,18 +133,33 @@ def verifier(settings: Settings, trust: Trust, now: datetime) -> Callable[[Mappi
     return read_signed if settings.allow_unsigned else partial(verify, keyring=trust.keyring, now=now)
 
 
-def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptance | None]) -> None:
-    """Raises `TrustError` for a document older than the newest, unless the operator accepted it."""
+def jumps(generation: int, newest: Version | None) -> bool:
+    """Whether a generation is so far ahead of the newest that accepting it would lock the host out: the service could
+    not count up to it."""
+    return generation > MOST_GENERATIONS_AHEAD + (newest.generation if newest is not None else 0)
+
+
+def refuse_version(offered: Version, trust: Trust, accepted: Callable[[], Acceptance | None]) -> None:
+    """Raises `TrustError` for a document older than the newest, or of a generation far ahead of it, unless the operator
+    accepted it."""
     newest = trust.newest
-    if newest is None or not offered.is_older_than(newest):
+    is_jump = jumps(offered.generation, newest)
+    if not is_jump and (newest is None or not offered.is_older_than(newest)):
         return
     if is_accepted(offered, newest, accepted()):
         return
     version = f"{offered.generation}.{offered.config_version}"
+    accept = f" To accept this one anyway, run `scionlab-bw-agent accept-older {version}` here."
+    if is_jump:
+        raise TrustError(
+            f"The service offers configuration {offered}; {newest or 'none'} is installed here, and a generation may "
+            f"be at most {MOST_GENERATIONS_AHEAD} ahead, because everything older would be refused from then on. "
+            f"Correct the generation at the service.{'' if newest is None else accept}",
+            code="version_jump",
+        )
     raise TrustError(
         f"The service offers configuration {offered}; {newest} is installed here, and nothing older is accepted. If "
-        "the service was restored from a backup, run `manage.py raise_generation` there. To accept this one "
-        f"anyway, run `scionlab-bw-agent accept-older {version}` here.",
+        f"the service was restored from a backup, run `manage.py raise_generation` there.{accept}",
         code="version_older",
     )
 

@@ -2,6 +2,5 @@
 
 `process` composes the parts, `loop` schedules, `documents` selects the document, `matching` derives keys of links,
 `enforcing` applies them, `report` writes the state. Beside the loop: `events` (kernel notifications), `pacing` (rate of
-comparisons), `counting` and `total` (cap of all links). `oneshot` is for commands. `previous_engine` is only loaded if
-the first engine left objects.
+comparisons), `counting` and `total` (cap of all links). `oneshot` is for commands.
 """

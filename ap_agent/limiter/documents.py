@@ -17,23 +17,36 @@ from datetime import datetime
 from pathlib import Path
 
 from ap_agent.common.errors import AgentError, BundleError
-from ap_agent.common.files import read_plain, write_atomically
+from ap_agent.common.files import open_plain, read_plain, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.document.handover import FILE_NAME, MAX_BYTES, Document, read_document
+from ap_agent.document.handover import (
+    FILE_NAME,
+    MAX_BYTES,
+    MAX_HEAD_BYTES,
+    Document,
+    Head,
+    check_hash,
+    read_document,
+    read_head,
+    read_links,
+)
 from ap_agent.document.signatures import read_stored
 from ap_agent.document.trust import (
     ACCEPTANCE_FILE,
     Trust,
     load_acceptance,
     load_trust,
-    refuse_older,
+    refuse_version,
     save_trust,
     trust_now,
     verifier,
 )
 from link_info import KnownEntries
+
+REST_S = 0.1  # after one refusal; twice as long after each further one, up to
+LONGEST_REST_S = 5.0
 
 
 class Documents:
@@ -45,7 +58,8 @@ class Documents:
         self.trust: Trust = trust_now(settings, None, None)
         self._now = now
         self._known: KnownEntries = {}
-        self._handed: bytes | None = None  # as accepted
+        self._handed: Head | None = None  # as accepted
+        self._refusals = 0  # in a row
         self._must_store = False
         self._problems: dict[str, Problem] = {}
 
@@ -90,12 +104,24 @@ class Documents:
         self.settings = settings
         self.trust = trust_now(settings, self.trust, self.accepted)
 
+    @property
+    def rest_s(self) -> float:
+        """How long the file is not read again: refused documents are looked at more and more seldom."""
+        return min(LONGEST_REST_S, REST_S * 2.0 ** min(self._refusals, 10)) if self._refusals else 0.0
+
     def take(self) -> bool:
-        """Read the handed over document; return whether another one is accepted now. Read-only."""
+        """Read the handed over document; return whether another one is accepted now. Read-only. Nothing behind its head
+        is read before that is verified, and nothing is parsed before its hash is."""
         path = self.settings.state_dir / FILE_NAME
         try:
-            data, _ = read_plain(path, MAX_BYTES)
-            is_new = data != self._handed and self._accept(data)
+            with open_plain(path, is_foreign=True) as stream:
+                line = stream.readline(MAX_HEAD_BYTES + 1)
+                is_same = self._handed is not None and self._handed.line == line
+                head = self._handed if is_same and self._handed is not None else self._read_head(line)
+                link_info = stream.read(MAX_BYTES + 1 - len(line))
+            if is_same:
+                check_hash(head, link_info)
+            is_new = not is_same and self._accept(head, link_info)
         except FileNotFoundError:  # missing or removed: no reason to end a limit
             is_new = False
         except OSError as exc:
@@ -103,21 +129,25 @@ class Documents:
         except AgentError as exc:
             return self._refuse(exc.message)
         self._problems.pop("refused", None)
+        self._refusals = 0
         return is_new
 
-    def _accept(self, data: bytes) -> bool:
+    def _read_head(self, line: bytes) -> Head:
         settings = self.settings
-        document = read_document(
-            data,
+        head = read_head(
+            line,
             host_id=settings.host_id,
             verify=verifier(settings, self.trust, self._now()),
             allow_unsigned=settings.allow_unsigned,
-            known=self._known,
         )
-        if settings.allow_unsigned:  # otherwise unverified keys could be found in it when trust.json is lost
+        refuse_version(head.named.version, self.trust, lambda: load_acceptance(self._folder))
+        return head
+
+    def _accept(self, head: Head, link_info: bytes) -> bool:
+        document = read_links(head, link_info, known=self._known)
+        if self.settings.allow_unsigned:  # otherwise unverified keys could be found in it when trust.json is lost
             document = document.unsigned()
-        refuse_older(document.order, self.trust, lambda: load_acceptance(self._folder))
-        self._handed = data
+        self._handed = head
         if self.accepted is not None and document.data == self.accepted.data:
             return False
         self.trust = self.trust.after(document)
@@ -128,6 +158,7 @@ class Documents:
         return True
 
     def _refuse(self, why: str) -> bool:
+        self._refusals += 1
         stays = " The current limits stay."
         self._problems["refused"] = Problem("document_refused", "document", why + stays)
         return False

@@ -2,70 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from ap_agent.common.errors import AgentError
+from ap_agent.common.errors import AgentError, LockHeldError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.dataplane import tc
-from ap_agent.dataplane.devices import Host, read_devices
+from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback
-from ap_agent.dataplane.rtsocket import RefusedError, RtSocket, messages_of
+from ap_agent.dataplane.program import Address
+from ap_agent.dataplane.rtsocket import RefusedError
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from ap_agent.document.timetable import Timetable
+from ap_agent.limiter import protecting
+from ap_agent.limiter.events import Change
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
 from link_info import LinkInfo
 from link_tests import LinkTest
-
-if TYPE_CHECKING:
-    from ap_agent.limiter.previous_engine import PreviousEngine
 
 _LOGGED_WRITES = 200  # lines logged per pass
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def find_previous_engine() -> PreviousEngine | None:
-    """Objects of the first engine (commit 90d5377 and before): usually None, and then its module is not loaded. Raises
-    `AgentError`, `RefusedError`."""
-    with contextlib.closing(RtSocket()) as kernel:
-        names = {one.name for one in read_devices()}
-        if "slbwold" not in names and not _has_roots_or_u32_filters(kernel):
-            return None
-    from ap_agent.limiter import previous_engine  # noqa: PLC0415
-
-    return previous_engine.find()
-
-
-def _has_roots_or_u32_filters(kernel: RtSocket) -> bool:
-    """Whether a device has an HTB 1: or 3: as its root, or a u32 filter at one of its hooks. Our engine uses
-    neither."""
-    header = struct.Struct("=4xiII")  # of <linux/rtnetlink.h>, struct tcmsg: index, handle, parent
-    for piece in kernel.dump(tc.RTM_GETQDISC, tc.tcmsg(0)):
-        for kind, _, start, end in messages_of(piece):
-            if kind != tc.RTM_GETQDISC - 2:
-                continue
-            ifindex, handle, parent = header.unpack_from(piece, start)
-            if parent == tc.AT_ROOT and handle in (0x1_0000, 0x3_0000) and b"htb\0" in piece[start:end]:
-                return True
-            hooks = tc.HOOKS.values() if parent == tc.AT_INGRESS else ()
-            if any(b"u32\0" in one for at in hooks for one in kernel.dump(tc.RTM_GETTFILTER, tc.tcmsg(ifindex, 0, at))):
-                return True
-    return False
 
 
 class Enforcer:
@@ -79,7 +46,6 @@ class Enforcer:
         keep: Callable[[tuple[ClosedSegment, ...]], None],
         *,
         now: Callable[[], datetime] = utc_now,
-        find_previous: Callable[[], PreviousEngine | None] | None = None,
         may_send: Callable[[Settings], bool] = lambda _: False,
     ) -> None:
         """`keep` gets the last counters of lanes before the kernel drops them. `may_send`: link tests may send now;
@@ -93,27 +59,31 @@ class Enforcer:
         self.writes = 0
         self.is_step = False  # the last pass was only due to the clock
         self.is_finished = True  # the last pass knew the kernel's state
+        self.drift: Collection[Change] = ()  # known foreign changes of our objects since then
         self._engine, self._log, self._keep = engine, logger, keep
         self._may_send = may_send
         self._timetable = Timetable({})
         self._matcher = Matcher()
         self._host = Host((), {})
+        self._portless: list[int] = []
+        self._special: Mapping[Address, str] = {}
+        self._protected: Mapping[int, Problem] = {}
         self._matching: Matching = self._matcher.match({}, self._host, settings)
-        self._find_previous: Callable[[], PreviousEngine | None] | None = find_previous or find_previous_engine
-        self._previous_problems: tuple[Problem, ...] = ()
         engine.on_closed = keep
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
     def enforce(self, configuration: Configuration | None, *, is_settled: bool = False) -> None:
         """One pass. None: there is no configuration, and nothing is touched. `is_settled`: nothing else changed since
-        the last one. Errors are in `outcome`."""
+        the last one. Errors are in `outcome`. Raises `LockHeldError` if another limiter manages this network."""
         if configuration is None:
             return
         began = time.monotonic()
         self._prepare(configuration, is_settled=is_settled)
         try:
-            outcome = self._enforce(self._match(is_settled=is_settled), is_settled=is_settled)
+            outcome = self._engine.enforce(self._match(is_settled=is_settled), is_settled=is_settled)
+        except LockHeldError:
+            raise
         except (AgentError, RefusedError) as exc:
             self.outcome, self.is_finished = self._failed(exc), False
         else:
@@ -136,6 +106,8 @@ class Enforcer:
         self.is_step = is_settled and not is_new
         if is_new:
             self.configuration, self._timetable = configuration, Timetable(configuration.links)
+            links = configuration.links.items()
+            self._portless = [number for number, one in links if one.is_user_as and one.remote_port is None]
         self.links = self._links_now()
 
     def _links_now(self) -> Mapping[int, LinkInfo]:
@@ -145,22 +117,16 @@ class Enforcer:
         assert self.configuration is not None  # noqa: S101 - for the type checker: `_prepare` came before
         if not is_settled:
             self._host = self._engine.host()
+            self._special = protecting.protected(
+                self.settings, self._host, protecting.peers(), protecting.logged_in_from()
+            )
+        self._protected = protecting.refused(self._portless, self.links, self.settings, self._special)
+        links = self.links
+        if self._protected:
+            links = {number: one for number, one in links.items() if number not in self._protected}
         is_observe_only = self.configuration.is_observe_only
-        self._matching = self._matcher.match(self.links, self._host, self.settings, is_observe_only=is_observe_only)
+        self._matching = self._matcher.match(links, self._host, self.settings, is_observe_only=is_observe_only)
         return self._matching.wanted
-
-    def _enforce(self, wanted: Wanted, *, is_settled: bool) -> Outcome:
-        if self._find_previous is not None:
-            found = self._find_previous()
-            if found is not None:
-                from ap_agent.limiter.previous_engine import replace_by  # noqa: PLC0415 - there is one
-
-                outcome, removed = replace_by(found, self._engine, wanted, self._keep)
-                if removed is not None:
-                    self._find_previous, self._previous_problems = None, removed.problems
-                return outcome
-            self._find_previous = None  # it is gone
-        return self._engine.enforce(wanted, is_settled=is_settled)
 
     def _failed(self, exc: AgentError | RefusedError) -> Outcome:
         """The kernel's state is unknown: report the previous one, marked as possibly outdated."""
@@ -181,20 +147,14 @@ class Enforcer:
         say("enforce.done", version=order, trace=trace, writes=self.outcome.writes, links=len(self.wanted.links), ms=ms)
 
     def reset(self) -> bool:
-        """Remove everything of ours from the kernel, including the first engine's; return whether all was removed.
-        Raises `AgentError`."""
-        if self._find_previous is not None and (found := self._find_previous()) is not None:
-            found.make_way()
-            found.close()
+        """Remove everything of ours from the kernel; return whether all was removed. Raises `AgentError`."""
         self.outcome = self._engine.reset()
         self._keep(self.outcome.closed)
-        if self._find_previous is not None and (found := self._find_previous()) is not None:
-            self._previous_problems = found.remove(dict, self._keep).problems
-        self.links, self.configuration, self._timetable = {}, None, Timetable({})
+        self.links, self.configuration, self._timetable, self._protected = {}, None, Timetable({}), {}
         self._matching = Matcher().match({}, self._host, self.settings)
         self.writes += self.outcome.writes
         self.observed_at = self.now()
-        return self.outcome.is_ok and not self._previous_problems
+        return self.outcome.is_ok
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -227,12 +187,20 @@ class Enforcer:
     @property
     def errors(self) -> Mapping[int, str]:
         """Why links are not enforced, or not as requested."""
-        return {**self.outcome.failed, **self._matching.errors}
+        protected = {number: one.message for number, one in self._protected.items()}
+        return {**self._drifted(), **self.outcome.failed, **self._matching.errors, **protected}
+
+    def _drifted(self) -> Mapping[int, str]:
+        if not self.drift:
+            return {}
+        where = ", ".join(sorted({f"{one.device} ({one.what})" for one in self.drift}))
+        why = f"Another program changed objects of the limiter on {where}; they are being repaired."
+        return dict.fromkeys(self.wanted.links, why)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Current problems, except those of files."""
-        return (*self.outcome.problems, *self._matching.problems, *self._previous_problems)
+        return (*self.outcome.problems, *self._matching.problems, *self._protected.values())
 
     @property
     def is_ok(self) -> bool:
@@ -264,6 +232,13 @@ class Enforcer:
             return {**self.outcome.readback, **self._engine.readback(links)}
         except (AgentError, RefusedError):
             return self.outcome.readback
+
+    def xdp(self) -> frozenset[tuple[str, str]]:
+        """Devices with XDP programs, now; empty if unreadable."""
+        try:
+            return self._engine.xdp()
+        except AgentError:
+            return frozenset()
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Multiply every charge of the program; 1.0: no cap."""

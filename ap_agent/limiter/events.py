@@ -22,6 +22,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.attributes import attributes, text_of
 from ap_agent.dataplane.devices import IFB_ALIAS, IFB_NAMES
 from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, attached
+from ap_agent.dataplane.tc import ADMITTED_PREF, PROGRAM_PREF
 
 _GROUPS = (1, 4, 5, 9)  # <linux/rtnetlink.h>: RTNLGRP_LINK, TC, IPV4_IFADDR, IPV6_IFADDR
 _SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
@@ -33,10 +34,11 @@ _DRAINS = 16  # more than the receive buffer holds
 
 _NEWLINK, _DELLINK, _NEWADDR, _DELADDR = 16, 17, 20, 21
 _TC = {36: "qdisc", 37: "qdisc", 40: "class", 41: "class", 44: "filter", 45: "filter"}
+_DELQDISC = 37
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 _IFADDR = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
-_TCMSG = struct.Struct("=BxxxIII")  # family, index, handle, parent
+_TCMSG = struct.Struct("=BxxxIIII")  # family, index, handle, parent, info: of filters preference and protocol
 _SHARED_BLOCK = 0xFFFF_FFFF  # in the place of an index
 _AT_ROOT, _HOOKS = 0xFFFF_FFFF, 0xFFFF_0000  # parents: the root; from here on clsact, ingress and their hooks
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_IFALIAS = 3, 4, 5, 10, 20
@@ -48,10 +50,12 @@ _TCX = (BPF_TCX_INGRESS, BPF_TCX_EGRESS)
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """A foreign change of a device, or of an address (device empty)."""
+    """A foreign change of a device, or of an address (device empty). `is_undoing`: of an object that is ours if we have
+    any there: the clsact qdisc, a filter with a preference of ours, anything at an IFB of ours."""
 
     device: str
     what: str
+    is_undoing: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,10 @@ class Notifications:
         return bool(self.changes) or self.is_lost
 
 
-def unannounced(devices: Iterable[str], maps_dir: Path) -> frozenset[Change]:
-    """State that no event covers: tcx programs at the hooks of these devices, names in `maps_dir`."""
-    found = set()
+def unannounced(devices: Iterable[str], maps_dir: Path, xdp: Iterable[tuple[str, str]] = ()) -> frozenset[Change]:
+    """State that no event covers: tcx programs at the hooks of these devices, names in `maps_dir`, XDP programs of
+    devices (name, program)."""
+    found = {Change(device, one) for device, one in xdp}
     for device in devices:
         with contextlib.suppress(OSError):  # gone; that is an event
             ifindex = socket.if_nametoindex(device)
@@ -166,7 +171,7 @@ class Listener:
                 elif kind in {_NEWADDR, _DELADDR}:
                     yield from self._of_address(kind, body)
                 elif kind in _TC and port not in own_ports:
-                    yield from self._of_traffic_control(_TC[kind], body)
+                    yield from self._of_traffic_control(kind, body)
 
     def _of_device(self, kind: int, body: bytes) -> Iterator[Change]:
         """A device that differs from its last announcement. Most messages about devices repeat it, and have no port
@@ -181,13 +186,14 @@ class Listener:
         if name in IFB_NAMES:
             is_ours = text_of(said.get(_IFLA_IFALIAS, b"")) == IFB_ALIAS
             self._ifbs[name] = kind == _NEWLINK and is_ours and is_up
+        is_undoing = name in IFB_NAMES and not self._ifbs[name]
         if kind == _DELLINK:
-            yield Change(name, f"{_DEVICE} deleted")
+            yield Change(name, f"{_DEVICE} deleted", is_undoing)
             return
         parts = (said.get(one) for one in (_IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_IFALIAS))
         self._devices[ifindex] = now = (name, is_up, *parts)
         if now != before:
-            yield Change(name, _DEVICE)
+            yield Change(name, _DEVICE, is_undoing)
 
     def _of_address(self, kind: int, body: bytes) -> Iterator[Change]:
         """An added or removed address; router advertisements repeat existing ones."""
@@ -203,13 +209,14 @@ class Listener:
         if (kind == _DELADDR or not is_known) and name not in IFB_NAMES:  # they have one while they are up
             yield Change("", "address")
 
-    def _of_traffic_control(self, what: str, body: bytes) -> Iterator[Change]:
+    def _of_traffic_control(self, kind: int, body: bytes) -> Iterator[Change]:
         """At a hook, or on one of our IFBs; changes at the root of a card do not matter."""
-        _, ifindex, _, parent = _TCMSG.unpack_from(body)
-        name = _name(ifindex)
+        _, ifindex, _, parent, info = _TCMSG.unpack_from(body)
+        name, what = _name(ifindex), _TC[kind]
         is_at_hook = _HOOKS <= parent < _AT_ROOT
+        is_of_ours = kind == _DELQDISC or (what == "filter" and info >> 16 in (PROGRAM_PREF, ADMITTED_PREF))
         if name in IFB_NAMES or ifindex == _SHARED_BLOCK or is_at_hook:
-            yield Change(name, what)
+            yield Change(name, what, name in IFB_NAMES or (is_at_hook and is_of_ours))
 
 
 def _name(ifindex: int) -> str:

@@ -25,6 +25,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
+from ap_agent.dataplane.devices import IFB_NAMES
 from ap_agent.limiter.counting import Counting, not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
@@ -35,6 +36,7 @@ from ap_agent.limiter.report import Extras, Report
 from ap_agent.limiter.watching import Watching
 
 FILES_REST_S = 0.1  # minimum between two reads of the files, so that repeated writes cost no more
+LISTEN_S = 0.1  # between two looks at events while a comparison is due
 UNANNOUNCED_S = 0.5  # between two checks of what no event covers
 UNWATCHED_S = 1.0
 START_RETRY_S = 1.0
@@ -134,8 +136,10 @@ class Loop:
         now = self._monotonic()
         before = self._documents.problems
         is_new = self._look_at_files(now)
+        was_known = bool(self._enforcer.drift)
         self._note(self._events.drain(self._enforcer.outcome.ports))  # our own questions are heard too
         self._look_for_unannounced(now)
+        is_drift_new = bool(self._enforcer.drift) and not was_known
         is_called = self._pacing.due is not None and now >= self._pacing.due
         must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)
         must_enforce = must_compare or is_new or self._enforcer.is_step_due()
@@ -143,7 +147,7 @@ class Loop:
             self._enforce(is_settled=not must_compare and self._is_settled)
         self._watching.sample()  # after clock-driven changes: a sample has the rates of the second that begins
         self._live.sample()
-        has_news = self._counting.count(now) or self._documents.problems != before
+        has_news = self._counting.count(now) or self._documents.problems != before or is_drift_new
         if must_enforce or has_news or now >= self._next_state:
             self._tell()
 
@@ -154,6 +158,8 @@ class Loop:
 
     def _moments(self) -> list[float]:
         moments = [self._next_audit, self._next_state, self._next_unannounced, *self._counting.moments()]
+        if self._pacing.due is not None:  # a drift among further events must not wait for a comparison that rests
+            moments.append(self._monotonic() + LISTEN_S)
         if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
             moments.append(self._files_rested_at)
         if self._pacing.due is not None:
@@ -176,7 +182,8 @@ class Loop:
             return False
         is_new = self._documents.take()
         self._live.read_request()
-        self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
+        rest_s = max(FILES_REST_S if self._files is not None else UNWATCHED_S, self._documents.rest_s)
+        self._files_rested_at = self._monotonic() + rest_s
         return is_new
 
     def _are_files_new(self) -> bool:
@@ -212,7 +219,8 @@ class Loop:
     def _note(self, heard: Notifications) -> None:
         if heard.is_lost:
             self._log.debug("kernel.events_lost")
-        self._pacing.note(heard, self._monotonic())
+        self._pacing.note(heard, self._monotonic(), {*self._enforcer.outcome.devices, *IFB_NAMES})
+        self._enforcer.drift = self._pacing.drift
 
     def _look_for_unannounced(self, now: float) -> None:
         if now < self._next_unannounced:
@@ -222,7 +230,7 @@ class Loop:
         self._note(Notifications(before ^ self._unannounced))
 
     def _unannounced_now(self) -> frozenset[Change]:
-        return unannounced(self._enforcer.outcome.devices, self._enforcer.settings.maps_dir)
+        return unannounced(self._enforcer.outcome.devices, self._enforcer.settings.maps_dir, self._enforcer.xdp())
 
     def _enforce(self, *, is_settled: bool = False) -> None:
         self._stay_alone()  # the changes may be those of another limiter that replaced us

@@ -1,14 +1,14 @@
 """When events cause a comparison. Pure: moments are monotonic seconds.
 
-A comparison follows an event within some 20 ms, and events until then are combined. Comparisons because of events take
-at most about a fifth of any minute. If something undoes our changes repeatedly, repairs wait longer each time, and that
-is a problem with a name.
+Events until a comparison are combined. One that undoes an object of ours is a drift: it is repaired within some 0.15 s
+and the time of a pass, however often, and if it happens repeatedly that is a problem with a name. Comparisons because
+of all other events take at most about a fifth of any minute.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ap_agent.common.problem import Problem
@@ -20,9 +20,8 @@ WINDOW_S = 60.0
 BUDGET_S = 12.0  # of work because of events, within the window; then the pause is four times as long as the work,
 REST_PER_WORK = 4  # up to the longest pause: thousands of links must not wait for minutes
 FAILED_REST_S = 5.0  # after an incomplete one: then everything triggers a comparison
-QUICK_REPAIRS = 5  # of one device, each within a minute of the previous, until the next ones slow down
+TOLERATED_REPAIRS = 5  # of one device, each within a minute of the previous, until that is a problem
 LONGEST_REST_S = 10.0
-ADDRESSES = "addresses"  # the subject of changes without a device
 
 
 @dataclass
@@ -37,8 +36,8 @@ class Pacing:
 
     def __init__(self) -> None:
         self._due: float | None = None
-        self._causes: set[Change] = set()
-        self._rested_at = 0.0
+        self.drift: frozenset[Change] = frozenset()  # known, and not repaired
+        self._rested_at = self._drift_rested_at = 0.0
         self._work: deque[tuple[float, float]] = deque()  # end and duration of event-driven work
         self._repairs: dict[str, _Repairs] = {}
 
@@ -47,41 +46,44 @@ class Pacing:
         """When to compare; None without events."""
         return self._due
 
-    def note(self, heard: Notifications, now: float) -> None:
+    def note(self, heard: Notifications, now: float, ours: Collection[str]) -> None:
+        """`ours`: the devices that have objects of ours."""
         if not heard.concerns_us:
             return
-        self._causes |= heard.changes
-        if self._due is None:
-            self._due = max(now + SETTLE_S, self._rested_at)
+        drift = {one for one in heard.changes if one.is_undoing and one.device in ours}
+        self.drift |= drift
+        due = max(now + SETTLE_S, self._drift_rested_at if drift or heard.is_lost else self._rested_at)
+        self._due = due if self._due is None else min(self._due, due)
 
     def compared(self, began: float, ended: float, written: Iterable[str], *, is_finished: bool = True) -> list[Change]:
-        """A comparison took place, for any reason, with repairs on the devices `written`. Return the foreign changes
-        there."""
+        """A comparison took place, for any reason, with repairs on the devices `written`. Return the repaired drift."""
         if self._due is not None:
             self._work.append((ended, ended - began))
-        causes, self._causes, self._due = self._causes, set(), None
         devices = set(written)
-        guilty = sorted(one for one in causes if one.device in devices or (not one.device and devices))
+        repaired = sorted(one for one in self.drift if one.device in devices)
+        self._due = None
+        if is_finished:
+            self.drift = frozenset()
         self._forget(ended)
-        for subject in {one.device or ADDRESSES for one in guilty}:
+        for subject in {one.device for one in repaired}:
             repairs = self._repairs.setdefault(subject, _Repairs())
             repairs.times, repairs.last = repairs.times + 1, ended
-            repairs.whats |= {one.what for one in guilty if (one.device or ADDRESSES) == subject}
+            repairs.whats |= {one.what for one in repaired if one.device == subject}
         self._rested_at = ended + self._rest_s(ended - began, is_finished)
-        return guilty
+        self._drift_rested_at = ended + REST_S
+        return repaired
 
     def _rest_s(self, work_s: float, is_finished: bool) -> float:
         rest_s = REST_S if is_finished else FAILED_REST_S
         if sum(spent_s for _, spent_s in self._work) > BUDGET_S:
             rest_s = max(rest_s, min(LONGEST_REST_S, REST_PER_WORK * work_s))
-        beyond = max((repairs.times for repairs in self._repairs.values()), default=0) - QUICK_REPAIRS
-        return max(rest_s, min(LONGEST_REST_S, REST_S * 2.0 ** min(beyond, 40))) if beyond > 0 else rest_s
+        return rest_s
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """Devices on which our repairs are undone."""
         self._forget(now)
         return tuple(
-            _problem(subject, one) for subject, one in sorted(self._repairs.items()) if one.times > QUICK_REPAIRS
+            _problem(subject, one) for subject, one in sorted(self._repairs.items()) if one.times > TOLERATED_REPAIRS
         )
 
     def _forget(self, now: float) -> None:
@@ -93,10 +95,9 @@ class Pacing:
 
 def _problem(subject: str, repairs: _Repairs) -> Problem:
     what = ", ".join(sorted(repairs.whats))
-    changed = f"The {what} of this host" if subject == ADDRESSES else f"On {subject}: {what}"
     return Problem(
         "repeatedly_changed",
         subject,
-        f"{changed} changed {repairs.times} times, each time less than a minute after the last repair; repairs now "
-        f"wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
+        f"On {subject}: {what} changed {repairs.times} times, each time less than a minute after the last repair; in "
+        "between packets are not limited. Find the program that changes it.",
     )

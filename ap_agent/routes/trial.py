@@ -25,7 +25,7 @@ from typing import Any, Final
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, StoreError
 from ap_agent.common.files import read_own, sealed, unsealed, write_atomically
-from ap_agent.common.lock import Lock, holder, lock_path
+from ap_agent.common.lock import Lock, holder
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import ENVIRONMENT_PREFIX
 from ap_agent.common.times import time_text
@@ -182,7 +182,7 @@ def start_guard(folder: Path, arguments: Sequence[str], environment: Mapping[str
 
 
 def is_guarded(folder: Path) -> bool:
-    return holder(lock_path(folder, "routes-guard")) is not None
+    return holder(folder, "routes-guard") is not None
 
 
 def under_systemd(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -37,8 +37,8 @@ class Row(NamedTuple):
 
 
 def segment_text(segment: int) -> str:
-    """16 hexadecimal digits; 8 for a segment of the first engine, with 32 bits."""
-    return f"{segment:016x}" if segment >> 32 else f"{segment:08x}"
+    """16 hexadecimal digits."""
+    return f"{segment:016x}"
 
 
 _COLUMNS = Row._fields[1:]

@@ -115,6 +115,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "This service offers a configuration older than that of the host.",
         "After a restored backup: run manage.py raise_generation.",
     ),
+    "version_jump": Explanation(
+        TRUST,
+        "This service offers a configuration whose generation is far ahead of that of the host.",
+        "Correct the generation of this service: the host would refuse every configuration after this one.",
+    ),
     "key_expires_soon": Explanation(
         TRUST,
         "The last key that the host trusts expires within 30 days.",
@@ -196,6 +201,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "metrics_unavailable": Explanation(
         USAGE, "The agent's metrics cannot be served.", "Correct metrics_listen or metrics_file, then reload.", True
     ),
+    "protected_address": Explanation(
+        LINK,
+        "The address of the user AS is one that the attachment point depends on, and the link has no port.",
+        "Give the link its port, or correct its address.",
+    ),
     "own_address": Explanation(
         LINK, "The remote address of the link is an address of the host itself.", "Correct the address of the link."
     ),
@@ -275,13 +285,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "The kernel rejected the program of the limiter.",
         "See the message, and install a package that matches the kernel.",
         voids=True,
-    ),
-    "previous_engine": Explanation(
-        KERNEL,
-        "Queues and filters of an older agent are still in the kernel.",
-        "Remove the objects named in the message by hand.",
-        is_warning=True,
-        beside="At {name} limits of an older agent are still in the kernel",
     ),
     # Only from agents with the first engine (docs/adr/0028); kept while there are some.
     "foreign_root": Explanation(

@@ -16,23 +16,9 @@ import pytest
 
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab, Namespace
-from tests.kernel import landed
 from tests.kernel.engine_bed import EngineBed, engine_bed
 
 T = TypeVar("T")
-
-# What prepares a host for an upgrade comes out of git.
-collect_ignore = [] if landed.is_there() else ["test_upgrade.py", "test_upgrade_traffic.py"]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if collect_ignore:
-        terminalreporter.write_line(
-            f"NOT TESTED: the upgrade from the first engine; this clone has no commit {landed.COMMIT} "
-            "(git fetch --unshallow)",
-            yellow=True,
-        )
-
 
 PREFIX = "slbwk"
 MISSING = available()

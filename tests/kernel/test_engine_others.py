@@ -70,7 +70,7 @@ def test_a_filter_in_front_of_ours_is_named(bed: EngineBed) -> None:
     outcome = bed.enforce(ONE)
     assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
     assert "preference 3 at egress" in outcome.problems[0].message
-    assert outcome.writes == 0
+    assert (outcome.is_ok, outcome.writes, set(outcome.failed)) == (False, 0, {7})
 
 
 @pytest.mark.parametrize("priority", [0x0001_0007, OWN_MAJOR << 16 | 7], ids=["somebody's class", "our class"])
@@ -108,7 +108,7 @@ def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
     outcome = bed.ap.call(lambda: bed.enforce(ONE))  # who is there is asked by interface number, in our own namespace
     assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
     assert "1 tcx program at ingress is in front of the limiter" in outcome.problems[0].message
-    assert (outcome.is_ok, outcome.writes) == (True, 0)
+    assert (outcome.is_ok, outcome.writes, set(outcome.failed)) == (False, 0, {7})
 
 
 def _attach_tcx(program_fd: int, ifindex: int, where: int = BPF_TCX_INGRESS) -> bool:

@@ -52,7 +52,9 @@ def test_while_versions_change_no_packet_is_lost_and_none_is_free(bed: EngineBed
     try:
         for number in range(6):
             engine = (new, old)[number % 2]
-            engine._let_go()  # as one that has just started
+            for one in (old, new):  # each as if it had just started, and the other had ended
+                one._let_go()
+                one._claim.close()
             assert bed.ap.call(partial(engine.enforce, TWO)).is_ok
             assert bed.received_kbit(to_user=True, user=U2, seconds=0.1) == 0
             assert bed.received_kbit(to_user=False, kbit=800, seconds=0.3) == pytest.approx(800, rel=0.1)

@@ -44,6 +44,7 @@ SAID: dict[str, tuple[list[str], set[Change]]] = {
     "an MTU": (["ip link set eth0 mtu 1400"], {Change("eth0", "device")}),
     "a new card": (["ip link add wan0 type veth peer name wan1"], {Change("wan0", "device"), Change("wan1", "device")}),
     "clsact": (["tc qdisc add dev eth0 clsact"], {Change("eth0", "qdisc")}),
+    "no clsact any more": (["tc qdisc del dev eth0 clsact"], {Change("eth0", "qdisc", is_undoing=True)}),
     "a filter": (
         ["tc qdisc add dev eth1 clsact", "tc " + " ".join(EGRESS)],
         {Change("eth1", "qdisc"), Change("eth1", "filter")},

@@ -5,7 +5,11 @@ What other hands do to it: tests/faults/agent/test_broken_by_hand.py.
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -171,3 +175,63 @@ def test_rubbish_in_the_agents_folder_ends_no_limit(host: LimiterHost) -> None:
         host.until(lambda state: state.problems == ())
 
     assert host.rates() == ["500Kbit"]
+
+
+def test_a_blocked_link_without_a_port_to_the_gateway_leaves_the_host_connected(host: LimiterHost) -> None:
+    host.bed.ap.ip("route", "add", "default", "via", U1)
+    blocked = {key: value for key, value in entry(0, U1).items() if key != "Port"}
+    host.hand({"7": blocked, "8": entry(800, U2, USER_PORT)})
+    host.start()
+    state = host.until(lambda one: set(one.links) == {7, 8} and one.links[8].state == "enforced")
+    assert state.links[7].state == "error"
+    assert [(one.code, one.subject) for one in state.problems] == [("protected_address", "link 7")]
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
+    assert host.bed.received_kbit(to_user=True, user=U2) == pytest.approx(800, abs=220)
+
+
+def test_stuffing_from_the_agents_side_costs_the_limiter_neither_time_nor_memory_nor_repairs(host: LimiterHost) -> None:
+    """24 MB that are no document, 30 times a second, beside 4094 links, whose signed document comes first."""
+    host.hand({str(n): entry(500 + n, U1, 10_000 + n) for n in range(1, 4095)})
+    host.start()
+    assert host.process is not None
+    host.until(lambda state: state.is_ok and len(state.links) == 4094, within_s=60)
+    stuffing = json.dumps([["x"] * 4] * 1_250_000).encode()[: 24 * 1024 * 1024]
+    ended = threading.Event()
+
+    def stuff() -> None:
+        new, path = host.state_dir / "new", host.state_dir / "document.json"
+        while not ended.wait(1 / 30):
+            new.write_bytes(stuffing)
+            new.replace(path)
+
+    thread = threading.Thread(target=stuff)
+    thread.start()
+    try:
+        time.sleep(1)
+        used, began = cpu_s(host.process.pid), time.monotonic()
+        host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
+        while "direct-action" not in host.bed.tc("filter", "show", "dev", "eth0", "egress", check=False):
+            assert time.monotonic() < began + 20
+        repaired_s = time.monotonic() - began
+        time.sleep(4)
+        share = (cpu_s(host.process.pid) - used) / (time.monotonic() - began)
+    finally:
+        ended.set()
+        thread.join()
+    status = Path(f"/proc/{host.process.pid}/status").read_text()
+    peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    print(f"measured: {share:.2f} of a processor, {peak_kb / 1000:.0f} MB at most, repaired after {repaired_s:.2f} s")
+    assert share < 0.35  # of it a state with 4094 links each second
+    assert peak_kb < 200_000
+    assert repaired_s < 1.0  # on a machine that also writes 720 MB a second
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(("unit", "most_mb", "most_tasks"), [("limiter", 400, 16), ("agent", 600, 64)])
+def test_units_bound_memory_and_tasks(unit: str, most_mb: int, most_tasks: int) -> None:
+    text = Path(f"packaging/systemd/scionlab-bw-{unit}.service").read_text()
+    assert f"\nMemoryMax={most_mb}M\nTasksMax={most_tasks}\n" in text

@@ -81,7 +81,7 @@ class Rig(Operator):
         return {name: (found[name]["rx"]["bytes"], found[name]["tx"]["bytes"]) for name in DEVICES}
 
     def guard_pid(self) -> int:
-        text = next((self.folder / "routes").glob("routes-guard-*.lock")).read_text()
+        text = next((self.folder / "routes").glob("routes-guard-*.pid")).read_text()
         return int(json.loads(text)["pid"]) if text else 0
 
     def trial(self, key: str = "state") -> str:

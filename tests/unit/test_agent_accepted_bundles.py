@@ -109,6 +109,9 @@ def host(settings: Settings) -> Host:
         ("1.17", 99, "version_older"),
         ("1.99", 8, "version_older"),
         ("0.99", 99, "version_older"),
+        ("1000001.1", 1, "new"),
+        ("1000002.1", 1, "version_jump"),
+        ("999999999999999999.1", 1, "version_jump"),
     ],
 )
 def test_only_what_is_not_older_is_taken(host: Host, version: str, limits: int, answer: str) -> None:
@@ -124,6 +127,20 @@ def test_same_version_with_other_content_signed_by_the_service_is_taken(host: Ho
 
     assert host.offered(bundle("1.18", 9, kbit=600)) == "new"
     assert host.offered(bundle("1.18", 9, kbit=600)) == "unchanged"
+
+
+def test_a_generation_far_ahead_locks_no_host_out(host: Host) -> None:
+    host.offered(bundle("1.18", 9))
+    assert host.offered(bundle("999999999999999999.19", 10)) == "version_jump"
+    (problem,) = host.agent.configuration.problems
+    assert "accept-older 999999999999999999.19" in problem.message
+    assert host.offered(bundle("1.19", 10)) == "new"
+    assert host.codes() == []
+
+
+def test_a_first_configuration_far_ahead_is_refused_too(host: Host) -> None:
+    assert host.offered(bundle("1000001.1", 1)) == "version_jump"
+    assert host.offered(bundle("1000000.1", 1)) == "new"
 
 
 def test_refusal_names_both_versions_and_the_remedies_of_both_sides(host: Host) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +14,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from ap_agent.common.errors import LockHeldError
-from ap_agent.common.lock import Holder, Lock, holder, lock_path
+from ap_agent.common.errors import AgentError, LockHeldError
+from ap_agent.common.lock import Holder, Lock, holder, lock_path, pid_path
+from measuring.iproute import run_command
 
 
 def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) -> None:
@@ -21,7 +25,7 @@ def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) 
         for delete in (lambda: lock_path(run_dir, "limiter").unlink(), lambda: shutil.rmtree(run_dir)):
             delete()
             lock.keep()
-            assert holder(lock_path(run_dir, "limiter")) == Holder(os.getpid(), "run")
+            assert holder(run_dir, "limiter") == Holder(os.getpid(), "run")
             with pytest.raises(LockHeldError), Lock(run_dir, "limiter", "once"):
                 pass
     with Lock(run_dir, "limiter", "once"):
@@ -30,7 +34,7 @@ def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) 
 
 def test_agent_and_limiter_do_not_keep_each_other_out(tmp_path: Path) -> None:
     with Lock(tmp_path, "limiter", "run"), Lock(tmp_path, "agent", "run"):
-        assert holder(lock_path(tmp_path, "agent")) == holder(lock_path(tmp_path, "limiter"))
+        assert holder(tmp_path, "agent") == holder(tmp_path, "limiter")
 
 
 def test_whoever_finds_another_one_in_its_place_hears_of_it(tmp_path: Path) -> None:
@@ -52,9 +56,9 @@ def test_a_service_that_runs_is_named_with_how_to_stop_it(tmp_path: Path) -> Non
 
 def test_a_lock_that_nobody_touched_is_not_written_again(tmp_path: Path) -> None:
     with Lock(tmp_path, "agent", "run") as lock:
-        before = lock_path(tmp_path, "agent").stat()
+        before = lock_path(tmp_path, "agent").stat(), pid_path(tmp_path, "agent").stat()
         lock.keep()
-        assert lock_path(tmp_path, "agent").stat() == before
+        assert (lock_path(tmp_path, "agent").stat(), pid_path(tmp_path, "agent").stat()) == before
 
 
 def test_a_dead_holder_holds_nothing_whatever_its_file_says(tmp_path: Path) -> None:
@@ -65,8 +69,8 @@ def test_a_dead_holder_holds_nothing_whatever_its_file_says(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
 
     assert done.returncode == -9
-    assert b'"command": "run"' in lock_path(tmp_path, "limiter").read_bytes()
-    assert holder(lock_path(tmp_path, "limiter")) is None
+    assert b'"command": "run"' in pid_path(tmp_path, "limiter").read_bytes()
+    assert holder(tmp_path, "limiter") is None
     with Lock(tmp_path, "limiter", "run"):
         pass
 
@@ -75,18 +79,94 @@ def test_another_user_sees_who_has_the_lock_and_takes_nothing_by_asking() -> Non
     """The agent asks whether the limiter lives, and runs as somebody who may not even signal it."""
     with TemporaryDirectory() as name, Lock(folder := Path(name), "limiter", "run"):  # others may not enter tmp_path
         folder.chmod(0o755)
-        path = lock_path(folder, "limiter")
         child = os.fork()
         if child == 0:
             os.setuid(65534)
-            os._exit(0 if all(holder(path) == Holder(os.getppid(), "run") for _ in range(3)) else 1)
+            os._exit(0 if all(holder(folder, "limiter") == Holder(os.getppid(), "run") for _ in range(3)) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_holder_that_says_nothing_of_use_is_one_all_the_same(tmp_path: Path) -> None:
     with Lock(tmp_path, "agent", "run"):
         for content in ("", "[]", '{"pid": 1}'):
-            lock_path(tmp_path, "agent").write_text(content)
-            assert holder(lock_path(tmp_path, "agent")) == Holder(0, "")
-    lock_path(tmp_path, "agent").unlink()
-    assert holder(lock_path(tmp_path, "agent")) is None
+            pid_path(tmp_path, "agent").write_text(content)
+            assert holder(tmp_path, "agent") == Holder(0, "")
+    pid_path(tmp_path, "agent").unlink()
+    assert holder(tmp_path, "agent") is None
+
+
+def test_no_read_lock_of_another_user_keeps_the_limiter_from_starting() -> None:
+    """`nobody` locks for reading whatever it may open, and keeps that: no write permission is needed for it."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with Lock(folder, "limiter", "run"):
+            pass
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            for path in folder.iterdir():
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(os.open(path, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os._exit(0)
+        try:
+            os.waitpid(child, os.WUNTRACED)
+            for command in ("run", "once", "reset"):
+                with Lock(folder, "limiter", command) as lock:
+                    lock.keep()
+                    assert holder(folder, "limiter") == Holder(os.getpid(), command)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_the_lock_file_is_for_its_owner_alone_whatever_it_was(tmp_path: Path) -> None:
+    lock_path(tmp_path, "limiter").touch(0o666)
+    with Lock(tmp_path, "limiter", "run"):
+        assert lock_path(tmp_path, "limiter").stat().st_mode & 0o777 == 0o600
+        assert pid_path(tmp_path, "limiter").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_process_of_the_owner_that_holds_the_lock_file_is_named(tmp_path: Path) -> None:
+    path = lock_path(tmp_path, "limiter")
+    path.touch(0o600)
+    script = "import fcntl, sys; f = open(sys.argv[1]); fcntl.lockf(f, fcntl.LOCK_SH); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(LockHeldError) as refused:
+            Lock(tmp_path, "limiter", "run").__enter__()
+        other.kill()
+    assert f"Process {other.pid} ({sys.executable} -c import fcntl" in refused.value.message
+    with Lock(tmp_path, "limiter", "run"):
+        pass
+
+
+@pytest.mark.parametrize("full", ["size", "nr_inodes"])
+def test_a_full_file_system_and_a_lost_lock_file_are_no_other_process(tmp_path: Path, full: str) -> None:
+    """`size`: a new file, and no byte for it. `nr_inodes`: no new file."""
+    run_command(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "tmpfs", str(tmp_path)])
+    try:
+        with Lock(tmp_path, "limiter", "run") as lock:
+            for number in range(4 if full == "nr_inodes" else 1):
+                with contextlib.suppress(OSError):
+                    (tmp_path / f"filler-{number}").write_bytes(bytes(100_000 if full == "size" else 0))
+            lock_path(tmp_path, "limiter").unlink()
+            pid_path(tmp_path, "limiter").unlink()
+            if full == "nr_inodes":
+                for number in range(4, 8):
+                    with contextlib.suppress(OSError):
+                        (tmp_path / f"filler-{number}").touch()
+            for _ in range(3):
+                with contextlib.nullcontext() if full == "size" else pytest.raises(AgentError, match="No space left"):
+                    lock.keep()
+            for filler in tmp_path.glob("filler-*"):
+                filler.unlink()
+            lock.keep()
+            with pytest.raises(LockHeldError), Lock(tmp_path, "limiter", "once"):
+                pass
+    finally:
+        run_command(["umount", str(tmp_path)])

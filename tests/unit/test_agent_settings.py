@@ -12,7 +12,7 @@ import pytest
 
 from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, REMOVED, Settings, settings_of_limiter
+from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, Settings, settings_of_limiter
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "s3cret-of-the-host"
@@ -39,8 +39,7 @@ def test_no_file_gives_the_documented_defaults() -> None:
 
 
 def test_every_setting_is_a_key_and_the_other_way_round() -> None:
-    assert {one.name for one in fields(Settings)} == {*KEYS, "removed_keys", "config_dir"}
-    assert not set(KEYS) & set(REMOVED)
+    assert {one.name for one in fields(Settings)} == {*KEYS, "config_dir"}
 
 
 def test_file_is_read(tmp_path: Path) -> None:
@@ -110,6 +109,9 @@ REFUSED = [
     ("confirm_config = 1", "confirm_config", "true or false"),
     ('interfaces = "eth0"', "interfaces", "list"),
     ("interfaces = [1]", "interfaces", "list"),
+    ('protect = "192.0.2.0/24"', "protect", "list"),
+    ('protect = ["192.0.2.1/24"]', "protect", "host bits"),
+    ('protect = ["workstation"]', "protect", "write addresses or networks like 192.0.2.0/24"),
     ('interfaces = ["eth0; reboot"]', "interfaces", "not an interface name"),
     ('interfaces = ["a-name-of-16-char"]', "interfaces", "not an interface name"),
     ('interfaces = ["eth0", "eth0"]', "interfaces", "twice"),
@@ -168,17 +170,6 @@ def test_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(tmp_path / "bytes.toml", {})
-
-
-def test_a_key_that_was_removed_is_named_and_refuses_nothing(tmp_path: Path) -> None:
-    """Whoever upgrades has it in a file that dpkg keeps, or in a drop-in: the limiter must start."""
-    for value in ("true", '"nonsense"'):
-        assert load(tmp_path, f"whole_datagrams = {value}\n").removed_keys == ("whole_datagrams",)
-    environment = {"SCIONLAB_BW_WHOLE_DATAGRAMS": "maybe"}
-    assert load(tmp_path, "observe_only = true\n", environment) == Settings(
-        observe_only=True, removed_keys=("whole_datagrams",)
-    )
-    assert load(tmp_path, "").removed_keys == ()
 
 
 # --- the limiter's own reading ----------------------------------------------------------------------------------------

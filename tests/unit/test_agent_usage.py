@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,12 +17,10 @@ from ap_agent.common.errors import FetchError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.document.state import ClosedSegment
-from ap_agent.usage import former
 from ap_agent.usage import spool as spool_module
 from ap_agent.usage.spool import FILE_NAME
 from tests.agent_clock import V8, Clock, FakeClient, World, settings_in, store_v7, world_of
 from tests.agent_limiter import T0, counters
-from tests.unit.test_usage_spool import IDS, former_folder
 from tests.usage_ledger import Ledger
 
 
@@ -160,19 +158,6 @@ def test_usage_that_is_off_keeps_and_sends_nothing(settings: Settings) -> None:
     assert world.loop.usage.health() is None
 
 
-def test_unsent_usage_of_the_former_agent_leaves_first_and_its_folder_goes(settings: Settings) -> None:
-    settings.state_dir.mkdir(parents=True)
-    former_folder(settings.state_dir)
-    (settings.state_dir / "trust.json").touch()  # the folder of a former agent
-    (settings.state_dir / "versions").mkdir()
-    world, client = started(settings)
-    world.run_for(100)
-    ids: Mapping[str, object] = client.ledger.batches
-    assert list(ids)[:2] == IDS[:2]
-    assert len(ids) >= 3
-    assert not (settings.state_dir / former.FOLDER).exists()
-
-
 def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Settings) -> None:
     """A fresh host: nothing was fetched yet, and the state directory does not exist."""
     clock = Clock()
@@ -185,7 +170,7 @@ def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Setti
 
 
 def test_first_start_beside_a_limiter_that_counts_already_raises_no_problem(settings: Settings) -> None:
-    """An upgrade: the limiter closed the segments of the first engine before this agent had anything to store."""
+    """The limiter closed segments before this agent had anything to store."""
     clock = Clock()
     client = UsageClient([NotModified()], clock)
     world = world_of(settings, client, clock)

@@ -384,3 +384,30 @@ def test_without_credentials_nothing_is_forgotten(host: Host, settings: Settings
     host.start()
 
     assert (host.accepted, host.documents.trust) == ("1.18 with limits 9", before)
+
+
+def test_a_symbolic_link_in_the_agents_folder_is_not_followed(host: Host) -> None:
+    """The agent could make the limiter read what the agent may not."""
+    elsewhere = host.settings.state_dir.parent / "elsewhere.json"
+    elsewhere.write_bytes(handed())
+    (host.settings.state_dir / "document.json").symlink_to(elsewhere)
+    assert not host.documents.take()
+    assert host.accepted == "nothing"
+    (problem,) = host.documents.problems
+    assert "it is a symbolic link; name a plain file" in problem.message
+
+
+def test_refused_documents_are_looked_at_more_and_more_seldom_until_one_is_accepted(host: Host) -> None:
+    rests = []
+    for number in range(9):
+        assert host.given_bytes(b"no document %d" % number) == "refused"
+        rests.append(host.documents.rest_s)
+    assert rests == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
+    assert host.given() == "new"
+    assert host.documents.rest_s == 0
+
+
+def test_a_generation_far_ahead_is_refused_by_the_limiter_too(host: Host) -> None:
+    assert host.given("1.18") == "new"
+    assert host.given("999999999999999999.19", limits=8) == "refused"
+    assert host.given("1.19", limits=8) == "new"

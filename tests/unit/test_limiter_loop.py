@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +21,6 @@ from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.loop import Loop
-from ap_agent.limiter.previous_engine import Removed
 from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
 from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
@@ -86,29 +84,6 @@ class Service(Notifier):
 
 
 @dataclass
-class Previous:
-    """Objects of the first engine; `done` is in the order of what is asked of them and of the engine."""
-
-    world: World
-    done: list[str] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=lambda: {2: "eth0"})
-    roots: dict[int, int] = field(default_factory=lambda: {2: 0x1_0000})
-
-    def make_way(self) -> None:
-        self.done.append(f"make way after {len(self.world.engine.passes)} passes")
-
-    def close(self) -> None:
-        self.done.append("close")
-
-    def remove(self, counters: object, keep: Callable[[tuple[ClosedSegment, ...]], None]) -> Removed:
-        self.done.append(f"remove after {len(self.world.engine.passes)} passes")
-        closed = (ClosedSegment(7, "to_user", 77, 500, 1_795_305_600_000, Counters(5, 1, 0, 0, 0, 0)),)
-        keep(closed)
-        self.done.append(f"kept {len(self.world.state.closed)}")
-        self.world.previous = None
-        return Removed(closed, ())
-
-
 class World:
     """One limiter whose time passes only while it waits."""
 
@@ -118,7 +93,6 @@ class World:
         self.monotonic, self.jumped = 1000.0, timedelta(0)
         self.lock_error: AgentError | None = None
         self.may_send = True
-        self.previous: Previous | None = None
         self.waits: list[float] = []
         self.start()
 
@@ -131,7 +105,6 @@ class World:
             get_logger(),
             report.keep,
             now=self.now,
-            find_previous=self._find_previous,  # type: ignore[arg-type]  # a fake
             may_send=lambda _: self.may_send,
         )
         self.loop = Loop(
@@ -147,9 +120,6 @@ class World:
             monotonic=lambda: self.monotonic,
             wait=self._wait,
         )
-
-    def _find_previous(self) -> Previous | None:
-        return self.previous
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.monotonic - 1000) + self.jumped
@@ -341,6 +311,25 @@ def test_files_that_cannot_be_watched_are_looked_at_each_second(world: World) ->
     assert world.kbit == {7: 500, 8: 800}
 
 
+def test_stuffing_that_is_no_document_is_read_a_dozen_times_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.loop.start()
+    world.hand(links=two())
+    world.run_for(1)
+    reads: list[float] = []
+    take = world.loop._documents.take
+    monkeypatch.setattr(world.loop._documents, "take", lambda: (reads.append(world.monotonic), take())[1])
+    for number in range(1800):
+        world.hand(b"stuffing %d" % number)
+        world.run_for(1 / 30)
+    assert 12 <= len(reads) <= 20
+    assert world.kbit == {7: 500, 8: 800}
+    world.hand(links=two(first=900), limits=8)
+    world.run_for(5.1)
+    assert world.kbit == {7: 900, 8: 800}
+
+
 # --- what the kernel says ---------------------------------------------------------------------------------------------
 
 
@@ -370,13 +359,42 @@ def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> No
     assert world.engine.passes[-1][1] is False
 
 
-def test_fight_has_a_name_and_slows_down(world: World) -> None:
+def test_between_a_drift_and_its_repair_no_link_is_enforced_and_the_state_says_so(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.run_for(1)
+    world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+    passes = len(world.engine.passes)
+    world.loop.step()
+
+    assert len(world.engine.passes) == passes
+    assert not world.state.is_ok
+    assert {one.state for one in world.state.links.values()} == {"error"}
+    assert world.state.links[7].problem == (
+        "Another program changed objects of the limiter on slbw0 (class); they are being repaired."
+    )
+    world.run_for(0.2)
+    assert len(world.engine.passes) == passes + 1
+    assert {one.state for one in world.state.links.values()} == {"enforced"}
+
+
+def test_a_change_of_others_is_no_drift(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.run_for(1)
+    for change in (Change("eth7", "qdisc", is_undoing=True), Change("", "address"), Change("slbw7", "device")):
+        world.events.waiting = [Notifications(frozenset({change}))]
+        world.loop.step()
+        assert world.state.is_ok
+
+
+def test_fight_has_a_name(world: World) -> None:
     world.hand(links=two())
     world.loop.start()
     for _ in range(12):
-        world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
-        world.engine.drift = ("eth0",)
-        world.run_for(0.6)
+        world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+        world.engine.drift = ("slbw0",)
+        world.run_for(0.3)
 
     assert "repeatedly_changed" in world.codes()
 
@@ -426,23 +444,6 @@ def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: Age
     world.engine.error = None
     world.run_for(6)
     assert world.state.is_ok
-
-
-def test_first_engine_goes_when_ours_holds_and_its_last_counters_are_kept_before(world: World) -> None:
-    world.previous = previous = Previous(world)
-    world.service.is_there = False
-    world.hand(links=two())
-    world.engine.failed = {7: "In the way."}
-    world.loop.start()
-    assert previous.done == ["make way after 0 passes", "close"]
-    assert world.codes() == ["previous_engine"]
-    world.engine.failed = {}
-    previous.done.clear()
-    world.run_for(6)
-
-    assert previous.done == ["make way after 1 passes", "remove after 2 passes", "kept 1"]
-    assert (world.codes(), world.state.is_ok, len(world.engine.passes)) == ([], True, 3)
-    assert world.state.closed[0].segment == 77
 
 
 def test_boot_waits_for_the_kernel_but_not_for_ever(world: World) -> None:

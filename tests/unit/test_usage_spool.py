@@ -1,4 +1,4 @@
-"""The spool's file: what damages it, who may read it, what the service refuses, and what former agents left."""
+"""The spool's file: what damages it, who may read it and what the service refuses."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import gzip
 import json
 import sqlite3
 import stat
-import struct
-import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ap_agent.common.errors import StoreError
-from ap_agent.usage import former
 from ap_agent.usage.batch import Row, Sample
 from ap_agent.usage.spool import FILE_NAME, MAX_REFUSED, Spool, read_newest
-from tests.usage_ledger import Ledger, check
+from tests.usage_ledger import Ledger
 
 BEGAN = 1_795_300_020_000
 IDS = ["a" * 32, "b" * 32, "c" * 32]
@@ -126,97 +122,3 @@ def test_room_is_given_back_to_the_disk(path: Path) -> None:
     spool.prune(BEGAN, frozenset())
     spool.close()
     assert path.stat().st_size < full / 2
-
-
-# --- what former agents left ------------------------------------------------------------------------------------------
-
-
-def former_folder(folder: Path) -> dict[str, Any]:
-    """Two closed batches, one that was open and whose last record was torn by a power cut, one that was refused."""
-    found = folder / former.FOLDER
-    found.mkdir(mode=0o700)
-    closed = {
-        "schema": 1,
-        "batch": IDS[0],
-        "agent_version": "0.1.0",
-        "version": "1.18",
-        "times": ["2026-11-21T06:00:00.000Z"],
-    }
-    columns = {
-        name: [number] for number, name in enumerate(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"))
-    }
-    closed["links"] = {"1": {"to_user": {"segment": "4141aaaa", **columns}}}
-    (found / f"{BEGAN:013d}-{IDS[0]}.json.gz").write_bytes(gzip.compress(json.dumps(closed).encode()))
-    (found / f"{BEGAN - 60_000:013d}-{IDS[2]}.refused").write_bytes(b"whatever")
-    records = [{"batch": IDS[1], "version": "1.18", "carried": []}]
-    for at_ms, size in ((BEGAN, 500), (BEGAN + 10_000, 900)):
-        records.append(
-            {
-                "at": at_ms,
-                "rows": [
-                    [1, "from_user", "4242bbbb-1", 500, size, 9, 2, 7, 0, 2],
-                    [2, "to_user", "77", 0, 0, 0, 3, 0, 0, 3],
-                ],
-            }
-        )
-    packed = [zlib.compress(json.dumps(one).encode(), 1) for one in records]
-    framed = [struct.pack(">II", len(one), zlib.crc32(one)) + one for one in packed]
-    (found / f"{BEGAN + 60_000:013d}-{IDS[1]}.open").write_bytes(b"".join(framed) + framed[-1][:-5])
-    (found / f"{BEGAN + 60_000:013d}-{IDS[1]}.json.gz.new").write_bytes(b"half")
-    return closed
-
-
-def uploaded(spool: Spool) -> list[dict[str, Any]]:
-    found = []
-    while (batch := spool.oldest()) is not None:
-        found.append(json.loads(gzip.decompress(batch.data)))
-        check(found[-1])
-        spool.drop(batch.number)
-    return found
-
-
-def test_unsent_usage_of_former_agents_is_taken_over_once_and_its_folder_goes(path: Path, tmp_path: Path) -> None:
-    closed = former_folder(tmp_path)
-    spool = Spool(path)
-    assert former.take_over(tmp_path / former.FOLDER, spool) == 2
-    assert not (tmp_path / former.FOLDER).exists()
-    first, second = uploaded(spool)
-
-    assert first == closed
-    assert (second["batch"], second["version"]) == (IDS[1], "1.18")
-    assert second["times"] == ["2026-11-21T22:27:00.000Z", "2026-11-21T22:27:10.000Z"]
-    assert second["links"]["1"]["from_user"] == {
-        "segment": "4242bbbb-1",
-        "rate_kbit": [500, 500],
-        "bytes": [500, 900],
-        "packets": [9, 9],
-        "drops": [2, 2],
-        "backlog_bytes": [7, 7],
-    }
-    assert second["links"]["2"]["to_user"]["drops"] == [3, 3]
-    assert former.take_over(tmp_path / former.FOLDER, spool) == 0
-
-
-def test_taking_over_that_was_killed_goes_on_and_sends_nothing_twice(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    former_folder(tmp_path)
-    spool = Spool(path)
-
-    def killed(_path: Path) -> None:
-        raise KeyboardInterrupt
-
-    for _ in range(3):
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "unlink", killed)
-            with pytest.raises(KeyboardInterrupt):
-                former.take_over(tmp_path / former.FOLDER, spool)
-    former.take_over(tmp_path / former.FOLDER, spool)
-    assert [one["batch"] for one in uploaded(spool)] == IDS[:2]
-
-
-def test_foreign_file_in_the_former_folder_stays(path: Path, tmp_path: Path) -> None:
-    former_folder(tmp_path)
-    (tmp_path / former.FOLDER / "note.txt").write_text("mine")
-    former.take_over(tmp_path / former.FOLDER, Spool(path))
-    assert [one.name for one in (tmp_path / former.FOLDER).iterdir()] == ["note.txt"]

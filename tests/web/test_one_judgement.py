@@ -309,13 +309,6 @@ CASES: dict[str, Case] = {
     "a foreign filter behind": Case(
         "enforced", "enforced", "Enforced in both directions", all_of(ON_IFBS, problem("filter_behind", "eth0"))
     ),
-    "queues of an older agent": Case(
-        "enforced",
-        "enforced",
-        f"At {AP} limits of an older agent are still in the kernel.",
-        all_of(ON_IFBS, problem("previous_engine", "eth0")),
-        "previous_engine",
-    ),
     "foreign filter on its device": Case(
         "enforced",
         "enforced",

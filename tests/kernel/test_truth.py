@@ -1,0 +1,201 @@
+"""What the state says while packets pass the limiter: programs in front of it, and objects of ours that are undone."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from measuring.iproute import available
+from tests.agent_bundles import entry
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, engine_bed, link, wanted
+from tests.kernel.limiter_host import LimiterHost
+
+pytestmark = pytest.mark.kernel
+ONE = wanted(link(7, 500, 1000))
+BPF_PROG_TYPE_XDP, BPF_XDP = 6, 37
+XDP_PASS = 2
+MODES = {"native": 1 << 2, "generic": 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LimiterHost]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as bed:
+        made = LimiterHost(bed, tmp_path)
+        made.settings |= {"log_level": '"debug"', "audit_interval_s": "3600"}
+        yield made
+        if made.process is not None and made.process.poll() is None:
+            made.end(signal.SIGKILL)
+
+
+# --- XDP --------------------------------------------------------------------------------------------------------------
+
+
+def _xdp_program() -> int:
+    """It passes every frame on, as it is."""
+    code = b"".join(struct.pack("=BBhi", *one) for one in ((0xB4, 0, 0, XDP_PASS), (0x95, 0, 0, 0)))
+    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    fd = int(libbpf.bpf_prog_load(BPF_PROG_TYPE_XDP, b"foreign", b"GPL", code, ctypes.c_size_t(2), None))
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    return fd
+
+
+def _attach(bed: EngineBed, device: str, flags: int, fd: int) -> None:
+    """`fd` -1: nothing is attached any more."""
+
+    def inside() -> int:
+        return int(ctypes.CDLL("libbpf.so.1").bpf_xdp_attach(socket.if_nametoindex(device), fd, flags, None))
+
+    assert bed.ap.call(inside) == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_xdp_program_on_a_limited_device_is_named_and_no_link_is_enforced(bed: EngineBed, mode: str) -> None:
+    assert bed.enforce(ONE).is_ok
+    _attach(bed, "eth0", MODES[mode], _xdp_program())
+    outcome = bed.enforce(ONE)
+    assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
+    assert f"On eth0 {mode} XDP program" in outcome.problems[0].message
+    assert "of eth0 is in front of the limiter" in outcome.problems[0].message
+    assert (outcome.is_ok, outcome.writes, set(outcome.failed)) == (False, 0, {7})
+    assert bed.enforce(wanted(link(7, 500), interfaces=("eth1",))).is_ok  # no link uses that card, says the operator
+    _attach(bed, "eth0", MODES[mode], -1)
+    assert bed.enforce(ONE).is_ok
+
+
+def test_a_running_limiter_notices_an_xdp_link_of_which_no_event_tells(host: LimiterHost) -> None:
+    host.hand({"7": entry(500, U1, USER_PORT)})
+    host.start()
+    host.until(lambda state: state.is_ok and 7 in state.links)
+
+    def attach() -> int:
+        libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        return int(libbpf.bpf_link_create(_xdp_program(), socket.if_nametoindex("eth0"), BPF_XDP, None))
+
+    fd = host.bed.ap.call(attach)
+    assert fd >= 0
+    state = host.until(lambda one: not one.is_ok, within_s=3)
+    assert state.links[7].state == "error"
+    assert " XDP program " in str(state.links[7].problem)
+    os.close(fd)
+    host.until(lambda one: one.is_ok, within_s=3)
+
+
+# --- what is undone ---------------------------------------------------------------------------------------------------
+
+
+def _has_hooks(host: LimiterHost) -> bool:
+    return "direct-action" in host.bed.tc("filter", "show", "dev", "eth0", "egress", check=False)
+
+
+class Churn:
+    """Containers that come and go: devices and addresses that are not ours."""
+
+    def __init__(self, host: LimiterHost) -> None:
+        self._host, self._ended = host, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Churn:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ended.wait(0.3):
+            number += 1
+            ours, theirs = f"veth{number}", f"peer{number}"
+            lines = [f"link add {ours} type veth peer name {theirs}", f"addr add 10.9.{number}.1/24 dev {ours}"]
+            lines += [f"link set {one} up" for one in (ours, theirs)]
+            self._host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
+
+
+def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: LimiterHost) -> None:
+    host.hand({"7": entry(500, U1, USER_PORT)})
+    host.start()
+    host.until(lambda state: state.is_ok and 7 in state.links)
+    waits = []
+    with Churn(host):
+        time.sleep(5)
+        for _ in range(8):
+            began = time.monotonic()
+            host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
+            while not _has_hooks(host):
+                assert time.monotonic() < began + 20
+            waits.append(time.monotonic() - began)
+            time.sleep(0.5)
+    assert sorted(waits)[len(waits) // 2] < 0.3, waits
+    state = host.until(lambda one: one.is_ok)
+    assert {one.subject for one in state.problems} <= {"eth0"}  # that one was undone eight times
+
+
+def test_a_fight_ten_times_a_second_is_repaired_each_time_and_told_as_it_is(host: LimiterHost) -> None:
+    host.hand({"7": entry(500, U1, USER_PORT)})
+    host.start()
+    host.until(lambda state: state.is_ok and 7 in state.links)
+    script = "while :; do tc qdisc del dev eth0 clsact 2>/dev/null; sleep 0.1; done"
+    fighter = subprocess.Popen(["ip", "netns", "exec", host.bed.ap.name, "sh", "-c", script], start_new_session=True)
+    try:
+        longest_s, seen_not_ok, began = 0.0, 0, time.monotonic()
+        since: float | None = None
+        while (now := time.monotonic()) < began + 6:
+            if _has_hooks(host):
+                since = None
+            else:
+                since = since if since is not None else now
+                longest_s = max(longest_s, time.monotonic() - since)
+            state = host.state
+            seen_not_ok += state is not None and not state.is_ok and state.links[7].state == "error"
+    finally:
+        os.killpg(fighter.pid, signal.SIGKILL)
+        fighter.wait()
+    log = host.log()
+    assert log.count("kernel.drift") >= 25  # about as often as it was needed
+    assert longest_s < 0.6  # between two looks of ours is one of `tc`, on a busy machine
+    assert seen_not_ok > 0
+    host.until(lambda one: one.is_ok and [problem.code for problem in one.problems] == ["repeatedly_changed"])
+
+
+# --- where there is no BPF file system --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("may_mount", [True, False])
+def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
+    bed: EngineBed, tmp_path: Path, may_mount: bool
+) -> None:
+    """`ip netns exec` has a /sys of its own, without it."""
+    config, links = tmp_path / "agent.toml", tmp_path / "link_info.json"
+    folders = "".join(f'{key} = "{tmp_path / key}"\n' for key in ("state_dir", "limiter_run_dir", "limiter_state_dir"))
+    config.write_text(f'maps_dir = "/sys/fs/bpf/scionlab-bw-of-a-test"\n{folders}')
+    links.write_text(json.dumps({"7": entry(500, U1, USER_PORT)}))
+    limiter = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "once"]
+    rights = [] if may_mount else ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    done = subprocess.run(
+        ["ip", "netns", "exec", bed.ap.name, *rights, *limiter, "--config", str(config), "--link-info", str(links)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == (0 if may_mount else 1), done.stderr
+    if may_mount:
+        assert "1 of 1 limited links enforced" in done.stdout
+        assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    else:
+        assert "mount -t bpf bpf /sys/fs/bpf" in done.stderr

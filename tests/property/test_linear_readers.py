@@ -1,0 +1,105 @@
+"""Readers of what comes from outside take time in proportion to its size, whatever is in it.
+
+Each reads documents of 1, 4 and 16 MB. The long ones are judged by the shortest: caches that are too small may make
+them four times as dear as their size says. What is quadratic does not keep that, and a timer ends what takes minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+
+from ap_agent.agent.bundle import read_bundle
+from ap_agent.common.errors import BundleError
+from ap_agent.common.files import parse_json
+from ap_agent.document.handover import read_document
+from ap_agent.document.signatures import read_signed
+from link_info import LinkInfoError, parse_link_info
+from tests.agent_bundles import HOST_ID, bundle_bytes, entry, zipped
+from tests.limiter_documents import handed
+
+MB = 1024 * 1024
+MOST_S = 30.0  # of the processor, for 16 MB
+NOISE_S = 0.05  # below this nothing is compared
+REFUSALS = (LinkInfoError, BundleError, ValueError)
+
+
+def _keys(size: int, *, last: str) -> bytes:
+    """One object of many keys."""
+    count = size // 16
+    return b"{" + b",".join(b'"%09d":0' % number for number in range(count)) + b',"' + last.encode() + b'":0}'
+
+
+DOCUMENTS: dict[str, Callable[[int], bytes]] = {
+    "the first key twice": lambda size: _keys(size, last="000000000"),
+    "the last key twice": lambda size: _keys(size, last=f"{size // 16 - 1:09d}"),
+    "many keys": lambda size: _keys(size, last="x"),
+    "one key twice in each of many objects": lambda size: b"[" + b'{"a":0,"b":0,"a":0},' * (size // 20) + b"0]",
+    "many keys twice in an entry": lambda size: b'{"1":' + _keys(size, last="000000000") + b"}",
+    "many entries that lack everything": lambda size: json.dumps({str(n): {} for n in range(size // 14)}).encode(),
+    "a long text": lambda size: b'{"1":{"ISD-AS":"' + b"x" * size + b'"}}',
+    "a long key": lambda size: b'{"' + b"x" * size + b'":{}}',
+    "escapes": lambda size: b'{"1":{"ISD-AS":"' + rb"\u00e4" * (size // 6) + b'"}}',
+    "digits": lambda size: b'{"1":{"AS_ID":' + b"9" * size + b"}}",
+    "digits behind a point": lambda size: b'{"1":{"AS_ID":0.' + b"9" * size + b"}}",
+    "many numbers": lambda size: b'{"1":[' + b"7," * (size // 2) + b"7]}",
+    "many lines, then damage": lambda size: b'{"1":' + b"\n" * size + b"!}",
+    "brackets": lambda size: b"[" * size,
+    "blanks": lambda size: b" " * size,
+    "no UTF-8 at the end": lambda size: b'{"1":"' + b"x" * size + b"\xff",
+}
+READERS: dict[str, Callable[[bytes], object]] = {
+    "link_info.json": parse_link_info,
+    "JSON of a manifest": lambda data: parse_json(data, allows_fractions=True),
+    "the limiter's document": lambda data: read_document(data, host_id=HOST_ID, verify=read_signed),
+    "a tarball": lambda data: read_bundle(zipped(data), host_id=HOST_ID),
+}
+
+
+@pytest.fixture(autouse=True)
+def _ended_in_time() -> Iterator[None]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise AssertionError(f"not within {MOST_S:g} s of the processor")
+
+    former = signal.signal(signal.SIGPROF, end)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, former)
+
+
+def cpu_s(read: Callable[[bytes], object], data: bytes) -> float:
+    gc.collect()
+    signal.setitimer(signal.ITIMER_PROF, MOST_S)
+    began = time.process_time()
+    with contextlib.suppress(*REFUSALS):
+        read(data)
+    took_s = time.process_time() - began
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return took_s
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_time_grows_with_the_size_and_no_faster(reader: str, document: str) -> None:
+    read, make = READERS[reader], DOCUMENTS[document]
+    took = [cpu_s(read, make(size * MB - 64)) for size in (1, 4, 16)]
+    for size, one in zip((4, 16), took[1:], strict=True):
+        assert one < 4 * size * max(took[0], NOISE_S), took
+
+
+def test_good_documents_are_read_in_proportion_too() -> None:
+    """4094 links with everything that a link can have: that is what a service sends at most."""
+    took = []
+    for count in (1000, 4000):
+        links = {str(n): entry(500, port=10_000 + n) for n in range(1, count + 1)}
+        took.append(cpu_s(lambda data: read_document(data, host_id=HOST_ID, verify=read_signed), handed(links)))
+        took.append(cpu_s(lambda data: read_bundle(data, host_id=HOST_ID), bundle_bytes(links)))
+    assert took[2] < 8 * max(took[0], NOISE_S), took
+    assert took[3] < 8 * max(took[1], NOISE_S), took
