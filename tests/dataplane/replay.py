@@ -1,4 +1,4 @@
-"""Runs a program on a frame again and again within the kernel (BPF_PROG_TEST_RUN), on as many processors as one likes."""
+"""Runs a program on a frame again and again within the kernel (BPF_PROG_TEST_RUN), on one processor or all."""
 
 from __future__ import annotations
 
