@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -16,13 +17,16 @@ from ap_agent.document.state import Counters
 
 OWN_MAJOR: Final = 0x51B0
 BLOCKED, OBSERVED = 1, 2
-LEAF_RESERVE_BYTES: Final = 140_000  # above the room: two of the largest datagrams
+LARGEST_BYTES: Final = 70_000  # a datagram with the headers of all its fragments
+LEAF_RESERVE_BYTES: Final = 2 * LARGEST_BYTES  # above the room
 
 _COST_SHIFT = 20
 _LANE = struct.Struct("=QQQQQIIQ")  # written here
 _LANES_AT_ONCE = 8
 _SEGMENT_AT = 56
 _SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
+_QUEUED_UNTIL_AT = 128
+_GUARD_NS = 100_000_000
 _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 
 
@@ -46,7 +50,7 @@ class Lane:
             round(per_byte * (1 << _COST_SHIFT)),
             round(room * per_byte),
             round(early_bytes(self.rate_kbit) * per_byte),
-            round((room + LEAF_RESERVE_BYTES) * per_byte),
+            round(LARGEST_BYTES * per_byte),
             round(max(200_000_000, 1000 * per_byte)),
             class_id,
             flags,
@@ -140,18 +144,31 @@ class Lanes:
         allocation."""
         at = number * self._size
         self._memory[at + _SEGMENT_AT : at + self._size] = bytes(self._size - _SEGMENT_AT)
-        self.put(number, packed)
+        self._write(number, packed)
+        self._keep_queueing(number, rate_of(packed), rate_of(packed))
         self._set_segment(number, int.from_bytes(os.urandom(8), "little") or 1)
 
     def put(self, number: int, packed: bytes) -> None:
         """The program reads it with its next packet; counters continue."""
+        self._keep_queueing(number, rate_of(self.packed(number)), rate_of(packed))
+        self._write(number, packed)
+
+    def _write(self, number: int, packed: bytes) -> None:
         at = number * self._size
         self._memory[at : at + _SEGMENT_AT] = packed
+
+    def _keep_queueing(self, number: int, was_kbit: int, kbit: int) -> None:
+        """No packet overtakes what waits in HTB, which now takes longer: a full leaf of `was_kbit` at `kbit`."""
+        if was_kbit and kbit:
+            wait_ns = (room_bytes(was_kbit) + LEAF_RESERVE_BYTES) * 8_008_000 // kbit + _GUARD_NS
+            at = number * self._size + _QUEUED_UNTIL_AT
+            known = struct.unpack_from("=Q", self._memory, at)[0]
+            struct.pack_into("=Q", self._memory, at, max(known, time.monotonic_ns() + wait_ns))
 
     def forget(self, number: int) -> None:
         """Release its counters."""
         self._set_segment(number, 0)
-        self.put(number, _CLOSED)
+        self._write(number, _CLOSED)
 
     def _set_segment(self, number: int, segment: int) -> None:
         struct.pack_into("=Q", self._memory, number * self._size + _SEGMENT_AT, segment)

@@ -5,8 +5,16 @@
  *   clsact egress  ─▶ to_user   ┘  redirects that to the IFB of its direction, where HTB paces it
  *
  * Each direction of a link (a lane) has a virtual queue (virtual scheduling, ITU-T I.371) here, in front, so that nothing
- * that was admitted is dropped behind, and each fragment has the verdict and the link of its own datagram.
- * program.py has the same layouts. Linux 5.12 or newer.
+ * that was admitted is dropped behind, and each fragment has the verdict and the link of its own datagram. Comments name
+ * the property that a line holds:
+ *   limit    any frames from any number of processors: in a time T no more than limit * T + room + one largest datagram
+ *   count    counters are what passed, to the byte
+ *   parsing  what carries a link's address and cannot be read to its end is refused, never nobody's
+ *   claim    a packet costs the bytes that arrived, whatever its headers say
+ *   verdict  the first verdict on a datagram stands, and what contradicts it is refused
+ *   harm     others, and the network's control traffic, have no less than without this program
+ *   order    no packet of a link overtakes another one
+ * program.py and lanes.py have the same layouts. Linux 5.12 or newer (atomic operations, memory of global functions).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -21,20 +29,27 @@
 #define OWN_MAJOR 0x51b0u           // of our HTB roots: no operator's root takes our priorities for its classes
 #define FULL 65536u                 // a factor of 1
 #define COST_SHIFT 20               // of ns_per_byte
-#define SLOTS 56                    // an entry of the map fits into 1 kB
-#define TICK_SHIFT 27               // 134 ms: the age of a slot
-#define SLOT_TICKS 112              // 15 s; identifications come again
-#define UNSEEN_BYTES 140000ull      // two of the largest datagrams may come last fragment first
-#define UNSEEN_NS_PER_BYTE 250000ull  // 4 kB/s: what never gets its first fragment is of no use to anybody
+#define TRIES 16                    // to charge a bucket at which other processors are, too
+#define GUARD_NS 20000000ull        // in which a busy processor hands on what HTB has sent
+#define WAYS 3                      // slots in which a datagram may be
+#define SETS 16                     // of them; an entry of the map fits into 2 kB
+#define SLOT_MS 64000u              // longer than any host keeps an incomplete datagram
+#define NOT_FREE_BITS 19
+#define NOT_FREE_TICKS 16u          // of 4.3 s
+#define UNSEEN_BYTES 90000ull       // one of the largest datagrams may come last fragment first
+#define UNSEEN_NS_PER_BYTE 1000000ull  // 1 kB/s: what never gets its first fragment is of no use to anybody
+#define UNSEEN_OVERHEAD 448u        // bytes that a fragment costs the host's memory beside its own
+#define CONTROL_BYTES 16000ull      // the network's control traffic, while unmatched traffic is limited
+#define CONTROL_NS_PER_BYTE 31250ull  // 256 kbit/s
 #define MAX_HEADERS 24
-#define MAX_TAGS 4
+#define MAX_TAGS 8
 #define SCION_BFD 203               // next header in the common header, which follows the UDP header
 
 enum { WITH_REMOTE_PORT = 1, WITH_LOCAL_ADDRESS = 2, WITH_LOCAL_PORT = 4, KINDS = 8, KINDS_WITH_PORTS = 0xfa,
        KINDS_WITH_REMOTE_PORT = 0xaa };
 enum { BLOCKED = 1, OBSERVED = 2 };                     // flags of a lane
 enum { NOBODY, STRAIGHT, ADMITTED, REFUSED };           // verdicts; STRAIGHT: past the IFB
-enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
+enum { FREE, UNSEEN, OF_NOBODY, ACCEPTED, DROPPED };    // states of a slot; UNSEEN: no first fragment yet
 enum { READ_ALL, READ_NOBODY, READ_ODD, READ_ON };  // ODD: no sound host sends it, and nothing tells whose it is
 
 struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
@@ -44,20 +59,22 @@ struct lane {
     __u64 ns_per_byte;   // written by user space, down to `segment`
     __u64 room_ns;       // how long the virtual queue may be
     __u64 early_ns;      // from here on a few are refused early, at most 1 in 8: TCP flows share more fairly
-    __u64 most_ns;       // longer it is never: a longer one is of a limit that has risen
+    __u64 largest_ns;    // of the largest datagram: HTB's leaf has room for two more than the virtual queue
     __u64 beat_room_ns;  // of the bucket of heartbeats
     __u32 class_id, flags;
     __u64 rate_kbit;     // of use to user space alone, like `segment`, which names the life of these counters
     __u64 segment;       // 0: nobody's
     __u64 empty_at;      // when the virtual queue will be empty, monotonic; from here on written by this program
     __u64 beat_at;
-    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // of an observed link both passed
+    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // an observed link's refused ones passed, too
     __u64 beat_bytes, beat_packets;  // among those that passed
+    __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`: of UNSEEN what passed before the first fragment; of ACCEPTED what is charged already and still to come. */
-struct slot { __u32 datagram, bytes; __u16 lane, packets, tick, state; };
-struct fragments { __u64 unseen_at; struct slot slots[SLOTS]; };
+/* `bytes`, `packets`: what passed before the first fragment. `got`: bytes of the datagram so far, of `end`, if known. */
+struct slot { __u32 datagram, at_ms, bytes; __u16 got, end, lane; __u8 packets, state; };
+struct side { __u64 unseen_at; struct slot slots[SETS][WAYS]; };
+struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
 #define HASH(name, from, to) \
     struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); \
@@ -74,17 +91,17 @@ volatile struct {
     __u64 known[1024]; // the bit of each address that has a link: who has none is nobody's, without a look-up
     __u32 ifb;         // interface number of the IFB to the users
     __u8 kinds;        // of keys that any address has, as bits
+    __u32 not_free[1 << NOT_FREE_BITS];  // ticks; of datagrams of which bytes passed that no link paid
 } settings;
 
 struct packet {
     struct key key;  // with all that is known of it
-    __u8 protocol, has_ports, is_fragment, is_first, is_beat, is_exempt;
+    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt;
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
-    __u32 charged;                   // bytes; with a first fragment all of its datagram, as the UDP header says
+    __u32 offset, payload;           // of a fragment in its datagram
     __u32 lane, class_id;
-    __u64 cost;                      // ns of its lane
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
 };
 
@@ -117,7 +134,8 @@ static __always_inline int is_nobodys(struct __sk_buff *skb, __u32 from_user)
     return !(settings.known[bit >> 6 & 1023] >> (bit & 63) & 1);
 }
 
-/* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none. */
+/* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none, however many.
+ * -1: nobody's, -2 (parsing): more of them than anybody needs. */
 static __always_inline int network_header(struct __sk_buff *skb, struct packet *p)
 {
     struct { __be16 tci, protocol; } tag;
@@ -133,7 +151,7 @@ static __always_inline int network_header(struct __sk_buff *skb, struct packet *
             return -1;
         protocol = tag.protocol;
     }
-    return IS_TAG(protocol) ? -1 : protocol;
+    return IS_TAG(protocol) ? -2 : protocol;
 }
 
 /* Functions that are not static are read by the verifier once, and not on every path to them: 0.1 s instead of 2.7, and
@@ -147,13 +165,16 @@ __noinline int read_transport(struct __sk_buff *skb, struct packet *p)
 
     if (!p)
         return READ_NOBODY;
+    if (p->is_fragment && p->at - p->ip + 8 > p->ip_bytes)
+        return READ_ODD;  // parsing: what looks like ports is not part of the packet
     __u32 at = p->at, link_layer = p->from == BPF_HDR_START_NET ? skb->len - p->ip_bytes : 0;
     if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861), and no fragments (RFC 6980)
         p->is_exempt = p->protocol == IPPROTO_ICMPV6 && !p->is_fragment && READ(at, &type) == 0 &&
                        type >= 133 && type <= 137;
-    if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) ||
-        (READ_BYTES(at, &head, 13) < 0 && READ_BYTES(at, &head, 6) < 0))
-        return p->is_fragment && p->protocol == IPPROTO_UDP ? READ_ODD : READ_ALL;
+    if (p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP)
+        return READ_ALL;
+    if (READ_BYTES(at, &head, 13) < 0 && READ_BYTES(at, &head, 6) < 0)
+        return READ_ODD;
     p->has_ports = 1;
     p->key.remote_port = p->from_user ? head.source : head.destination;
     p->key.local_port = p->from_user ? head.destination : head.source;
@@ -161,15 +182,20 @@ __noinline int read_transport(struct __sk_buff *skb, struct packet *p)
         __u32 headers = at + (link_layer <= 64 ? link_layer : ETH_HLEN);
         headers += p->protocol == IPPROTO_TCP ? (head.mark >> 4) * 4 : 8;
         p->packets = skb->gso_segs ?: skb->len > headers ? (skb->len - headers - 1) / skb->gso_size + 1 : 1;
-        p->charged = p->bytes += (p->packets - 1) * headers;
-    } else if (p->protocol == IPPROTO_UDP && p->is_fragment) {
-        __u32 here = p->ip_bytes - (at - p->ip), all = bpf_ntohs(head.length);
-        if (here && here < all && here < p->bytes)
-            p->charged = all + (all + here - 1) / here * (p->bytes - here);
-    } else if (p->protocol == IPPROTO_UDP) {
+        p->bytes += (p->packets - 1) * headers;
+    } else if (p->protocol == IPPROTO_UDP && !p->is_fragment) {
         p->is_beat = head.mark == SCION_BFD;
     }
     return READ_ALL;
+}
+
+/* verdict: what a host would not take for a fragment decides about none. Its payload begins at `at`. */
+static __always_inline int is_sound(struct __sk_buff *skb, struct packet *p)
+{
+    __u8 byte;
+    p->payload = p->ip_bytes - (p->at - p->ip);
+    return p->payload - 1 < 65535 && p->offset + p->payload <= 65535 && (p->is_last || !(p->payload & 7)) &&
+           READ(p->at + p->payload - 1, &byte) == 0;
 }
 
 __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
@@ -183,9 +209,13 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     p->protocol = ip.protocol;
     p->is_fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
     p->is_first = (ip.frag_off & bpf_htons(0x1fff)) == 0;
+    p->is_last = (ip.frag_off & bpf_htons(0x2000)) == 0;
+    p->offset = (bpf_ntohs(ip.frag_off) & 0x1fff) * 8;
     p->identification = (__u32)ip.protocol << 16 | ip.id;
     p->ip_bytes = bpf_ntohs(ip.tot_len);
     p->at = p->ip + ip.ihl * 4;
+    if (p->is_fragment && !is_sound(skb, p))
+        return READ_ODD;
     return p->is_first ? read_transport(skb, p) : READ_ALL;
 }
 
@@ -203,6 +233,10 @@ __noinline int read_header(struct __sk_buff *skb, struct packet *p)
     p->protocol = header.next;
     if (kind == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
         p->is_fragment = 1;
+        p->is_last = !(header.offset & bpf_htons(1));
+        p->offset = bpf_ntohs(header.offset) & 0xfff8;
+        if (!is_sound(skb, p))
+            return READ_ODD;
         p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
         if (header.offset & bpf_htons(0xfff8)) {
             p->is_first = p->is_exempt = 0;
@@ -264,63 +298,106 @@ __noinline int find(struct __sk_buff *skb, struct packet *p)
 
 #define ADD(counter, value) __sync_fetch_and_add(&(counter), value)
 
-/* How long a queue is that will be empty at `at`; one longer than `most` begins anew at `instead`. */
-static __always_inline __u64 left(__u64 *at, __u64 now, __u64 most, __u64 instead)
+/* limit, claim: the one place where a bucket is charged, in one piece whatever other processors do. It will be empty at
+ * `*empty_at`, and is never longer than `most`: what would make it longer is refused. */
+static __always_inline int charge(__u64 *empty_at, __u64 now, __u64 cost, __u64 most)
 {
-    if (*at > now + most)
-        *at = now + instead;
-    return *at > now ? *at - now : 0;
+    UNROLLED for (int i = 0; i < TRIES; i++) {
+        __u64 was = *(volatile __u64 *)empty_at, from = was > now ? was : now;
+        if (from - now + cost > most)
+            return 0;
+        if (__sync_val_compare_and_swap(empty_at, was, from + cost) == was)
+            return 1;
+    }
+    return 0;
 }
 
-static __always_inline void charge(__u64 *at, __u64 now, __u64 rest, __u64 most, __u64 cost)
+static __always_inline void raise_to(__u64 *at, __u64 until)
 {
-    if (cost > most - rest)
-        cost = most - rest;
+    UNROLLED for (int i = 0; i < TRIES; i++) {
+        __u64 was = *(volatile __u64 *)at;
+        if (was >= until)
+            return;
+        if (__sync_val_compare_and_swap(at, was, until) == was)
+            return;
+    }
+}
+
+/* order: a packet that need not wait goes straight on, if none of its lane can still be in HTB. A packet that waits may
+ * stay there as long as a full leaf takes, one that does not wait as long as a busy processor takes. */
+static __always_inline int must_queue(struct lane *lane, __u64 now, __u64 rest, __u64 cost)
+{
+    __u64 was = *(volatile __u64 *)&lane->queued_until, until = now + GUARD_NS;
+    if (!rest && now >= was)
+        return 0;
     if (rest)
-        ADD(*at, cost);  // another processor may be at it
-    else
-        *at = now + cost;
+        until += lane->room_ns + 2 * lane->largest_ns;
+    else if (until < was + cost)
+        until = was + cost;
+    raise_to(&lane->queued_until, until);
+    return 1;
 }
 
 /* Whether the lane has room for the packet; `datagram`: what was decided about the datagram whose fragment it is. */
 __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
 {
-    __u64 now, rest;
+    __u64 now, was, rest, factor, cost, debt, largest, longest, most;
     if (!lane || !p)
         return REFUSED;
     p->class_id = lane->class_id;
-    p->cost = (p->charged * lane->ns_per_byte >> COST_SHIFT) * settings.factor[p->from_user & 1] / FULL;
+    factor = settings.factor[p->from_user & 1];
+    cost = (p->bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    debt = (p->seen_bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    largest = lane->largest_ns * factor / FULL;
+    longest = lane->room_ns + 2 * largest + lane->beat_room_ns;
+    most = lane->room_ns + largest;  // limit: room and one largest datagram
     if (p->seen_packets) {
         ADD(lane->passed_bytes, p->seen_bytes);
         ADD(lane->passed_packets, p->seen_packets);
     }
-    if (lane->flags & BLOCKED || datagram == DROPPED)
-        goto refused;
     now = bpf_ktime_get_ns();
-    rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
-    if (p->is_beat) {
-        __u64 beats = left(&lane->beat_at, now, lane->beat_room_ns, 0);
-        p->is_beat = beats + p->cost <= lane->beat_room_ns;
-        if (p->is_beat)
-            charge(&lane->beat_at, now, beats, lane->beat_room_ns, p->cost);
+    was = *(volatile __u64 *)&lane->empty_at;
+    if (was > now + longest) {  // of a limit that has risen
+        __sync_val_compare_and_swap(&lane->empty_at, was, now + lane->early_ns);
+        was = now + lane->early_ns;
     }
-    if (!p->is_beat && datagram != ACCEPTED && rest > lane->early_ns) {
-        __u64 chance = bpf_get_prandom_u32();
-        if (rest > lane->room_ns || chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
+    rest = was > now ? was - now : 0;
+    if (p->is_control)
+        p->is_beat = charge(&lane->beat_at, now, p->bytes * CONTROL_NS_PER_BYTE, CONTROL_BYTES * CONTROL_NS_PER_BYTE);
+    else if (p->is_beat)
+        p->is_beat = !(lane->flags & BLOCKED) && charge(&lane->beat_at, now, cost, lane->beat_room_ns);
+    if (!p->is_beat) {
+        most -= largest / 64;  // heartbeats have a place also behind a largest datagram
+        if (lane->flags & BLOCKED || datagram == DROPPED)
             goto refused;
+        if (datagram != ACCEPTED && rest > lane->early_ns) {
+            __u64 chance = bpf_get_prandom_u32();
+            if (rest > lane->room_ns ||
+                chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
+                goto refused;
+        }
     }
-    charge(&lane->empty_at, now, rest, lane->most_ns, p->cost);
+    if (!charge(&lane->empty_at, now, cost + debt, most))
+        goto refused;
     ADD(lane->passed_bytes, p->bytes);
     ADD(lane->passed_packets, p->packets);
     if (p->is_beat) {
         ADD(lane->beat_bytes, p->bytes);
         ADD(lane->beat_packets, p->packets);
     }
-    return p->is_beat || lane->flags & OBSERVED ? STRAIGHT : ADMITTED;
+    if (p->is_beat || lane->flags & OBSERVED)
+        return STRAIGHT;
+    return must_queue(lane, now, rest, cost) ? ADMITTED : STRAIGHT;
 refused:
+    if (debt)  // limit: what passed before the first fragment is owed all the same
+        charge(&lane->empty_at, now, debt, longest);
     ADD(lane->refused_bytes, p->bytes);
     ADD(lane->refused_packets, p->packets);
-    return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
+    if (!(lane->flags & OBSERVED))
+        return REFUSED;
+    ADD(lane->passed_bytes, p->bytes);  // count: of an observed link it passes
+    ADD(lane->passed_packets, p->packets);
+    return STRAIGHT;
 }
 
 static __always_inline int admit(struct packet *p, int datagram)
@@ -335,58 +412,139 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
     return a ^ a >> 29;
 }
 
+/* limit, verdict: bytes of a datagram passed that no link has paid, and its slot is given away. Until no host can have them
+ * any more no first fragment makes the datagram a link's. Two cells each, of all addresses: who fills them with others
+ * refuses a few datagrams, but frees none. */
+#define CELL(datagram) settings.not_free[(datagram) >> (32 - NOT_FREE_BITS)]
+#define OTHER_CELL(datagram) CELL((__u32)((datagram) * 0x9e3779b1u))
+
+static __always_inline int is_not_free(__u32 datagram, __u32 tick)
+{
+    return tick - CELL(datagram) < NOT_FREE_TICKS && tick - OTHER_CELL(datagram) < NOT_FREE_TICKS;
+}
+
+static __always_inline void give_away(struct slot *slot, __u32 tick)
+{
+    if (slot->state == UNSEEN || slot->state == OF_NOBODY)
+        CELL(slot->datagram) = OTHER_CELL(slot->datagram) = tick;
+    slot->state = FREE;
+}
+
+#define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
+
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together. */
 static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, struct fragments *here)
 {
-    __u64 now = bpf_ktime_get_ns(), datagram = mixed(settings.seed, p->key.local[0], p->key.local[1]);
-    int state, verdict;
+    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
+    __u32 datagram, now_ms = now >> 20, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
+    int is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;
+    struct side *side = &here->side[p->from_user & 1];
 
-    datagram = mixed(mixed(datagram, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
-    struct slot *slot = &here->slots[(datagram >> 32) * SLOTS >> 32];
-    __u16 tick = now >> TICK_SHIFT;
-    state = slot->datagram == (__u32)datagram && (__u16)(tick - slot->tick) < SLOT_TICKS ? slot->state : FREE;
+    mix = mixed(mixed(mix, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
+    mix = mixed(mixed(mix, p->key.remote.word[0], p->key.remote.word[1]), p->key.remote.word[2], p->key.remote.word[3]);
+    datagram = mix;
+    struct slot *first = side->slots[mix >> 60], *slot = first;
 
-    if (!p->is_first && state == OF_NOBODY)
-        return NOBODY;
-    if (!p->is_first && (state == ACCEPTED || state == DROPPED)) {
-        p->lane = slot->lane;
-        p->charged = p->bytes > slot->bytes ? p->bytes - slot->bytes : 0;
-        slot->bytes -= p->bytes - p->charged;
-        return admit(p, state);
+    bpf_spin_lock(&here->lock);
+    UNROLLED for (int i = 0; i < WAYS; i++) {
+        struct slot *one = first + i;
+        __u32 age = now_ms - one->at_ms + (one->state == ACCEPTED ? 1 : 1000);  // harm: a link's are kept longer
+        if (one->state == FREE || now_ms - one->at_ms >= SLOT_MS) {
+            one->state = FREE;
+            age = ~0u;
+        } else if (one->datagram == datagram) {
+            state = one->state;
+            slot = one;
+            break;
+        }
+        if (age > oldest) {
+            oldest = age;
+            slot = one;
+        }
     }
-    if (state != UNSEEN)
-        slot->bytes = slot->packets = 0;
-    slot->datagram = datagram, slot->tick = tick;
-    if (!p->is_first && settings.kinds & KINDS_WITH_PORTS) {
-        __u64 most = UNSEEN_BYTES * UNSEEN_NS_PER_BYTE, cost = p->bytes * UNSEEN_NS_PER_BYTE;
-        __u64 rest = left(&here->unseen_at, now, most, most);
+    if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
+        goto unlock;  // verdict: it contradicts what was decided
+    if (!p->is_first && state <= UNSEEN) {
+        if (!charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
+            goto unlock;
+        verdict = STRAIGHT;
+    }
+    if (state == FREE) {
+        give_away(slot, tick);
+        slot->datagram = datagram;
+        slot->bytes = slot->packets = slot->got = slot->end = 0;
+    }
+    slot->at_ms = now_ms;
+    slot->got += p->payload;
+    if (p->is_last)
+        slot->end = end;
+    if (verdict == STRAIGHT) {
         slot->state = UNSEEN;
-        if (rest + cost > most)
-            return REFUSED;
-        charge(&here->unseen_at, now, rest, most, cost);
-        slot->bytes += p->bytes, slot->packets++;
-        return STRAIGHT;
+        slot->bytes += p->bytes;
+        slot->packets++;
+        goto unlock;
     }
-    p->seen_bytes = slot->bytes, p->seen_packets = slot->packets;
-    ADD(here->unseen_at, -(__u64)p->seen_bytes * UNSEEN_NS_PER_BYTE);
-    slot->state = OF_NOBODY;
-    if (!find(skb, p))
-        return NOBODY;
-    if (p->charged < p->bytes + p->seen_bytes)
-        p->charged = p->bytes + p->seen_bytes;
-    verdict = admit(p, FREE);
-    slot->bytes = p->charged - p->bytes - p->seen_bytes, slot->lane = p->lane;
-    slot->state = verdict == REFUSED ? DROPPED : ACCEPTED;
+    if (p->is_first) {
+        p->seen_bytes = slot->bytes;
+        p->seen_packets = slot->packets;
+        slot->lane = p->lane;
+        slot->state = !is_links ? OF_NOBODY : is_not_free(datagram, tick) ? DROPPED : ACCEPTED;
+    }
+    state = slot->state;
+    p->lane = slot->lane;
+    verdict = state == OF_NOBODY ? NOBODY : ADMITTED;
+    if (slot->end && slot->got >= slot->end)  // it is whole, and its identification may come again
+        give_away(slot, tick);
+unlock:
+    bpf_spin_unlock(&here->lock);
+    if (verdict == ADMITTED) {
+        verdict = admit(p, p->is_first && state == ACCEPTED ? FREE : state);
+        if (verdict == REFUSED && slot->datagram == datagram && slot->state == ACCEPTED)
+            slot->state = DROPPED;
+    }
+    if (p->seen_packets && verdict != REFUSED)  // harm: a link, or nobody's right, has taken it over
+        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets));
     return verdict;
+}
+
+/* harm: what keeps the network itself alive. Neither a network's neighbours nor its routes have a link. */
+static __always_inline int is_control(struct __sk_buff *skb, struct packet *p, int read)
+{
+    __u32 *to = p->from_user ? p->key.local : p->key.remote.word;
+    __u16 here = bpf_ntohs(p->key.local_port), there = bpf_ntohs(p->key.remote_port);
+    __u8 type = 0;
+
+    if (read == READ_NOBODY)
+        return 1;  // LACP, LLDP, EAPOL, spanning trees, IS-IS
+    if (p->is_fragment || read != READ_ALL)
+        return 0;
+    if (to[2] == bpf_htonl(0xffff) && (to[3] & bpf_htonl(0xffffff00)) == bpf_htonl(0xe0000000))
+        return 1;
+    if ((to[0] & bpf_htonl(0xff0f0000)) == bpf_htonl(0xff020000))
+        return 1;
+    switch (p->protocol) {
+    case IPPROTO_IGMP: case IPPROTO_PIM: case 88: case 89: case 112:  // EIGRP, OSPF, VRRP
+        return 1;
+    case IPPROTO_ICMP:
+        return READ(p->at, &type) == 0 && (type == 3 || type == 4 || type == 5 || type == 11 || type == 12);
+    case IPPROTO_ICMPV6:
+        return READ(p->at, &type) == 0 && type >= 1 && type <= 4;
+    case IPPROTO_TCP:
+        return here == 179 || there == 179;  // BGP
+    case IPPROTO_UDP:  // DHCP: a host must not lose its address
+        return here == 67 || here == 68 || here == 546 || here == 547;
+    }
+    return 0;
 }
 
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
     int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
     struct fragments *here = 0;
-    __u16 port;
 
+    if (protocol == -2)
+        return REFUSED;
     if (protocol == bpf_htons(ETH_P_IP))
         read = read_ipv4(skb, p);
     else if (protocol == bpf_htons(ETH_P_IPV6))
@@ -402,8 +560,8 @@ static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
     if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;
     p->lane = settings.unmatched - 1 + p->from_user;
-    port = bpf_ntohs(p->key.local_port);  // DHCP has what heartbeats have in a link: a host must not lose its address
-    p->is_beat = p->protocol == IPPROTO_UDP && (port == 67 || port == 68 || port == 546 || port == 547);
+    p->is_control = is_control(skb, p, read);
+    p->is_beat = 0;
     return admit(p, FREE);
 }
 
@@ -423,7 +581,7 @@ static __always_inline int limit(struct __sk_buff *skb, __u32 from_user)
         return TC_ACT_UNSPEC;
     CLEAR(p);
     p.from_user = from_user, p.packets = 1;
-    p.bytes = p.charged = skb->len;
+    p.bytes = skb->len;
     verdict = decide(skb, &p);
     if (verdict == ADMITTED) {
         skb->cb[4] = skb->priority;

@@ -25,7 +25,7 @@ def clang_major() -> int:
 
 def compile_program(made: Path) -> Path:
     """`SOURCE` as an object file with what the kernel needs, and no words for debuggers."""
-    target = ["-O2", "-g", "-target", "bpf", "-Wall", "-Werror", "-I/usr/include/x86_64-linux-gnu"]
+    target = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-I/usr/include/x86_64-linux-gnu"]
     where = [f"-ffile-prefix-map={SOURCE.parent}=.", "-fdebug-compilation-dir=."]
     subprocess.run(["clang", *target, *where, "-c", str(SOURCE), "-o", str(made)], check=True, timeout=60, cwd="/")
     subprocess.run(["llvm-strip", "-g", str(made)], check=True, timeout=60)

@@ -91,7 +91,7 @@ def test_an_observed_link_loses_nothing_and_what_it_would_have_lost_is_counted(a
         ap.send([frame(size=958)] * 100)
         assert len(receiver.received()[AP_PORT]) == 100
     after = ap.counters(7)[1]
-    assert after.passed_packets - before.passed_packets + after.refused_packets - before.refused_packets == 100
+    assert after.passed_packets - before.passed_packets == 100
     assert after.refused_packets - before.refused_packets > 60
 
 
