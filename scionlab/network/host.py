@@ -14,7 +14,19 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from link_rules import bind_ip_for
 from scion_files import PACKAGES
-from scionlab.models import AS, BorderRouter, Host, HostReceipt, Interface, Link, User, locks, numbers, selectors
+from scionlab.models import (
+    AS,
+    BandwidthChange,
+    BorderRouter,
+    Host,
+    HostReceipt,
+    Interface,
+    Link,
+    User,
+    locks,
+    numbers,
+    selectors,
+)
 from scionlab.models.host import new_secret
 from scionlab.models.link import is_user_as
 from scionlab.network.host_addresses import (
@@ -23,6 +35,7 @@ from scionlab.network.host_addresses import (
     checked_internal_ip,
     needs_public_address,
 )
+from scionlab.people.audit import note_host
 from scionlab.people.stale_pages import Value, Values, last_admin_change, refuse_stale, values_of
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions.counters import hosts_bump
@@ -110,6 +123,7 @@ def host_set_addresses(
     scion_packages: str | None = None,
     reports_from_elsewhere: bool | None = None,
     shown: Values | None = None,
+    reason: str = "",
 ) -> None:
     """Change the addresses of a host and of its interfaces; None keeps one of the last four.
 
@@ -151,6 +165,12 @@ def host_set_addresses(
         setattr(old, name, value)
     old.save(update_fields=list(new))
     hosts_bump(config_ids=config_ids)
+    changed = ", ".join(
+        f"{name}: {stored[name] or 'none'} \N{RIGHTWARDS ARROW} {new[name] or 'none'}"
+        for name in new
+        if new[name] != stored[name]
+    )
+    note_host(old, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=changed, reason=reason)
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
 
 
