@@ -95,10 +95,19 @@ def answer_account_request(request_id: int) -> None:
 
 @shared_task
 def find_notices() -> None:
-    """Create mails about states (`enforcement.notices`), tests (`links.test_mails`), and ending exceptions
-    (`links.exceptions`)."""
+    """Create mails about states (`enforcement.notices`)."""
     notices_find()
+
+
+@shared_task
+def notify_tests() -> None:
+    """Judge ended tests and create their mails (`links.test_mails`)."""
     link_tests_notify()
+
+
+@shared_task
+def notify_exceptions() -> None:
+    """Create mails about ending exceptions (`links.exceptions`)."""
     exceptions_notify()
 
 
@@ -118,12 +127,22 @@ def forget_sessions() -> None:
 
 @shared_task
 def flush_seen() -> None:
-    """Write the last contact of hosts and tokens to the database. On failure it is kept for the next run."""
+    """Write the last contact of hosts to the database."""
+    _flush(last_contact.HOSTS)
+
+
+@shared_task
+def flush_tokens_used() -> None:
+    """Write the last use of API tokens to the database."""
+    _flush(last_contact.TOKENS)
+
+
+def _flush(ledger: last_contact.Ledger) -> None:
+    """On failure it is kept for the next run."""
     try:
-        for ledger in (last_contact.HOSTS, last_contact.TOKENS):
-            last_contact.flush(ledger)
+        last_contact.flush(ledger)
     except (RedisError, DatabaseError) as exc:
-        logger.warning("seen.not_flushed error=%r", exc)
+        logger.warning("seen.not_flushed ledger=%s error=%r", ledger.key, exc)
 
 
 @shared_task
@@ -168,10 +187,19 @@ def compute_usage_months() -> None:
 
 @shared_task
 def retire_timed_limits() -> None:
-    """Remove ended timed limits and tests from the configurations; no kernel changes."""
-    host_ids = [*timed_limits_retire(), *link_tests_retire()]
+    """Remove ended timed limits from the configurations; no kernel changes."""
+    _log_retired("timed limits", timed_limits_retire())
+
+
+@shared_task
+def retire_link_tests() -> None:
+    """Remove ended tests from the configurations; no kernel changes."""
+    _log_retired("tests", link_tests_retire())
+
+
+def _log_retired(what: str, host_ids: list[int]) -> None:
     if host_ids:
-        logger.info("retire.done hosts=%s", host_ids)
+        logger.info("retire.done what=%s hosts=%s", what, host_ids)
 
 
 @shared_task

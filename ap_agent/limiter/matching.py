@@ -20,6 +20,7 @@ from link_rules import IPAddress
 from link_tests import FIRST_TEST_PORT, TEST_LANES
 
 Keys = tuple[Key, ...]
+_NAMED = 5  # addresses in a message
 _TEST_PORTS = range(FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES)
 
 
@@ -45,6 +46,9 @@ class _NoKeyError(Exception):
 
 def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False) -> Matching:
     result = _Result()
+    if _is_of_another_host(links.values(), host):
+        result.refuse_host(links.values())
+        return Matching(Wanted(), result.errors, tuple(result.problems))
     keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
     limited: dict[int, LimitedLink] = {}
     alone: dict[int, Keys] = {}
@@ -61,6 +65,12 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
     barred = frozenset(key for several in keys.values() for key in several if _is_like_a_tests(key))
     found = Matching(wanted, result.errors, tuple(result.problems), alone=alone, barred=barred)
     return _with_tests(found, links)
+
+
+def _is_of_another_host(links: Iterable[LinkInfo], host: Host) -> bool:
+    """Whether the links have local addresses, and none is here. (A document without them is that of no host.)"""
+    local = {one.local_ip for one in links} - {None}
+    return bool(local) and local.isdisjoint(host.addresses)
 
 
 class Matcher:
@@ -171,9 +181,9 @@ class _Result:
             self.errors.setdefault(number, message)
 
     def keys_of(self, links: Iterable[LinkInfo], host: Host, settings: Settings) -> dict[int, Keys]:
-        """Keys of each link. Packets never carry a local address that this host lacks, as behind a NAT. Such a link is
-        matched by the rest, or it would count as enforced while everything passes. If the rest is ambiguous the link
-        keeps its key and gets a problem: the address may come back."""
+        """Keys of each link. Packets never carry a local address that this host lacks. Such a link is matched by the
+        rest, so that its packets are limited whatever happened to the address, and has a problem: nobody knows whether
+        they are its packets. If the rest is ambiguous it keeps its key: the address may come back."""
         found: dict[int, Keys] = {}
         reduced: dict[int, LinkInfo] = {}
         for link in links:
@@ -187,16 +197,25 @@ class _Result:
                 reduced[link.interface_id] = link
         times = Counter(key for keys in found.values() for key in keys) if reduced else {}
         for number, link in reduced.items():
-            if all(times[key] == 1 for key in found[number]):
-                continue
-            found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
+            if any(times[key] > 1 for key in found[number]):
+                found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
             message = (
-                f"Link {number} to {link.remote_ip} cannot be distinguished from another link because its local "
-                f"address {link.local_ip} is not an address of this host; add the address, or correct the bind IP "
-                "in the service."
+                f"The local address {link.local_ip} of link {number} to {link.remote_ip} is not an address of this "
+                "host; add the address, or correct the bind IP in the service."
             )
             self._add("local_address_missing", link, message, [number])
         return found
+
+    def refuse_host(self, links: Iterable[LinkInfo]) -> None:
+        """All links are those of another host."""
+        several = sorted({str(one.local_ip) for one in links})
+        message = (
+            f"None of the local addresses of the links ({', '.join(several[:_NAMED])}) is an address of this host, so "
+            "no link is limited: the configuration is that of another host. Enrol this host with its own token; behind "
+            "NAT, set its bind IP in the service."
+        )
+        self.problems.append(Problem("wrong_host", "host", message))
+        self.errors.update({one.interface_id: message for one in links if one.is_user_as})
 
     def add_ambiguous(self, group: list[LinkInfo], winner: LinkInfo, limits: Limits) -> None:
         first = group[0]

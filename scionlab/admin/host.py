@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from scionlab.admin.base import ServiceForm, actor_of
+from scionlab.admin.base import ReasonForm, actor_of
 from scionlab.admin.columns import NOTHING, ChoiceFilter, aged, link_to, link_to_list
 from scionlab.admin.host_access import HostAccess
 from scionlab.admin.host_files import HostFiles, files_badge
@@ -45,7 +45,7 @@ class ConfigurationFilter(ChoiceFilter):
     }
 
 
-class HostForm(ServiceForm):
+class HostForm(ReasonForm):
     """Addresses are plain text fields: the rule of the service parses them and has the message."""
 
     internal_ip = forms.CharField(
@@ -98,7 +98,7 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
     change_form_template = "admin/scionlab/host/change_form.html"
     change_list_template = "admin/scionlab/host/change_list.html"
     rule_field = "public_ipv4"
-    compared = ("label", *ADDRESSES, "internal_ip", "scion_packages")
+    compared = ("label", *ADDRESSES, "internal_ip", "scion_packages", "reports_from_elsewhere")
     note = (
         "Changing an address also changes the interfaces of the host; the hosts at the other ends of its Links "
         "get a new configuration. Changing the SCION packages changes the names of units and files: all hosts of "
@@ -107,7 +107,7 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
     )
     add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
     fieldsets = [
-        ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip"]}),
+        ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip", "reports_from_elsewhere", "reason"]}),
         ("SCION", {"fields": ["scion_packages", "configuration"]}),
         ("Identity", {"fields": ["as_link", "role", "uid", "routers", "interfaces"]}),
         ("Versions", {"fields": ["newest", "delivered", "config_version_deployed", "last_poll"]}),
@@ -123,7 +123,8 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
         if not change:
             obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
             return
-        values["scion_packages"] = form.cleaned_data["scion_packages"]
+        values |= {name: form.cleaned_data[name] for name in ("scion_packages", "reports_from_elsewhere")}
+        values["reason"] = form.cleaned_data["reason"]
         host_set_addresses(host_id=obj.pk, actor=actor, label=label, shown=self.shown(request), **values)
 
     # --- columns --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from scionlab.enforcement.doubts import doubts
 from scionlab.enforcement.problems import LIMITER_SILENT, Reported, reported
 from scionlab.enforcement.words import WORDS
 from scionlab.models import Host, HostReceipt
@@ -81,7 +82,7 @@ def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
     receipt: HostReceipt | None = getattr(host, "receipt", None)
     if receipt is None:
         return Agent(name, host, None, is_silent=False, removed_at=None, clock_off=None, problems=())
-    problems = tuple(reported(receipt.problems))
+    problems = (*doubts(host, receipt), *reported(receipt.problems))
     codes = {one.code for one in problems}
     is_removed = "limits_removed" in codes
     is_limiter_silent = LIMITER_SILENT in codes and not is_removed
@@ -115,4 +116,7 @@ def no_report_since(agent: Agent) -> str:
     """Return `No report since 2026-11-22 07:29:00 CET`. The agent must have reported once."""
     assert agent.read_at is not None  # noqa: S101  for the type checker
     since = f"{WORDS['no_report'].word} since {say_time(agent.read_at)}"
-    return f"{since}: the limiter does not answer its agent" if agent.is_limiter_silent else since
+    if agent.is_limiter_silent:
+        return f"{since}: the limiter does not answer its agent"
+    refusal = "" if agent.receipt is None else agent.receipt.refusal
+    return f"{since}: its reports are refused ({refusal})" if refusal else since

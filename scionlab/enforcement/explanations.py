@@ -341,6 +341,33 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "local_address_missing": Explanation(
         LINK, "The host does not have the link's local address.", "Add the address, or correct the bind IP here."
     ),
+    "wrong_host": Explanation(
+        LIMITER,
+        "The host has none of the local addresses of its links: its configuration is that of another host.",
+        "Enrol each host with its own token. Behind NAT, set the bind IP of the host here.",
+        voids=True,
+    ),
+    # Found by this service (enforcement.doubts).
+    "two_agents": Explanation(
+        TRUST,
+        "Two agents report with the credentials of this host, for example after it was cloned.",
+        "Stop the wrong one, and renew the secret of the host. Until then nothing counts as enforced.",
+        voids=True,
+    ),
+    "contradiction": Explanation(
+        LIMITER,
+        "The report of the host contradicts itself.",
+        "Update the agent and the limiter, and check which program sends the reports.",
+        voids=True,
+    ),
+    "other_address": Explanation(
+        TRUST,
+        "The agent reports from an address that is not one of the host.",
+        "If the host is behind NAT or a proxy, set this on its page. Otherwise check which machine has its "
+        "credentials.",
+        is_warning=True,
+        beside="The agent of {name} reports from an address that is not its own",
+    ),
 }
 
 UNKNOWN: Final = Explanation(

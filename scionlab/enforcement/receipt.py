@@ -17,6 +17,7 @@ from link_tests import TCP
 from scionlab.configuration.evidence import evidence_note, noted_version
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
+from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
@@ -43,18 +44,20 @@ class Stored:
 
 
 @retried
-def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
+def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None, address: str | None = None) -> Stored:
     """Store the host's newest receipt, one row per Link, the gap before it, and the mails that follow, in one
-    transaction. A receipt with a time in the future is dated now: otherwise an agent that does not number its receipts
-    would be ignored until then. A receipt about a foreign document says nothing about Links and invalidates what was
-    known. Its evidence is stored in a separate transaction, which needs the host's row."""
+    transaction. `address` is that of the sender. A receipt with a time in the future is dated now: otherwise an agent
+    that does not number its receipts would be ignored until then. A receipt about a foreign document says nothing about
+    Links and invalidates what was known. Its evidence is stored in a separate transaction, which needs the host's
+    row."""
     received_at = now or timezone.now()
+    receipt = replace(receipt, observed_at=min(receipt.observed_at, received_at))
     content = _content(host_id, receipt)
     try:
-        stored = _store(host_id, receipt, content, received_at)
+        stored = _store(host_id, receipt, content, received_at, address)
     except IntegrityError:
         # Concurrent first receipts of a host, or a Link deleted meanwhile: both are resolved on the next try.
-        stored = _store(host_id, receipt, content, received_at)
+        stored = _store(host_id, receipt, content, received_at, address)
     RECEIPTS.labels("stored" if stored.stored else "older").inc()
     if not stored.stored or content != HostReceipt.Content.FOREIGN:
         return stored
@@ -63,6 +66,11 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
         return stored
     is_noted = noted_version(Host.objects.get(pk=host_id)) == receipt.versions
     return replace(stored, evidence_wanted=not is_noted)
+
+
+def receipt_refused(*, host_id: int, why: str) -> None:
+    """Keep why the newest receipt was refused, so that pages say more than that there is none."""
+    HostReceipt.objects.filter(host=host_id).exclude(refusal=why[:300]).update(refusal=why[:300])
 
 
 def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
@@ -93,21 +101,25 @@ def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
     return (generation, newest.config_version, newest.limits_version), newest.limits_digest
 
 
-def _is_newer(receipt: Receipt, observed_at: datetime, newest: HostReceipt) -> bool:
+def _is_newer(receipt: Receipt, newest: HostReceipt) -> bool:
     """Compare the agent's count, which is independent of clocks; for older agents, `observed_at`."""
     if not receipt.run:
-        return observed_at > newest.observed_at
+        return receipt.observed_at > newest.observed_at
     return receipt.run != newest.run or (receipt.number or 0) > (newest.number or 0)
 
 
 @transaction.atomic
-def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, received_at: datetime) -> Stored:
+def _store(
+    host_id: int, receipt: Receipt, content: HostReceipt.Content, received_at: datetime, address: str | None
+) -> Stored:
     # Does not lock the host's row: services lock Links before hosts, and Links are referenced next.
     rows = HostReceipt.objects.select_for_update(of=("self",), no_key=True).select_related("host")
     newest = rows.filter(host_id=host_id).first()
-    observed_at = min(receipt.observed_at, received_at)
-    if newest is not None and not _is_newer(receipt, observed_at, newest):
-        logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)
+    if newest is not None and (
+        is_superseded(newest, receipt, received_at=received_at, address=address) or not _is_newer(receipt, newest)
+    ):
+        times = (receipt.observed_at, newest.observed_at)
+        logger.info("receipt.older host=%s address=%s observed_at=%s newest=%s", host_id, address, *times)
         return Stored(stored=False)
     if newest is not None and received_at - newest.received_at > SILENT_AFTER:
         ReportGap.objects.create(host_id=host_id, begins_at=newest.received_at, ends_at=received_at)
@@ -121,9 +133,12 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     said.store()
     _note_delays(said, received_at)
     former = newest and (newest.generation, newest.config_version, newest.limits_version)
+    if newest is not None:
+        note_run(newest, receipt, received_at=received_at)
     row = newest or HostReceipt(host_id=host_id)
     row.links_digest = mark_of(receipt.links_digest, received_at) if said.is_plain and receipt.links_digest else ""
-    saved = _save_host_receipt(row, receipt, content, observed_at, received_at)
+    row.address, row.contradiction = address, contradiction(host_id, receipt)
+    saved = _save_host_receipt(row, receipt, content, received_at)
     if is_ours and receipt.tests and not receipt.is_limiter_silent:
         armed = LinkTest.objects.filter(test_id__in=receipt.tests, link__interface_a__host=host_id, armed_at=None)
         armed.update(armed_at=received_at)
@@ -137,7 +152,6 @@ def _save_host_receipt(
     row: HostReceipt,
     receipt: Receipt,
     content: HostReceipt.Content,
-    observed_at: datetime,
     received_at: datetime,
 ) -> HostReceipt:
     row.agent_version = receipt.agent_version
@@ -145,7 +159,7 @@ def _save_host_receipt(
     row.limits_version = receipt.limits_version
     row.limits_digest, row.content = receipt.limits_digest or "", content
     row.run, row.number = receipt.run, receipt.number
-    row.observed_at, row.received_at = observed_at, received_at
+    row.observed_at, row.received_at, row.refusal = receipt.observed_at, received_at, ""
     row.clock_skew_ms = receipt.clock_skew_ms
     row.problems = receipt.problems
     row.devices, row.observe_only = receipt.devices, receipt.observe_only

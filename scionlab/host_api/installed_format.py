@@ -35,6 +35,8 @@ def parse_manifest(content: bytes) -> Manifest:
     files = _texts(reader, list(reader.mapping(document.get("files") or {}, "files")), "files", MAX_FILES)
     units = _texts(reader, document.get("systemd_units") or [], "systemd_units", MAX_UNITS)
     version = document.get("version")
+    if not reader.expect(version is None or isinstance(version, (str, int, float)), "version", "a version", version):
+        version = None
     manifest = Manifest(
         host_id=reader.text(document.get("host_id") or "", "host_id", 100),
         url=reader.text(document.get("url") or "", "url", 200),
@@ -49,6 +51,6 @@ def parse_manifest(content: bytes) -> Manifest:
 
 
 def _texts(reader: DocumentReader, value: Any, place: str, most: int) -> tuple[str, ...]:
-    if not reader.expect(isinstance(value, list) and len(value) <= most, place, f"at most {most} texts"):
+    if not reader.expect(isinstance(value, list) and len(value) <= most, place, f"at most {most} texts", value):
         return ()
     return tuple(reader.text(one, place, 300) for one in value)

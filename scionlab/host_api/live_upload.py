@@ -51,8 +51,8 @@ def parse_rates(content: bytes, *, now: float) -> dict[int, live.Rates]:
 
 def _rates(reader: DocumentReader, said: dict[str, Any], place: str, at: float) -> live.Rates:
     over_ms, in_force = reader.integer(said.get("over_ms"), f"{place}.over_ms", MAX_MS), said.get("in_force")
-    reader.expect(over_ms > 0, f"{place}.over_ms", f"an integer from 1 to {MAX_MS}")
-    reader.expect(isinstance(in_force, bool), f"{place}.in_force", "true or false")
+    reader.expect(over_ms > 0, f"{place}.over_ms", f"an integer from 1 to {MAX_MS}", said.get("over_ms"))
+    reader.expect(isinstance(in_force, bool), f"{place}.in_force", "true or false", in_force)
     sides = [_side(reader, said.get(name), f"{place}.{name}") for name in DIRECTIONS]
     return live.Rates(at, max(1, over_ms), bool(in_force), *sides)
 

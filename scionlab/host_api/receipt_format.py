@@ -7,14 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits
 from scionlab.configuration.evidence import Evidence
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt, Total
-from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema, time_of
+from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema
 from scionlab.models import HostReceipt, LinkEnforcement
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -91,7 +90,7 @@ def _receipt(reader: DocumentReader, document: dict[str, Any], is_known: Callabl
         agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
         version=version,
         limits_version=limits_version,
-        observed_at=_moment(reader, document.get("observed_at")),
+        observed_at=reader.time(document.get("observed_at"), "observed_at"),
         links=links,
         problems=_problems(reader, document.get("problems")),
         limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
@@ -147,7 +146,7 @@ def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
     if value is None:
         return None
     is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER
-    if not reader.expect(is_right, "clock_skew_ms", f"an integer from -{MAX_COUNTER} to {MAX_COUNTER}, or null"):
+    if not reader.expect(is_right, "clock_skew_ms", f"an integer from -{MAX_COUNTER} to {MAX_COUNTER}, or null", value):
         return None
     assert isinstance(value, int)  # noqa: S101  for the type checker
     return max(-MAX_VERSION, min(value, MAX_VERSION))
@@ -178,11 +177,12 @@ def _signature(reader: DocumentReader, written: str, place: str) -> bytes:
 
 
 def _total(reader: DocumentReader, value: object) -> Total | None:
-    if value is None or not reader.expect(isinstance(value, dict), "total", "an object, or null"):
+    if value is None or not reader.expect(isinstance(value, dict), "total", "an object, or null", value):
         return None
     total = reader.mapping(value, "total")
     wanted = reader.integer(total.get("wanted_kbit"), "total.wanted_kbit", MAX_TOTAL_KBIT)
-    reader.expect(wanted >= MIN_TOTAL_KBIT, "total.wanted_kbit", f"a number from {MIN_TOTAL_KBIT} to {MAX_TOTAL_KBIT}")
+    allowed = f"a number from {MIN_TOTAL_KBIT} to {MAX_TOTAL_KBIT}"
+    reader.expect(wanted >= MIN_TOTAL_KBIT, "total.wanted_kbit", allowed, total.get("wanted_kbit"))
 
     def in_force(name: str) -> int | None:
         is_none = name in total and total[name] is None
@@ -193,7 +193,7 @@ def _total(reader: DocumentReader, value: object) -> Total | None:
 
 def _observe_only(reader: DocumentReader, value: object) -> bool | None:
     if value is not None:
-        reader.expect(isinstance(value, bool), "observe_only", "true or false")
+        reader.expect(isinstance(value, bool), "observe_only", "true or false", value)
     return None if value is None else value is True
 
 
@@ -215,7 +215,9 @@ def _sending_tests(reader: DocumentReader, value: object) -> str:
     if value is None:
         return ""
     known = HostReceipt.SendingTests.values
-    is_known = reader.expect(value in known, "sending_tests", f"one of {', '.join(known)}")
+    is_known = reader.expect(
+        isinstance(value, str) and value in known, "sending_tests", f"one of {', '.join(known)}", value
+    )
     return str(value) if is_known else ""
 
 
@@ -225,19 +227,13 @@ def _test_kinds(reader: DocumentReader, value: object) -> frozenset[str]:
     return frozenset(reader.text(one, f"test_kinds.{index}", 16) for index, one in enumerate(listed))
 
 
-def _moment(reader: DocumentReader, value: object) -> datetime:
-    found = time_of(value)
-    if found is not None and found.year > 1:
-        return found
-    reader.expect(False, "observed_at", "a time in ISO 8601 with its zone, like 2026-11-21T06:00:00Z,")
-    return datetime.max
-
-
 def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
     link = reader.mapping(value, place)
     state = link.get("state") if isinstance(link.get("state"), str) else ""
     known = state in LinkEnforcement.State.values
-    reader.expect(known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values))
+    reader.expect(
+        known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values), link.get("state")
+    )
     problem = link.get("problem")
     is_error = state == LinkEnforcement.State.ERROR
     reader.expect(problem is not None or not is_error, f"{place}.problem", "a sentence with the state error")

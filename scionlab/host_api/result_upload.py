@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 
 from link_tests import MAX_WATCH_S
 from scionlab.host_api.auth import host_endpoint
-from scionlab.host_api.document_reader import DocumentError, DocumentReader, load, require_schema
+from scionlab.host_api.document_reader import CLOCK_WITHIN, DocumentError, DocumentReader, load, require_schema
 from scionlab.host_api.usage_format import TooLargeError, read_body
 from scionlab.links.test_results import Sample, SideSample, Upload, result_store
 from scionlab.models import Host
@@ -26,7 +28,6 @@ logger = logging.getLogger(__name__)
 MAX_SENT_BYTES: Final = 1024 * 1024
 MAX_SAMPLES: Final = MAX_WATCH_S + 10
 MAX_COUNTER: Final = 2**60
-MAX_MS: Final = 253_402_300_799_000  # the end of the year 9999
 
 _HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 _HEX_16 = re.compile(r"[0-9a-f]{16}", flags=re.ASCII)
@@ -65,7 +66,7 @@ def parse_upload(content: bytes) -> Upload:
 def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
     is_final = document.get("is_final")
     reader.expect(isinstance(is_final, bool), "is_final", "true or false")
-    times = _numbers(reader, document.get("times_ms"), "times_ms", None, MAX_MS)
+    times = _times(reader, document.get("times_ms"))
     reader.expect(all(before < after for before, after in pairwise(times)), "times_ms", "times that ascend")
     count = len(times)
     clock = _numbers(reader, document.get("clock_ms"), "clock_ms", count, MAX_COUNTER)
@@ -79,6 +80,15 @@ def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
         return Upload(test_id, agent_version, False, ())
     samples = [Sample(*row) for row in zip(times, clock, in_force, *sides, strict=True)]
     return Upload(test_id, agent_version, bool(is_final), samples, report)
+
+
+def _times(reader: DocumentReader, value: object) -> Sequence[int]:
+    """Within the bounds of other times (`DocumentReader.time`)."""
+    now, within = timezone.now().timestamp() * 1000, CLOCK_WITHIN / timedelta(milliseconds=1)
+    found = _numbers(reader, value, "times_ms", None, int(now + within))
+    least = int(now - within)
+    reader.expect(all(one >= least for one in found), "times_ms", f"integers from {least} on", *found[:1])
+    return found
 
 
 def _report(reader: DocumentReader, value: object) -> dict[str, Any] | None:
@@ -117,5 +127,6 @@ def _numbers(reader: DocumentReader, value: object, place: str, count: int | Non
     found = _column(reader, value, place, count)
     if all(type(one) is int and 0 <= one <= high for one in found):
         return found
-    reader.expect(False, place, f"integers from 0 to {high}")
+    wrong = next(one for one in found if not (type(one) is int and 0 <= one <= high))
+    reader.expect(False, place, f"integers from 0 to {high}", wrong)
     return []

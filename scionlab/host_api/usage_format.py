@@ -95,22 +95,21 @@ class _Reader(DocumentReader):
 
 def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
     key = reader.matching(document.get("batch"), "batch", _KEY, f"{KEY_LENGTH} hexadecimal digits in lower case")
-    agent = document.get("agent_version")
-    reader.expect(isinstance(agent, str) and len(agent) <= 32, "agent_version", "a text of at most 32 characters")
+    agent = reader.text(document.get("agent_version"), "agent_version", 32)
     times = _times(reader, document.get("times"))
     links = {
         number: dict(_directions(reader, reader.mapping(value, place), place, times))
         for number, value, place in reader.links(document.get("links"))
     }
     version = reader.version(document.get("version"), 'a version like "1.18"') or (0, 0)
-    return Batch(key=key, agent_version=str(agent), version=version, times_ms=times, links=links)
+    return Batch(key=key, agent_version=agent, version=version, times_ms=times, links=links)
 
 
 def _times(reader: _Reader, value: object) -> list[int]:
     times = []
     for index, one in enumerate(reader.listed(value, "times", MAX_TIMES, "times", least=1)):
         found = _moment(one)
-        if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone"):
+        if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone from 1970 on", one):
             times.append(found or 0)
     ascend = all(before < after for before, after in pairwise(times))
     reader.expect(ascend, "times", "times that ascend, each later than the one before by a millisecond or more,")

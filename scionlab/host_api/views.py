@@ -15,7 +15,7 @@ from bandwidth_config import RuleError
 from scionlab.configuration.installed import full_fetched, manifest_note, refusal
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.last_contact import CONTACTS
-from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt import receipt_refused, receipt_store
 from scionlab.enforcement.receipt_changes import known_links
 from scionlab.enforcement.receipt_mails import deployment_note
 from scionlab.host_api.auth import host_endpoint, is_agent
@@ -25,6 +25,7 @@ from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is
 from scionlab.host_api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, parse_receipt
 from scionlab.models.host import Host, trace_of
 from scionlab.platform.api_errors import error_response
+from scionlab.platform.client_address import client_address
 from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
 
 logger = logging.getLogger(__name__)
@@ -151,8 +152,9 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
         receipt = parse_receipt(content, known_links(host.pk).has)
     except DocumentError as exc:
         logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
+        receipt_refused(host_id=host.pk, why=exc.message)
         return error_response(exc.code, exc.message, 400, exc.fields)
-    result = receipt_store(host_id=host.pk, receipt=receipt)
+    result = receipt_store(host_id=host.pk, receipt=receipt, address=client_address(request))
     if result.is_news and receipt.versions is not None:
         logger.info("receipt.news host=%s trace=%s", host.pk, trace_of(host.uid, *receipt.versions[1:]))
     answer: dict[str, object] = {"stored": result.stored}

@@ -80,7 +80,7 @@ def link_update(
         if limits is not None:
             _store_limits(link, limits, actor=actor, reason=reason)
         if active is not None:
-            _store_active(link, active, actor=actor)
+            _store_active(link, active, actor=actor, reason=reason)
         if observe_only is not None and observe_only != link.observe_only:
             link.observe_only = observe_only
             link.save(update_fields=["observe_only"])
@@ -150,10 +150,11 @@ def _store_limits(link: Link, new: Limits, *, actor: User | None, reason: str) -
     logger.info("link.limits link=%s old=%s new=%s actor=%s", link.pk, tuple(old), tuple(new), actor and actor.pk)
 
 
-def _store_active(link: Link, active: bool, *, actor: User | None) -> None:
+def _store_active(link: Link, active: bool, *, actor: User | None, reason: str) -> None:
     if active == link.active:
         return
     link_switch(link, active=active)
+    audit.note_active(link, actor=actor, reason=reason)
     if not active:
         statements_end([link], actor=actor, why=DEACTIVATED)
     logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)

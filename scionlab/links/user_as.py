@@ -164,8 +164,10 @@ def user_as_change(
 
 def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes: Changes) -> None:
     for link in links:
-        before = view_of(link)
+        before, is_news = view_of(link), active != link.active
         link_switch(link, active=active)
+        if is_news:
+            audit.note_active(link, actor=actor)
         changes.note(link.pk, before, view_of(link))
     if not active:
         statements_end(links, actor=actor, why=DEACTIVATED)

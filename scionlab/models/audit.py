@@ -28,7 +28,9 @@ class BandwidthChange(models.Model):
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
         AP_METADATA = "ap_metadata", "path metadata of an attachment point"
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
+        LINK_ACTIVE = "link_active", "activation of a Link"
         EXCEPTION = "exception", "exception from the maximum"
+        HOST_SETTINGS = "host_settings", "addresses and settings of a host"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
         HOST_TAKE_OVER = "host_take_over", "takeover of a host"
         HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"
@@ -165,4 +167,10 @@ class ServiceState(models.Model):
 
 
 _KIND = BandwidthChange.Kind
-KINDS_OF_A_LINK = (_KIND.LINK, _KIND.TIMED_LIMIT, _KIND.LINK_OBSERVE, _KIND.EXCEPTION)  # in the history of a Link
+KINDS_OF_A_LINK = (
+    _KIND.LINK,
+    _KIND.TIMED_LIMIT,
+    _KIND.LINK_OBSERVE,
+    _KIND.LINK_ACTIVE,
+    _KIND.EXCEPTION,
+)  # in the history of a Link

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models.functions import Length, Now
+from django.db.models.lookups import LessThanOrEqual
 
 from bandwidth_config import Limits
 from scionlab.models.host import Host
 from scionlab.models.link import Link
+from scionlab.models.readable import readable
 
 
 class HostReceipt(models.Model):
@@ -83,6 +85,22 @@ class HostReceipt(models.Model):
     gaps_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="From here on every gap between receipts is recorded."
     )
+    refusal = models.CharField(
+        max_length=300, blank=True, db_default="", help_text="Why the newest one was refused. Empty: it was stored."
+    )
+    contradiction = models.CharField(
+        max_length=200, blank=True, db_default="", help_text="Why it cannot be true. Empty: it can."
+    )
+    address = models.GenericIPAddressField(null=True, blank=True, help_text="From which the agent sent it.")
+    former_runs = models.JSONField(
+        default=list, editable=False, help_text="Newest last: run, its address, and when another began."
+    )
+    # A superseded run that still reports (`enforcement.two_agents`): another machine with the same credentials.
+    rival_address = models.GenericIPAddressField(null=True, blank=True)
+    rival_at = models.DateTimeField(null=True, blank=True, help_text="Its newest receipt, which was not stored.")
+
+    class Meta:
+        constraints = readable("host_receipt", "observed_at", "received_at")
 
     def __str__(self) -> str:
         return f"receipt of {self.host} at {self.received_at:%Y-%m-%d %H:%M:%S}"
@@ -169,6 +187,14 @@ class LinkEnforcement(models.Model):
     from_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_refused = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_dropped = models.PositiveBigIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            *readable("link_enforcement", "observed_at", "received_at", "since"),
+            models.CheckConstraint(
+                condition=LessThanOrEqual(Length("problem"), 2000), name="link_enforcement_problem_short"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.link}: {self.state} {self.wanted}"

@@ -64,6 +64,12 @@ class Host(models.Model):
         "bind IP", null=True, blank=True, help_text="Local address if the host is behind NAT."
     )
 
+    reports_from_elsewhere = models.BooleanField(
+        "reports from another address",
+        default=False,
+        db_default=False,
+        help_text="The host is behind NAT or a proxy: its agent's requests come from an address that is not above.",
+    )
     limits_only = models.BooleanField(
         "limits only",
         default=False,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from scionlab.models.readable import readable
+
 
 class JointTest(models.Model):
     """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
@@ -30,7 +32,8 @@ class JointTest(models.Model):
     class Meta:
         ordering = ["-begins_at", "-pk"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="joint_test_has_length")
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="joint_test_has_length"),
+            *readable("joint_test", "begins_at", "ends_at"),
         ]
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 import link_tests
+from scionlab.models.readable import readable
 from scionlab.models.user import validate_time_zone
 from station.tools import TOOLS
 
@@ -82,6 +83,7 @@ class LinkTest(models.Model):
                 ),
                 name="link_test_that_sends_has_a_lane",
             ),
+            *readable("link_test", "begins_at", "ends_at"),
         ]
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from bandwidth_config import MAX_BANDWIDTH_KBIT
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.isd_as import UserAS
 from scionlab.models.link import Link
+from scionlab.models.readable import readable
 
 
 class MaximumException(models.Model):
@@ -50,6 +51,7 @@ class MaximumException(models.Model):
         ordering = ["-pk"]
         indexes = [models.Index(fields=["ends_at"], name="maximum_exception_ends")]
         constraints = [
+            *readable("maximum_exception", "ends_at"),
             models.CheckConstraint(
                 condition=models.Q(user__isnull=False, user_as=None, link=None, group="")
                 | models.Q(user=None, user_as__isnull=False, link=None, group="")

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
+from scionlab.models.readable import readable
 from scionlab.notation.local_time import say_time
 
 
@@ -52,7 +53,10 @@ class TimedLimit(models.Model):
     class Meta:
         ordering = ["begins_at", "pk"]
         constraints = [
-            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="timed_limit_has_length")
+            models.CheckConstraint(
+                condition=models.Q(ends_at__gt=models.F("begins_at")), name="timed_limit_has_length"
+            ),
+            *readable("timed_limit", "begins_at", "ends_at"),
         ]
         indexes = [
             models.Index(

@@ -12,6 +12,7 @@ from django.db import models
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import Host
 from scionlab.models.link import Link
+from scionlab.models.readable import readable
 from scionlab.models.slot_field import SlotField
 
 KEY_LENGTH = 32
@@ -58,7 +59,10 @@ class UsageBatch(models.Model):
 
     class Meta:
         verbose_name_plural = "usage batches"
-        constraints = [models.UniqueConstraint(fields=["host", "key"], name="usage_batch_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "key"], name="usage_batch_once"),
+            *readable("usage_batch", "ends_at"),
+        ]
         indexes = [
             models.Index(fields=["host", "id"], name="usage_batch_waiting", condition=models.Q(rolled_up=False)),
             models.Index(fields=["ends_at"], name="usage_batch_ends"),
@@ -78,6 +82,7 @@ class UsageSamples(models.Model):
 
     class Meta:
         verbose_name_plural = "usage samples"
+        constraints = readable("usage_samples", "begins_at")
         indexes = [models.Index(fields=["series", "begins_at"], name="usage_samples_of_series")]
 
     def __str__(self) -> str:
@@ -104,7 +109,8 @@ class UsageCounter(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["series", "direction", "segment"], name="usage_counter_once_per_segment")
+            models.UniqueConstraint(fields=["series", "direction", "segment"], name="usage_counter_once_per_segment"),
+            *readable("usage_counter", "at"),
         ]
         indexes = [models.Index(fields=["at"], name="usage_counter_at")]
 

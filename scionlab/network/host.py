@@ -14,7 +14,19 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from link_rules import bind_ip_for
 from scion_files import PACKAGES
-from scionlab.models import AS, BorderRouter, Host, Interface, Link, User, locks, numbers, selectors
+from scionlab.models import (
+    AS,
+    BandwidthChange,
+    BorderRouter,
+    Host,
+    HostReceipt,
+    Interface,
+    Link,
+    User,
+    locks,
+    numbers,
+    selectors,
+)
 from scionlab.models.host import new_secret
 from scionlab.models.link import is_user_as
 from scionlab.network.host_addresses import (
@@ -23,7 +35,8 @@ from scionlab.network.host_addresses import (
     checked_internal_ip,
     needs_public_address,
 )
-from scionlab.people.stale_pages import Values, last_admin_change, refuse_stale, values_of
+from scionlab.people.audit import note_host
+from scionlab.people.stale_pages import Value, Values, last_admin_change, refuse_stale, values_of
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions.counters import hosts_bump
 
@@ -92,6 +105,8 @@ def host_rotate_secret(
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))
+    # Whoever reports from now on has the new secret, or has it within the grace period.
+    HostReceipt.objects.filter(host=host_id).update(former_runs=[], rival_address=None, rival_at=None)
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 
@@ -106,9 +121,11 @@ def host_set_addresses(
     internal_ip: str | None = None,
     label: str | None = None,
     scion_packages: str | None = None,
+    reports_from_elsewhere: bool | None = None,
     shown: Values | None = None,
+    reason: str = "",
 ) -> None:
-    """Change the addresses of a host and of its interfaces; None keeps one of the last three.
+    """Change the addresses of a host and of its interfaces; None keeps one of the last four.
 
     H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
     address changes, or over this host's VPN; not if nothing changes that is in a configuration. `shown`: values that
@@ -116,25 +133,28 @@ def host_set_addresses(
     `address_in_use`, `scion_packages_unknown`), `StalePageError`, `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
-    new = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=needs_public_address(old))
+    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=needs_public_address(old))
+    new: dict[str, Value] = {**addresses}
     if internal_ip is not None:
         new["internal_ip"] = checked_internal_ip(internal_ip, old.AS, host_id=host_id)
     if label is not None:
         new["label"] = label
     if scion_packages is not None:
         new["scion_packages"] = checked_packages(scion_packages)
+    if reports_from_elsewhere is not None:
+        new["reports_from_elsewhere"] = reports_from_elsewhere
     stored = values_of(old, tuple(new))
     refuse_stale(shown=shown, stored=stored, wanted=new, last=lambda: last_admin_change(old))
-    _check_no_customer_is_there(old, new)
+    _check_no_customer_is_there(old, addresses)
     if new == stored:
         return
     moved = {}
     for name in ("public_ipv4", "public_ipv6"):
-        was, becomes = getattr(old, name), new[name]
+        was, becomes = getattr(old, name), addresses[name]
         if was is not None and was != becomes:
             moved[was] = (name, becomes)
-    config_ids = _move_interfaces(old, moved, new["bind_ip"], remote_hosts)
-    if (new["public_ipv4"] or new["public_ipv6"]) != (old.public_ipv4 or old.public_ipv6):
+    config_ids = _move_interfaces(old, moved, addresses["bind_ip"], remote_hosts)
+    if (addresses["public_ipv4"] or addresses["public_ipv6"]) != (old.public_ipv4 or old.public_ipv6):
         clients = selectors.hosts_of_vpn_clients(host_id)  # each among the locked hosts, by its Link
         config_ids |= clients | ({host_id} if clients else set())
     if new.get("internal_ip", old.internal_ip) != old.internal_ip and _is_reached_inside(old, remote_hosts):
@@ -145,6 +165,12 @@ def host_set_addresses(
         setattr(old, name, value)
     old.save(update_fields=list(new))
     hosts_bump(config_ids=config_ids)
+    changed = ", ".join(
+        f"{name}: {stored[name] or 'none'} \N{RIGHTWARDS ARROW} {new[name] or 'none'}"
+        for name in new
+        if new[name] != stored[name]
+    )
+    note_host(old, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=changed, reason=reason)
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
 
 
@@ -180,7 +206,7 @@ def _is_reached_inside(host: Host, peers: Mapping[int, tuple[int, bool]]) -> boo
 def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
     """The reverse of the rule that a user AS cannot have its attachment point's address."""
     for name, address in new.items():
-        if address is None or name in {"internal_ip", "label", "scion_packages"}:
+        if address is None:
             continue
         there = Link.objects.filter(interface_a__host=host, interface_b__public_ip=address)
         found = there.select_related("interface_b__AS__isd").first()

@@ -108,7 +108,7 @@ def attachment_point_create(
     ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
     ap.maximum_kbit = ap.default_in_force(selectors.policy())
     ap.save()
-    if default_bandwidth_kbit is not None:
+    if default_bandwidth_kbit is not None or reason:
         audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, reason=reason)
     if vpn_subnet is not None:
         vpn_create(host=host, subnet=vpn_subnet)

@@ -40,6 +40,16 @@ def note_timed_limit(link: Link, *, actor: User | None, detail: str, reason: str
     )
 
 
+def note_active(link: Link, *, actor: User | None, reason: str = "") -> None:
+    """Whether `link` is now active."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.LINK_ACTIVE,
+        **_about(link, actor),
+        detail="Activated" if link.active else "Deactivated: in no configuration",
+        reason=reason[:200],
+    )
+
+
 def _about(link: Link, actor: User | None) -> dict[str, Any]:
     return {
         "subject": str(link)[:200],

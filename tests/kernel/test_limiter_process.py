@@ -64,6 +64,31 @@ def test_handed_document_limits_packets_and_the_state_file_counts_them(host: Lim
     assert state.problems == ()
 
 
+def test_document_of_another_host_limits_nothing_until_an_address_of_it_is_here(host: LimiterHost) -> None:
+    elsewhere = {"Local-IP": "198.51.100.77"}
+    host.start()
+    host.hand({number: {**one, **elsewhere} for number, one in TWO.items()})
+    state = host.until(lambda one: bool(one.links))
+    assert [one.code for one in state.problems] == ["wrong_host"]
+    assert [one.state for one in state.links.values()] == ["error", "error"]
+    assert host.rates() == []
+
+    host.bed.ap.run("ip", "address", "add", "198.51.100.77/32", "dev", "lo")
+    state = host.until(has_links(7, 8))
+    assert (state.problems, host.rates()) == ((), ["500Kbit", "800Kbit"])
+
+
+def test_link_whose_local_address_is_missing_is_limited_by_the_rest_and_in_error(host: LimiterHost) -> None:
+    host.start()
+    host.bed.ap.run("ip", "address", "add", "198.51.100.77/32", "dev", "lo")
+    missing, here = {"Local-IP": "198.51.100.78"}, {"Local-IP": "198.51.100.77"}
+    host.hand({"7": {**ONE["7"], **missing}, "8": {**TWO["8"], **here}})
+    state = host.until(lambda one: bool(one.links))
+    assert [(one.code, one.subject) for one in state.problems] == [("local_address_missing", "link 7")]
+    assert {number: one.state for number, one in state.links.items()} == {7: "error", 8: "enforced"}
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
 def test_changed_limit_is_in_the_kernel_without_a_dump_and_loses_no_counter(host: LimiterHost) -> None:
     host.hand(TWO)
     host.start()

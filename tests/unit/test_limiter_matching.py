@@ -81,11 +81,30 @@ def test_each_direction_has_its_own_limit_and_what_has_no_link_its() -> None:
 # --- local addresses ------------------------------------------------------------------------------------------------
 
 
-def test_local_address_of_no_interface_is_left_out_because_a_nat_stands_between() -> None:
-    found = matched(link(7, local_ip=ABSENT, local_port=50_001))
+def test_link_without_its_local_address_is_matched_by_the_rest_with_a_problem() -> None:
+    found = matched(link(7, local_ip=ABSENT, local_port=50_001), link(8, OTHER, local_ip=OURS))
 
     assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, None, 50_001),)
-    assert found.problems == ()
+    assert codes(found) == [("local_address_missing", "link 7")]
+    assert sorted(found.errors) == [7]
+
+
+@pytest.mark.parametrize("is_user_as", [True, False])
+def test_host_with_none_of_the_local_addresses_is_another_one_and_limits_nothing(is_user_as: bool) -> None:
+    other = link(8, OTHER, local_ip=ip_address("198.51.100.98"))
+    found = matched(link(7, local_ip=ABSENT), replace(other, is_user_as=is_user_as), link(9, OTHER, port=7))
+
+    assert dict(found.wanted.links) == {}
+    assert codes(found) == [("wrong_host", "host")]
+    assert sorted(found.errors) == ([7, 8, 9] if is_user_as else [7, 9])
+    assert "198.51.100.98, 198.51.100.99" in found.errors[7]
+    assert "its own token" in found.errors[7]
+
+
+def test_address_of_a_link_that_is_not_limited_is_the_hosts_too() -> None:
+    found = matched(link(7, local_ip=ABSENT), replace(link(8, OTHER, local_ip=OURS), is_user_as=False))
+
+    assert codes(found) == [("local_address_missing", "link 7")]
 
 
 def test_links_that_only_an_absent_local_address_tells_apart_keep_it_with_a_problem() -> None:
@@ -95,7 +114,8 @@ def test_links_that_only_an_absent_local_address_tells_apart_keep_it_with_a_prob
     assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, ABSENT),)
     assert sorted(found.errors) == [7, 9]
     assert sorted(found.wanted.links) == [7, 8, 9]
-    assert "198.51.100.99 is not an address of this host; add the address, or correct the bind IP" in found.errors[7]
+    assert "The local address 198.51.100.99 of link 7" in found.errors[7]
+    assert "add the address, or correct the bind IP" in found.errors[7]
 
 
 def test_own_address_is_an_error_of_that_link_alone() -> None:
