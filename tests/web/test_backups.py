@@ -5,24 +5,33 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
 from lab.servers import newest_postgres
-from scionlab.models import AttachmentPoint, Link, UsageDay, UsageSlot
+from scionlab.configuration.render import config_for
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_update
+from scionlab.models import AttachmentPoint, Host, Link, UsageDay, UsageSlot, UserAS
+from scionlab.trust.signing import key_ring
 from scionlab.usage import partitions
 from scionlab.usage.rollup import roll_up
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.usage_world import simple, store, stored_sums
+from tests.web.polling import config_members
 
-pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="needs PostgreSQL (DATABASE_URL)")
+pytestmark = [
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="needs PostgreSQL (DATABASE_URL)"),
+    pytest.mark.xdist_group("backups"),  # of one database with the guide's name
+]
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/operations.md").read_text(encoding="utf-8")
 NAME = "scionlab"  # of the database and of its user, in the guide
@@ -151,6 +160,50 @@ def test_the_backup_of_an_older_version_gets_the_tables_of_this_one(server: Serv
     call_command("migrate", verbosity=0)
     assert server.schema() == newest
     assert days_there() == {"20261101"}
+
+
+def move_port(link: Link, number: int) -> str:
+    port = 50_000 + number
+    user_as = UserAS.objects.get(pk=link.interface_b.AS_id)
+    where = spec(AttachmentPoint.objects.get(), link_id=link.pk, public_port=port)
+    values = {"label": "", "installation_type": user_as.installation_type, "attachments": [where]}
+    user_as_update(user_as_id=user_as.pk, actor=user_as.owner, **values)
+    return f":{port}"
+
+
+def limit(link: Link, kbit: int) -> str:
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit, actor=None)
+    return f'"Bandwidth": {kbit}'
+
+
+@pytest.mark.parametrize("save", [move_port, limit])
+@pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL), which outlives the database")
+def test_files_of_a_lost_save_are_not_given_under_the_number_of_the_next(
+    server: Server, save: Callable[[Link, int], str]
+) -> None:
+    """The cache still has what a save wrote that the promoted standby, or the backup, does not have."""
+    link = begin()
+    key_ring()  # there is one, as in a service that was used
+    dump = server.back_up()
+    lost, lost_text = saved(link, save, 510)
+    assert lost_text in lost
+    server.restore(dump)
+    ours, text = saved(link, save, 520)
+    assert versions_in(ours) == versions_in(lost)
+    assert text in ours
+    assert lost_text not in ours
+
+
+def saved(link: Link, save: Callable[[Link, int], str], number: int) -> tuple[str, str]:
+    """The files of both hosts after the save, as each fetches them, and the text that stands in one of them."""
+    text = save(link, number)
+    hosts = Host.objects.filter(pk__in=[link.interface_a.host_id, link.interface_b.host_id]).order_by("pk")
+    tarballs = [config_members(config_for(host).content) for host in hosts]
+    return "\n".join(content.decode() for members in tarballs for content in members.values()), text
+
+
+def versions_in(files: str) -> list[str]:
+    return re.findall(r'"(?:limits_)?version": "?([0-9.]+)', files)
 
 
 def days_there() -> set[str]:
