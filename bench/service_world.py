@@ -91,8 +91,7 @@ class Site:
             "LOG_LEVEL": "WARNING",
             **urls,
         }
-        for command in (["manage.py", "migrate", "-v0"], ["manage.py", "createcachetable", "-v0"]):
-            self.run(command)
+        self.run(["manage.py", "migrate", "-v0"])
         said = self.run(["-m", "bench.service_data", "fill", str(hosts), str(links)]).splitlines()
         everybody = [PollingHost(*json.loads(line)) for line in said if line.startswith("[")]
         self.hosts, self.attachment_point = everybody[:-1], everybody[-1]

@@ -99,11 +99,10 @@ class CoordinationService:
         return done.stdout
 
     def prepare(self) -> None:
-        """Make the database and the cache table; can be repeated. Raises `ServiceError`."""
+        """Make the database; can be repeated. Raises `ServiceError`."""
         self.var_dir.mkdir(parents=True, exist_ok=True)
         (self.var_dir / "log").mkdir(exist_ok=True)
         self.manage("migrate", "--no-input", "-v0")
-        self.manage("createcachetable", "-v0")
 
     def start(self, is_up: Callable[[], bool]) -> None:
         """Start web, worker and beat, and wait until `is_up` says yes. Raises `ServiceError`."""

@@ -1,8 +1,9 @@
 """Hosts' configurations as bytes, rendered ahead of the poll and cached.
 
-A configuration is a function of (uid, G, H, L, secret, signing keys, site URL): everything else in it changes only with
-H or L. The cache holds the newest one of each host and a hash of these inputs; an entry with another hash is ignored
-and replaced. Entries are encrypted because they contain private keys.
+A configuration is a function of (uid, G, H, L, content stamp, secret, signing keys, site URL): everything else in it
+changes only with H or L, and each raise of them makes a new stamp. Numbers alone name two configurations after a
+failover or a restore that lost the last saves. The cache holds the newest one of each host and a hash of these inputs;
+an entry with another hash is ignored and replaced. Entries are encrypted because they contain private keys.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _hosts_of_as(host: Host) -> list[Host]:
 
 
 def _identity(host: Host, generation: int, keys: KeyRing) -> str:
-    versions = (generation, host.config_version, host.limits_version)
+    versions = (generation, host.config_version, host.limits_version, host.content_stamp)
     parts = (_FORMAT, host.uid, *versions, host.secret, keys.fingerprint, settings.SITE_URL)
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()
 

@@ -94,6 +94,8 @@ class Host(models.Model):
     )
     config_version = models.PositiveIntegerField("config version (H)", default=1)
     limits_version = models.PositiveIntegerField("limits version (L)", default=1)
+    # Random at every raise of H or L: these numbers repeat after a database lost its last saves, this one does not.
+    content_stamp = models.BigIntegerField(default=0, db_default=0, editable=False)
     config_version_deployed = models.PositiveIntegerField(
         "deployed version", default=0, help_text="Reported by the client that installs SCION files on the host."
     )

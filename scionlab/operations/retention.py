@@ -30,6 +30,7 @@ from scionlab.models import (
     Mail,
     MaximumException,
     ReportGap,
+    TimedLimit,
     WebhookDelivery,
 )
 from scionlab.network.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
@@ -40,6 +41,7 @@ DELIVERIES_KEPT: Final = timedelta(days=30)  # delivered or not
 GAPS_KEPT: Final = timedelta(days=2)  # the cockpit shows 24 hours
 EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history keeps the decision
 TESTS_KEPT: Final = timedelta(days=90)  # with their results
+TIMED_KEPT: Final = timedelta(days=90)  # the history keeps the change
 ROWS_AT_ONCE: Final = 5000  # deleted per transaction
 
 
@@ -68,6 +70,7 @@ def table() -> list[Kept]:
         Kept(MaximumException, "ends_at", EXCEPTIONS_KEPT),
         Kept(LinkTest, "ends_at", TESTS_KEPT),
         Kept(JointTest, "ends_at", TESTS_KEPT),
+        Kept(TimedLimit, "ends_at", TIMED_KEPT, ~Q(cancelled_at=None, retired_at=None)),
         Kept(DefaultChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
     ]
 

@@ -13,6 +13,12 @@ from scionlab.models import ApiToken, User
 from scionlab.people.api_token import api_token_of
 
 
+def read_only(name: str) -> exceptions.PermissionDenied:
+    """The refusal of a change with the read-only token `name`."""
+    sentence = f'The API token "{name}" is read-only. Create one with read and write access.'
+    return exceptions.PermissionDenied(sentence, code="token_read_only")
+
+
 class ApiTokenAuthentication(BaseAuthentication):
     """Unknown, revoked and expired tokens, and those of disabled accounts, all get the same 401. Read-only tokens are
     checked here and not in a permission, which a view could forget; a view with a read-only POST sets
@@ -33,8 +39,7 @@ class ApiTokenAuthentication(BaseAuthentication):
         view = (request.parser_context or {}).get("view")
         changes = request.method not in SAFE_METHODS and not getattr(view, "post_only_reads", False)
         if not token.may_write and changes:
-            sentence = f'The API token "{token.name}" is read-only. Create one with read and write access.'
-            raise exceptions.PermissionDenied(sentence, code="token_read_only")
+            raise read_only(token.name)
         last_contact.TOKENS_USED.note_once_a_minute(token.pk)
         return token.user, token
 

@@ -1,4 +1,5 @@
-"""For `./dev test`, which starts PostgreSQL and Redis and sets DATABASE_URL and REDIS_URL; embedded without them."""
+"""For tests. `./dev test` and `python -m tests.servers` start PostgreSQL and Redis and set DATABASE_URL and REDIS_URL;
+without them tests/web and tests/concurrency are skipped, and the others have SQLite in memory."""
 
 import os
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -44,6 +45,7 @@ def hosts_bump(
         raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
     if limits_ids:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
+    Host.objects.filter(pk__in=all_ids).update(content_stamp=secrets.randbits(63))
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)

@@ -15,7 +15,6 @@ PREPARE = """
 import django; django.setup()
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
-call_command("createcachetable", verbosity=0)
 from tests.factories import AttachmentPointFactory, UserFactory
 AttachmentPointFactory()
 for number in range({workers}):

@@ -6,11 +6,13 @@ SLBW_OPENAPI_SEED=7 elsewhere.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from schemathesis.generation.meta import TestPhase
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from scionlab.rest.docs_views import description
+from scionlab.rest.examples import ERRORS
 from tests.factories import api_token
 from tests.web.access import World, addresses, basic, build_world
 from tests.web.polling import AGENT
@@ -173,6 +176,17 @@ def test_examples_are_what_they_are_examples_of() -> None:
                 errors = list(Draft202012Validator({**content["schema"], **root}).iter_errors(example))
                 assert not errors, (name, errors[0].message)
     assert count > 25
+
+
+def test_the_guide_shows_the_error_that_the_service_says() -> None:
+    """In the guide `...` stands for the rest, and a plain space for a no-break one."""
+    guide = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text(encoding="utf-8")
+    shown = json.loads(guide.partition("```json\n")[2].partition("```")[0])
+    said = json.loads(json.dumps(ERRORS[400][1], ensure_ascii=False).replace("\N{NO-BREAK SPACE}", " "))
+    (shown_field,), (said_field,) = shown["fields"]["bandwidth_kbit"], said["fields"]["bandwidth_kbit"]
+    for one, other in ((shown, said), (shown_field, said_field)):
+        assert other["code"] == one["code"] == "bandwidth_too_high"
+        assert other["message"].startswith(one["message"].removesuffix("..."))
 
 
 # --- the pages for people -------------------------------------------------------------------------------------

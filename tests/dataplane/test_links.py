@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from ipaddress import ip_address
@@ -181,23 +182,29 @@ def test_a_cap_of_the_attachment_point_multiplies_every_charge(ap: Bed) -> None:
 
 
 def test_packets_to_a_user_keep_their_priority_and_pass_once(ap: Bed) -> None:
+    """The card's own qdisc, which has two classes, takes packets by the priority that their socket gave them."""
     ap.link(7, 50_000, 50_000, Key(USER_ADDRESS, USER_PORT))
     before = ap.counters(7)[0]
-    # A root of three bands behind us: what had the priority 6 before the hook has it again behind the IFB.
-    ap.tc("filter", "add", "dev", "n0", "egress", "pref", "3", "protocol", "all", "u32", "match", "u32", "0", "0")
-    with ap.listen(ap.user, USER, USER_PORT) as receiver:
+    ap.tc("qdisc", "add", "dev", "n0", "root", "handle", "1:", "htb", "default", "1")
+    try:
+        for minor in ("1", "6"):
+            ap.tc("class", "add", "dev", "n0", "parent", "1:", "classid", f"1:{minor}", "htb", "rate", "1gbit")
+        with ap.listen(ap.user, USER, USER_PORT) as receiver:
 
-        def send() -> None:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 6)
-                sock.bind((AP, AP_PORT))
-                for _ in range(20):
-                    sock.sendto(scion(), (USER, USER_PORT))
+            def send() -> None:
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0x1_0006)  # class 1:6
+                    sock.bind((AP, AP_PORT))
+                    for _ in range(20):
+                        sock.sendto(scion(), (USER, USER_PORT))
 
-        ap.ap.call(send)
-        assert len(receiver.received()[USER_PORT]) == 20
-    assert ap.counters(7)[0].passed_packets - before.passed_packets == 20
-    ap.tc("filter", "del", "dev", "n0", "egress", "pref", "3")
+            ap.ap.call(send)
+            assert len(receiver.received()[USER_PORT]) == 20
+        assert ap.counters(7)[0].passed_packets - before.passed_packets == 20
+        shown = ap.tc("-s", "class", "show", "dev", "n0")
+        assert re.search(r"class htb 1:6 .*?Sent [0-9]+ bytes 20 pkt", shown, flags=re.DOTALL), shown
+    finally:
+        ap.tc("qdisc", "del", "dev", "n0", "root")
 
 
 def test_a_removed_link_is_nobodys(ap: Bed) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ap_agent.document.timetable import Timetable, next_change
 from bandwidth_config import Limits, LinkStep, RuleError, TimedLimits, generate_link_info
 from link_info import LinkInfo, parse_link_info
-from link_rules import MAX_STEPS, MAX_TIMED_S, check_steps, parse_ip
+from link_rules import MAX_STEPS, check_steps, parse_ip
 from link_tests import UDP, WATCH, LinkTest
 from scionlab.links import profiles
 from tests.unit.test_link_info import End, OneHost
@@ -195,8 +195,16 @@ def test_tests_that_send_hold_from_30_s_before_until_their_end_however_the_clock
 # --- profiles ----------------------------------------------------------------------------------------------------
 
 
+THIRTY_DAYS_S = 2_592_000  # the longest temporary limit
+
+
 def changes(profile: profiles.Profile) -> list[tuple[int, Limits]]:
     return [(step.offset_s, step.limits) for step in profile.steps]
+
+
+def test_a_temporary_limit_may_last_exactly_30_days() -> None:
+    assert profiles.constant(Limits(1, 1), THIRTY_DAYS_S).duration_s == THIRTY_DAYS_S
+    profiles.square_wave(Limits(1, 1), Limits(9, 9), THIRTY_DAYS_S // 4, 2)
 
 
 def test_profiles_are_what_their_names_say() -> None:
@@ -230,7 +238,7 @@ def test_a_stair_goes_one_way_from_its_start_to_its_end(start: Limits, end: Limi
     ("make", "code"),
     [
         (lambda: profiles.constant(Limits(1, 1), 0), "timed_step_short"),
-        (lambda: profiles.constant(Limits(1, 1), MAX_TIMED_S + 1), "timed_long"),
+        (lambda: profiles.constant(Limits(1, 1), THIRTY_DAYS_S + 1), "timed_long"),
         (lambda: profiles.constant(Limits(-1, 1), 60), "bandwidth_negative"),
         (lambda: profiles.constant(Limits(1, 100_000_001), 60), "bandwidth_too_high"),
         (lambda: profiles.stair(Limits(1, 1), Limits(9, 9), 1, 1), "timed_steps"),
@@ -239,7 +247,7 @@ def test_a_stair_goes_one_way_from_its_start_to_its_end(start: Limits, end: Limi
         (lambda: profiles.square_wave(Limits(1, 1), Limits(9, 9), 0, 3), "timed_step_short"),
         (lambda: profiles.square_wave(Limits(1, 1), Limits(9, 9), 1, MAX_STEPS // 2 + 1), "timed_steps"),
         (lambda: profiles.square_wave(Limits(1, 1), Limits(9, 9), 1, 0), "timed_steps"),
-        (lambda: profiles.square_wave(Limits(1, 1), Limits(9, 9), MAX_TIMED_S // 2, 2), "timed_long"),
+        (lambda: profiles.square_wave(Limits(1, 1), Limits(9, 9), THIRTY_DAYS_S // 2, 2), "timed_long"),
         (lambda: profiles.outage(-5), "timed_step_short"),
     ],
 )

@@ -52,6 +52,16 @@ def test_only_nginx_is_published_so_the_web_tier_has_as_many_replicas_as_one_lik
     assert "container_name" not in services["web"]
 
 
+def test_connections_are_counted_for_the_processes_that_run(services: dict[str, Any]) -> None:
+    """85 in docs/operations.md: 2 * (3 web tiers * 2 processes * 6 + 4 processes of workers) + 5."""
+    said, worker = services["web"]["environment"], services["worker"]
+    children = int(worker["command"].rpartition("--concurrency ")[2])
+    assert said["TASK_PROCESSES"] == f"${{TASK_PROCESSES:-{worker['deploy']['replicas'] * children}}}"
+    assert said["WEB_REPLICAS"] == f"${{WEB_REPLICAS:-{services['web']['deploy']['replicas']}}}"
+    assert "or 85 with three web tiers" in (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert (children, said["DATABASE_POOL"], base.WEB_WORKERS) == (2, "${DATABASE_POOL:-6}", 2)
+
+
 def test_docker_keeps_a_bounded_log_of_every_container(services: dict[str, Any]) -> None:
     kept = {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}
     assert {name for name, service in services.items() if service.get("logging") != kept} == set()

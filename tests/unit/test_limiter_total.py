@@ -118,10 +118,29 @@ def test_link_that_backs_off_from_refusals_keeps_its_share() -> None:
         assert links.factor == pytest.approx(2.0)
 
 
+def sent(tick: int, kbit: int) -> Counters:
+    """Of a link that has passed this rate since the first tick."""
+    return Counters(round(tick * TICK_S * kbit * 125), 0, 0, 0, 0, 0)
+
+
 def test_segment_that_begins_anew_is_no_negative_rate() -> None:
-    cap, limits = Cap(), {1: Limits(1000, 1000)}
-    one = Counters(10_000_000, 0, 5_000_000, 0, 0, 0)
-    for at, (segment, counters) in enumerate(
-        [(1, one), (2, Counters(0, 0, 0, 0, 0, 0)), (2, Counters(9, 0, 0, 0, 0, 0))]
-    ):
-        assert cap.factors(at * TICK_S, 500, limits, {(1, "to_user"): (segment, counters)}) == (1.0, 1.0)
+    """Link 1 was counted anew and sends nothing: it leaves link 2 the cap of 500, and not 500 less a negative rate."""
+    cap, limits = Cap(), {1: Limits(1000, 1000), 2: Limits(1000, 1000)}
+    for tick, (segment, passed) in enumerate([(1, 10_000_000), (1, 10_000_000), (2, 0), (2, 0)]):
+        one = Counters(passed, 0, 0, 0, 0, 0)
+        counted: dict[tuple[int, Direction], tuple[int, Counters]] = {
+            (1, "to_user"): (segment, one),
+            (2, "to_user"): (7, sent(tick, 1000)),
+        }
+        assert cap.factors(tick * TICK_S, 500, limits, counted) == (1.0 if tick == 0 else 2.0, 1.0)
+
+
+def test_each_direction_has_the_limits_of_its_own() -> None:
+    """Both links send all they may: 2 * 1000 to the users and 2 * 300 from them, of 500."""
+    cap, limits = Cap(), {1: Limits(1000, 300), 2: Limits(1000, 300)}
+    for tick in range(3):
+        counted: dict[tuple[int, Direction], tuple[int, Counters]] = {}
+        for link in limits:
+            counted[link, "to_user"], counted[link, "from_user"] = (7, sent(tick, 1000)), (7, sent(tick, 300))
+        factors = cap.factors(tick * TICK_S, 500, limits, counted)
+    assert factors == pytest.approx((4.0, 1.2))

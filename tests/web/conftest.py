@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
@@ -29,6 +30,13 @@ from scionlab.notation.isd_as import parse_as_id
 from scionlab.platform.redis_client import REST, client
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 from tests.web.polling import WebServer, serve
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _real_servers() -> None:
+    """Servers and saves have threads and connections of their own, which a SQLite in memory has not."""
+    if connection.vendor != "postgresql" or not settings.REDIS_URL:
+        pytest.skip("needs PostgreSQL and Redis: python -m tests.servers -- python -m pytest tests/web")
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import socket
 import stat
@@ -283,14 +284,17 @@ def test_change_that_got_no_answer_is_no_conflict_with_itself(run: Run, lossy: L
 
 
 def test_it_runs_as_a_program_of_its_own(logged_in: str, url: str, link: Link) -> None:
-    program = Path(__file__).resolve().parents[2] / "packaging/bin/scionlab-bw"
-    options = {"capture_output": True, "text": True, "timeout": 60}
-    done = subprocess.run([program, "links"], check=False, **options)  # type: ignore[call-overload]
+    """With these tests' Python; tests/unit/test_packaging.py tries the script that chooses one."""
+
+    def client(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "scionlab_bw", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    done = client("links")
     assert (done.returncode, done.stderr) == (0, "")
     assert "17-ffaa:1:1" in done.stdout
-    done = subprocess.run(
-        [program, "set", str(link.pk), "5 MB/s"], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = client("set", str(link.pk), "5 MB/s")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith('scionlab-bw: "5 MB/s" is not a bandwidth')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -10,8 +11,12 @@ from django.core.management import CommandError, call_command
 from django.core.management.commands import migrate
 from django.db import OperationalError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+from pytest_django import Settings
 
 from scionlab.management.commands import migrate as ours
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.web.test_host_api import poll
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -99,3 +104,26 @@ def test_a_database_that_is_too_old_for_the_squashed_migration_is_refused() -> N
         for name in missing:
             recorder.record_applied("scionlab", name)
     call_command("migrate", verbosity=0)
+
+
+@pytest.fixture
+def no_redis(settings: Settings) -> Iterator[str]:
+    """The cache of a site without Redis; the name of its table, which no test database has."""
+    table = "cache_of_this_test"
+    settings.CACHES = settings.CACHES | {
+        "default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": table}
+    }
+    yield table
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+def test_without_redis_it_makes_the_table_that_polls_need(no_redis: str, client: Client) -> None:
+    host = attach(UserFactory(), spec(AttachmentPointFactory())).hosts.get()
+    for options in ({"plan": True}, {"app_label": "scionlab"}):
+        call_command("migrate", verbosity=0, **options)
+        assert no_redis not in connection.introspection.table_names()
+    for _ in range(2):
+        call_command("migrate", verbosity=0)
+    assert client.get("/readyz").content == b"ok\n"
+    assert poll(host).status_code == 200

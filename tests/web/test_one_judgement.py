@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.db.models import F
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -84,6 +85,11 @@ def limit(kbit: int, *, maximum: int = 1000, kernel: int | None = None) -> Calla
     return change
 
 
+def from_user(kbit: int) -> Callable[[datetime], None]:
+    """What the agent wants and has in this direction; in the other one it stays."""
+    return reported(to_user_kbit=F("kbit"), from_user_kbit=kbit, from_user_rate_kbit=kbit)
+
+
 def without_agent(**host: Any) -> Callable[[datetime], None]:
     def change(_now: datetime) -> None:
         HostReceipt.objects.all().delete()
@@ -153,6 +159,24 @@ CASES: dict[str, Case] = {
     ),
     "clamped": Case("enforced", "clamped", f"Clamped: enforced at the maximum of 400{KBIT}", limit(900, maximum=400)),
     "blocked": Case("enforced", "blocked", "Blocked in both directions since", limit(0)),
+    "clamped in one direction": Case(
+        "enforced",
+        "clamped",
+        f"Clamped: enforced at the maximum of 400{KBIT}",
+        all_of(limit(100, maximum=400), lambda _now: update(Link, from_user_kbit=900), from_user(400)),
+    ),
+    "blocked to the user alone": Case(
+        "enforced",
+        "enforced",
+        "Enforced: blocked to the user AS, limited from it, since",
+        all_of(limit(0), lambda _now: update(Link, from_user_kbit=900), from_user(900)),
+    ),
+    "blocked from the user alone": Case(
+        "enforced",
+        "enforced",
+        "Enforced: limited to the user AS, blocked from it, since",
+        all_of(limit(900), lambda _now: update(Link, from_user_kbit=0), from_user(0)),
+    ),
     "failed by the agent's word": Case(
         "failed",
         "failed",
@@ -176,6 +200,9 @@ CASES: dict[str, Case] = {
         all_of(OLD, limit(1000, kernel=64)),
         None,
         "failed",
+    ),
+    "the kernel has the Link's limit, and the agent wants another one": Case(
+        "failed", "failed", "Failed:", all_of(OLD, reported(kbit=64)), None, "failed"
     ),
     "foreign content": Case(
         "delivered",
@@ -289,6 +316,13 @@ CASES: dict[str, Case] = {
             "program_refused": "the kernel rejected the program of the limiter",
         }.items()
     },
+    "the limiter cannot work, and no word of this Link's wanted state": Case(
+        "delivered",
+        "delivered",
+        "has not confirmed the new limit yet",
+        all_of(problem("no_bpf_right", "limiter"), reported(generation=0)),
+        "no_bpf_right",
+    ),
     "the limiter refuses the document": Case(
         "enforced",
         "enforced",
@@ -361,6 +395,12 @@ CASES: dict[str, Case] = {
         "delivered",
         f"Delivered, not verified: {AP} has no agent",
         without_agent(config_version_deployed=99),
+    ),
+    "not delivered yet to a stock client, which fetches it": Case(
+        "waiting",
+        "waiting",
+        f"Waiting: {AP} has not fetched",
+        without_agent(config_version_deployed=1, delivered_config_version=1, delivered_limits_version=1),
     ),
     "nobody there fetches limits": Case(
         "failed",

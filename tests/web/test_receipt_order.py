@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from scionlab.configuration.render import config_for
 from scionlab.enforcement.receipt import Stored, receipt_store
 from scionlab.host_api.receipt_format import parse_receipt
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest
 from scionlab.versions.generation import generation_raise
 from tests.cases import table
 from tests.web.test_receipt import document, link_entry
@@ -136,3 +136,29 @@ def test_proof_costs_one_statement(host: Host, django_assert_num_queries: Django
     # the document; savepoint, receipt locked, generation, timed limits, receipt written, savepoint released
     with django_assert_num_queries(7):
         receipt_store(host_id=host.pk, receipt=receipt, now=T0 + SECOND)
+
+
+# --- tests that a receipt arms --------------------------------------------------------------------------------
+
+
+SILENT = {"problems": [{"code": "limiter_silent", "subject": "limiter", "message": "no answer"}]}
+
+
+@table(
+    ("sender", "values", "is_armed"),
+    [
+        ("own", {}, True),
+        ("own", SILENT, False),
+        ("own", {"limits_digest": "f" * 64}, False),
+        ("own", {"version": "2.1"}, False),
+        ("other", {}, False),
+    ],
+)
+def test_a_test_is_armed_by_a_working_limiter_of_its_own_host_alone(
+    host: Host, host_b: Host, link: Link, sender: str, values: dict[str, Any], is_armed: bool
+) -> None:
+    test = LinkTest.objects.create(link=link, tool="watch", begins_at=T0, ends_at=T0 + 60 * SECOND)
+    by = {"own": host, "other": host_b}[sender]
+    assert send(by, received_at=T0 - SECOND, tests=[test.test_id], **values).stored
+    test.refresh_from_db()
+    assert test.armed_at == (T0 - SECOND if is_armed else None)

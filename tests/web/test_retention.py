@@ -27,6 +27,7 @@ from scionlab.models import (
     Mail,
     MaximumException,
     ReportGap,
+    TimedLimit,
     User,
     WebhookDelivery,
 )
@@ -54,6 +55,16 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
     exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
+    timed = TimedLimit.objects.create(
+        link=link,
+        kind="constant",
+        begins_at=test.begins_at,
+        ends_at=at,
+        steps=[],
+        step_count=0,
+        highest_kbit=1,
+        retired_at=at,
+    )
     delivery = WebhookDelivery.objects.create(key=f"{at}", event="test", body="{}")
     made = {
         WebhookDelivery: (delivery, "created_at", 30),
@@ -68,6 +79,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         MaximumException: (exception, "ends_at", 365),
         LinkTest: (test, "ends_at", 90),
         JointTest: (joint, "ends_at", 90),
+        TimedLimit: (timed, "ends_at", 90),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
 
@@ -89,6 +101,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "WebhookDelivery": 1,
         "LinkTest": 1,
         "JointTest": 1,
+        "TimedLimit": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
     assert sum(old_rows_forget(now=NOW).values()) == 0
@@ -96,6 +109,15 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
 
 def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) -> None:
     long_ago = NOW - timedelta(days=4000)
+    TimedLimit.objects.create(  # ended, and still in the configuration of the attachment point
+        link=link,
+        kind="constant",
+        begins_at=long_ago,
+        ends_at=long_ago + timedelta(hours=1),
+        steps=[],
+        step_count=0,
+        highest_kbit=1,
+    )
     Mail.objects.create(key="unsent", recipient="o@example.org", subject="s", body="b")
     DefaultChange.objects.create(what="w", chosen="c", operation={}, applied_at=long_ago)
     ApiToken.objects.create(user=owner, name="endless", token_sha256="t")

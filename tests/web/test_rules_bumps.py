@@ -18,6 +18,7 @@ from scionlab.network.host import host_rotate_secret, host_set_addresses
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.platform import queue
+from scionlab.versions.changes import Changes, read_links, view_of
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
@@ -93,6 +94,16 @@ def host_of(world: World) -> Host:
     return world.user_as.hosts.get()
 
 
+def set_mtu(link: Link, mtu: int) -> None:
+    """As the importer does."""
+    (one,) = read_links({link.pk})
+    before, changes = view_of(one), Changes()
+    one.mtu = mtu
+    one.save()
+    changes.note(one.pk, before, view_of(one))
+    changes.carry_out()
+
+
 Save = Callable[[World], object]
 
 SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
@@ -163,6 +174,7 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
         lambda w: w.update(*w.specs, installation_type="vm"),
         {"user": CONFIG},
     ),
+    "an MTU alone": (lambda w: set_mtu(w.links[0], 1400), {"a": CONFIG, "user": CONFIG}),
     # each counter for what it counts
     "a port and the bandwidth of the same link": (
         lambda w: w.edit(0, public_port=50009, bandwidth_kbit=1),

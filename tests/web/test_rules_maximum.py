@@ -207,6 +207,20 @@ def test_what_is_said_while_one_types_is_what_save_will_say(kbit: str, is_refuse
     assert place.edit_page(Limits.both(int(kbit))) == ({"bandwidth_kbit"} if is_refused else set())
 
 
+def test_nobody_learns_the_stored_limit_of_another_persons_link_while_typing(
+    place: Place, stranger: User, staff: User
+) -> None:
+    """The stored number, above the maximum of 300, is accepted from its owner and from administrators alone."""
+    place.store(Limits(1000, 1000))
+    row = {"bandwidth_kbit": 1000, "link_id": place.link.pk, "attachment_point": place.ap.pk}
+    query = {"row": "a", **{f"a-{name}": value for name, value in row.items()}}
+    page = Client()
+    for person, is_refused in ((place.owner, False), (stranger, True), (staff, False)):
+        page.force_login(person)
+        response = page.get("/ases/preview/", query)
+        assert bool(response.context["row"].limit_errors) == is_refused
+
+
 def test_an_attachment_that_goes_to_another_attachment_point_brings_no_clamped_number_along(
     place: Place, ap_b: AttachmentPoint
 ) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
@@ -36,7 +37,7 @@ SQUASHED: Final = import_module("scionlab.migrations.0001_squashed_0028").Migrat
 
 
 class Command(migrate.Command):
-    help = "Updates the database schema while the service is running."
+    help = "Updates the database schema while the service is running; without Redis also creates the cache's table."
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
@@ -45,6 +46,8 @@ class Command(migrate.Command):
             try:
                 with _waiting_briefly(connection, is_named=bool(options["app_label"])):
                     super().handle(*args, **options)
+                if not (options["plan"] or options["check_unapplied"] or options["app_label"]):
+                    call_command("createcachetable", database=options["database"], verbosity=0)
                 return
             except OperationalError as exc:
                 if connection.vendor == "postgresql":

@@ -28,7 +28,6 @@ PREPARE = """
 import django; django.setup()
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
-call_command("createcachetable", verbosity=0)
 import json
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore

@@ -25,14 +25,20 @@ def in_order(version: str, limits: int) -> tuple[int, int, int]:
 def backed_up(site: Site) -> Callable[[], None]:
     """Take a backup now; the function that is returned restores it, with every part killed and started again."""
     dump = str((site.postgres.disk.path if site.postgres.disk else site.postgres.folder) / "yesterday.dump")
-    socket = ["--host", str(site.postgres.folder), "--username", "postgres", "--dbname", "postgres"]
-    assert site.postgres.run("pg_dump", *socket, "--format", "custom", "--file", dump).returncode == 0
+    socket = ["--host", str(site.postgres.folder), "--username", "postgres"]
+    format_and_file = ["--format", "custom", "--file", dump]
+    assert site.postgres.run("pg_dump", *socket, "--dbname", "postgres", *format_and_file).returncode == 0
 
     def restore() -> None:
         for name in ("web", "worker", "beat"):
             site.kill(name)
-        restored = site.postgres.run("pg_restore", *socket, "--clean", "--if-exists", "--exit-on-error", dump)
-        assert restored.returncode == 0, restored.stderr
+        for command in (  # into an empty database, as docs/operations.md says
+            ["dropdb", *socket, "--maintenance-db", "template1", "--force", "postgres"],
+            ["createdb", *socket, "--maintenance-db", "template1", "postgres"],
+            ["pg_restore", *socket, "--dbname", "postgres", "--exit-on-error", dump],
+        ):
+            done = site.postgres.run(*command)
+            assert done.returncode == 0, done.stderr
         site.redis.command("flushall")  # configurations and versions of days that never were
         site.start()
 

@@ -43,7 +43,8 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
     today = site.versions()
     assert site.poll(version=today[0], limits=today[1]).status == 304
 
-    assert site.postgres.run("createdb", *server, "elsewhere").returncode == 0
+    assert site.postgres.run("createuser", *server, "scionlab").returncode == 0
+    assert site.postgres.run("createdb", *server, "--owner", "scionlab", "elsewhere").returncode == 0
     port = free_port()
     newer = site.another(port)
     newer.environment["DATABASE_URL"] = site.postgres.url.replace("/postgres?", "/elsewhere?")
@@ -72,6 +73,7 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
     finally:
         newer.stop()
         assert site.postgres.run("dropdb", *server, "--force", "elsewhere").returncode == 0
+        assert site.postgres.run("dropuser", *server, "scionlab").returncode == 0
 
 
 def version_in(answer: Answer) -> tuple[int, int, int]:
