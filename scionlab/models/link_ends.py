@@ -181,15 +181,14 @@ def with_held_ends(host_id: int, ends: Iterable[LocalLinkEnd]) -> list[LocalLink
             moved = {name: value for name, value in values.items() if name not in _STANDING}
             found.append(replace(active[link_id], **moved))
             continue
-        is_limited = maximum_kbit is not None
-        highest = with_exception(maximum_kbit, values["exception_kbit"]) if is_limited else MAX_BANDWIDTH_KBIT
+        highest = None if maximum_kbit is None else with_exception(maximum_kbit, values["exception_kbit"])
         found.append(
             LocalLinkEnd(
                 **values,
                 link_id=link_id,
-                is_limited=is_limited,
+                is_limited=highest is not None,
                 timed=(),
-                maximum_kbit=highest,
+                maximum_kbit=MAX_BANDWIDTH_KBIT if highest is None else highest,
                 tests=(),
                 is_observed=False,
             )
