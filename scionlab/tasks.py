@@ -11,6 +11,7 @@ from datetime import timedelta
 from celery import shared_task
 from django.core.management import call_command
 from django.db import DatabaseError
+from django.db.models.functions import Now
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -32,6 +33,7 @@ from scionlab.people.mail import mail_send
 from scionlab.people.outbox import due_ids
 from scionlab.platform.queue import (
     ANSWER_ACCOUNT_REQUEST,
+    DELIVER_RESTARTS,
     FAN_OUT_DEFAULTS,
     RENDER_HOST,
     SEND_MAIL,
@@ -44,6 +46,7 @@ from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
 from scionlab.usage.rollup import roll_up as usage_roll_up
 from scionlab.versions.counters import hosts_to_render
+from scionlab.versions.restarts import restarts_deliver
 
 logger = logging.getLogger(__name__)
 
@@ -203,6 +206,14 @@ def _log_retired(what: str, host_ids: list[int]) -> None:
 
 
 @shared_task
+def deliver_restarts() -> None:
+    """Raise H of attachment points whose collected changes are due (`versions.restarts`)."""
+    host_ids = restarts_deliver()
+    if host_ids:
+        logger.info("restart.delivered hosts=%s", host_ids)
+
+
+@shared_task
 def sweep() -> None:
     """Queue unfinished work as separate tasks: mails first, which people wait for. A constant number of statements, and
     a failure in one part does not affect others."""
@@ -212,6 +223,8 @@ def sweep() -> None:
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)
+    if Host.objects.filter(restart_due_at__lte=Now()).exists():
+        queue_now(DELIVER_RESTARTS, expires_s=PIECES_EXPIRE_S)
     if pending_attachment_points():
         queue_now(FAN_OUT_DEFAULTS, expires_s=PIECES_EXPIRE_S)
     for host_id in hosts_to_render(now=now, limit=RENDERS_PER_SWEEP):

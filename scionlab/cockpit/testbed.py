@@ -228,6 +228,9 @@ class ApState:
         over_at: datetime | None = getattr(self.ap, "tested_over_at", None)
         if over_at is not None:
             yield Trouble(95, "bad", f"a test found more than the limit at {say_time(over_at)}")
+        if self.host.restart_due_at is not None:
+            words = f"one user's many changes wait until {say_time(self.host.restart_due_at)}: each restarts SCION here"
+            yield Trouble(30, "warn", words)
         if observed := self.states["observed"]:
             words = f"{observed} link{'' if observed == 1 else 's'} observed: nothing is limited"
             yield Trouble(10, WORDS["observed"].tone, words)

@@ -218,12 +218,24 @@ def _state(status: LinkStatus) -> str:
     return _SAID[status.stage](status, status.agent)
 
 
-def _inactive(status: LinkStatus, _agent: Agent) -> str:
-    return f"{status.word}: the link is in no configuration."
+def _inactive(status: LinkStatus, agent: Agent) -> str:
+    held = _held(status, agent)
+    return f"{status.word}: {held}" if held else f"{status.word}: the link is in no configuration."
 
 
 def _waiting(status: LinkStatus, agent: Agent) -> str:
-    return f"{status.word}: {agent.name} has not fetched the new limit yet."
+    return f"{status.word}: {_held(status, agent) or f'{agent.name} has not fetched the new limit yet.'}"
+
+
+def _held(status: LinkStatus, agent: Agent) -> str:
+    """Why a change waits for a restart of SCION there (`versions.restarts`); empty if it does not."""
+    due_at, host = agent.host.restart_due_at, agent.host
+    if due_at is None or status.link.wanted_config_version <= host.config_version:
+        return ""
+    return (
+        f"{agent.name} gets the newest change by {say_time(due_at)}. Each change of an address, a port or an "
+        "attachment restarts SCION there, and there were many: further ones are delivered together."
+    )
 
 
 def _delivered(status: LinkStatus, agent: Agent) -> str:

@@ -87,7 +87,7 @@ def link_update(
             audit.note_observing(link, actor=actor, reason=reason)
         changes.note(link.pk, before, view_of(link))
         note_change(link.interface_b.AS_id, actor=actor)
-    changes.carry_out()
+    changes.carry_out(actor=actor)
     return _fresh(link)
 
 

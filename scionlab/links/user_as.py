@@ -73,7 +73,7 @@ def user_as_create(
     host = Host.objects.create(AS=user_as, label=user_as.label, scion_packages=packages)
     _equip(user_as, actor)
     _add(user_as, host, list(enumerate(attachments)), actor=actor, changes=changes)
-    changes.carry_out(without_hosts=frozenset({host.pk}))  # a new host has fetched nothing
+    changes.carry_out(actor=actor, without_hosts=frozenset({host.pk}))  # a new host has fetched nothing
     queue_after_commit(RENDER_HOST, host.pk)
     logger.info("user_as.created as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
     return user_as
@@ -119,7 +119,7 @@ def user_as_update(
     drop_unused_vpn_clients(host)
     if wanted != stored:
         note_change(user_as.pk, actor=actor)
-    _carry_out(changes, host, packages)
+    _carry_out(changes, host, packages, actor)
     logger.info("user_as.updated as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
     return user_as
 
@@ -156,7 +156,7 @@ def user_as_change(
         _set_active(_links(user_as), active, actor, changes)
     if wanted != stored or active is not None or bandwidth_kbit is not None:
         note_change(user_as.pk, actor=actor)
-    _carry_out(changes, _host_of(user_as), wanted[1])
+    _carry_out(changes, _host_of(user_as), wanted[1], actor)
     logger.info(
         "user_as.changed as=%s active=%s packages=%s actor=%s", user_as.isd_as, active, wanted[1], actor and actor.pk
     )
@@ -173,12 +173,12 @@ def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes
         statements_end(links, actor=actor, why=DEACTIVATED)
 
 
-def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
+def _carry_out(changes: Changes, host: Host, scion_packages: str, actor: User | None) -> None:
     """Locks the AS's own host with the others, for its packages."""
     is_changed = scion_packages != host.scion_packages
     if is_changed:
         changes.note_topologies([host.pk])
-    changes.carry_out()
+    changes.carry_out(actor=actor)
     if is_changed:
         Host.objects.filter(pk=host.pk).update(scion_packages=scion_packages)
 
@@ -196,7 +196,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
         )
         raise FieldRuleError("as_has_customers", text, "label")
     _remove_others(user_as, [], actor, changes)
-    changes.carry_out(without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
+    changes.carry_out(actor=actor, without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
     name = user_as.isd_as
     hosts_bury(user_as.pk)
     user_as.delete()

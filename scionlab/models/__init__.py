@@ -12,6 +12,7 @@ from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.joint_test import JointTest
 from scionlab.models.link import Interface, Link
+from scionlab.models.link_ends import HeldLinkEnd, RestartBudget
 from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
 from scionlab.models.maximum_exception import MaximumException
 from scionlab.models.notice import Notice, NoticeWatch
@@ -50,6 +51,7 @@ __all__ = [
     "DefaultChange",
     "DeletedHost",
     "EnrolmentToken",
+    "HeldLinkEnd",
     "Host",
     "HostReceipt",
     "InstalledFiles",
@@ -65,6 +67,7 @@ __all__ = [
     "Notice",
     "NoticeWatch",
     "ReportGap",
+    "RestartBudget",
     "ServiceState",
     "SigningKey",
     "TestPolicy",

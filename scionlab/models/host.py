@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import models
 
 from scion_files import COMPLETE, TOPOLOGY_ONLY
-from scionlab.models.link_ends import LocalLinkEnd, local_link_ends
+from scionlab.models.link_ends import LocalLinkEnd, local_link_ends, with_held_ends
 
 
 def new_uid() -> str:
@@ -111,6 +111,8 @@ class Host(models.Model):
     ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_at = models.DateTimeField(null=True, blank=True, editable=False)
+    # While changes wait here (`versions.restarts`): when H rises for them at the latest.
+    restart_due_at = models.DateTimeField(null=True, blank=True, editable=False, db_index=True)
 
     class Meta:
         ordering = ["pk"]
@@ -128,8 +130,10 @@ class Host(models.Model):
 
     @property
     def link_ends(self) -> list[LocalLinkEnd]:
-        """The active Links that end here, as input of `bandwidth_config.generate_link_info`."""
-        return local_link_ends(self.pk, self.interfaces.all())
+        """The active Links that end here, as input of `bandwidth_config.generate_link_info`; those of which a change
+        waits as the host has them."""
+        ends = local_link_ends(self.pk, self.interfaces.all())
+        return ends if self.restart_due_at is None else with_held_ends(self.pk, ends)
 
 
 class BorderRouter(models.Model):

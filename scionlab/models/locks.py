@@ -156,7 +156,7 @@ def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
     wanted = set(ids)
     siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
     rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
-    columns = ("AS_id", "uid", "config_version", "limits_version")
+    columns = ("AS_id", "uid", "config_version", "limits_version", "restart_due_at")
     return {host.pk: host for host in rows.select_for_update(no_key=True).order_by("pk").only(*columns)}
 
 

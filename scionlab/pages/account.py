@@ -26,6 +26,7 @@ from scionlab.models import AccountRequest, ApiToken, User, UserAS
 from scionlab.pages.account_forms import EmailForm, NewAccountForm, NewEmailForm, PasswordForm, ProfileForm, TokenForm
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, start_page, taken_back
 from scionlab.people.account import (
+    ManyRegistrationsError,
     TooManyRequestsError,
     account_create,
     account_delete,
@@ -78,7 +79,7 @@ def _request_mail(request: HttpRequest, purpose: Purpose, name: str) -> HttpResp
             network = client_network(request)
             account_request_create(purpose=purpose, email=form.cleaned_data["email"], network=network)
             return redirect(f"{name}_sent")
-        except TooManyRequestsError as exc:
+        except (TooManyRequestsError, ManyRegistrationsError) as exc:
             form.refuse(exc)
             status = 429
         except RuleError as exc:

@@ -9,6 +9,7 @@ differs, which only the owner of the address reads.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 from datetime import timedelta
 
@@ -36,6 +37,10 @@ COUNTED_FOR = timedelta(hours=1)
 # Maximum of mails to one address in that time, per purpose. Further requests are dropped silently, so that they
 # do not reveal earlier ones.
 REQUESTS_PER_EMAIL = 3
+# Unconfirmed registrations of the whole site in that time: each is a mail to an address that a stranger typed.
+UNCONFIRMED_REGISTRATIONS = 100
+# Of an IPv6 /56 and /48, times ACCOUNT_REQUESTS_PER_ADDRESS; with the length of their part in an exploded address.
+_WIDER = {"of_56": (2, len("2001:0db8:0001:00")), "of_48": (4, len("2001:0db8:0001"))}
 
 
 class TooManyRequestsError(RuleError):
@@ -46,6 +51,17 @@ class TooManyRequestsError(RuleError):
         super().__init__("account_requests_many", text)
 
 
+class ManyRegistrationsError(RuleError):
+    """On the whole site."""
+
+    def __init__(self) -> None:
+        text = (
+            f"{UNCONFIRMED_REGISTRATIONS} people asked for an account within an hour and have not confirmed it, which "
+            "is as many as this site allows. Try again in an hour, or ask the administrators for an account."
+        )
+        super().__init__("registrations_many", text)
+
+
 # --- asking ---------------------------------------------------------------------------------------------------
 
 
@@ -53,8 +69,8 @@ class TooManyRequestsError(RuleError):
 def account_request_create(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
     """Store a request; a worker answers it by mail. `user`: whose address is to change. Three statements, whether or
     not the address has an account. Raises `FieldRuleError` (`registration_closed`, `registration_domain`),
-    `TooManyRequestsError`."""
-    email = email.lower()
+    `TooManyRequestsError`, `ManyRegistrationsError`."""
+    email, network = email.lower(), _exploded(network)
     if purpose == Purpose.REGISTER:
         check_registration(email)
     now = timezone.now()
@@ -62,18 +78,25 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
     counts = lately.aggregate(
         # Per purpose: requests for accounts in someone's name must not use up their password resets.
         of_email=Count("pk", filter=Q(email=email, purpose=purpose)),
-        of_network=Count("pk", filter=Q(network=network or "")),
+        of_network=Count("pk", filter=Q(network=network)),
+        unconfirmed=Count("pk", filter=Q(purpose=Purpose.REGISTER, used_at=None)),
+        **{name: Count("pk", filter=Q(network__startswith=network[:length])) for name, (_, length) in _WIDER.items()},
     )
-    if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
+    most = settings.ACCOUNT_REQUESTS_PER_ADDRESS
+    is_wide = ":" in network and any(counts[name] >= most * times for name, (times, _) in _WIDER.items())
+    if network and (counts["of_network"] >= most or is_wide):
         logger.warning("account.requests_many network=%s", network)
         raise TooManyRequestsError
+    if purpose == Purpose.REGISTER and counts["unconfirmed"] >= UNCONFIRMED_REGISTRATIONS:
+        logger.warning("account.registrations_many unconfirmed=%s", counts["unconfirmed"])
+        raise ManyRegistrationsError
     # Stored anyway, so that both cases cost the same.
     is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
     made = AccountRequest.objects.create(
         purpose=purpose,
         email=email,
         user=user,
-        network=network or "",
+        network=network,
         created_at=now,
         expires_at=now + LINK_LIFETIME,
         answered_at=now if is_ignored else None,
@@ -82,6 +105,11 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
         mails_create([mail_of("email_asked", {"new": email}, key=f"account:{made.pk}:old", recipient=user.email)])
     queue_after_commit(ANSWER_ACCOUNT_REQUEST, made.pk)
     logger.info("account.asked request=%s purpose=%s ignored=%s", made.pk, purpose, is_ignored)
+
+
+def _exploded(network: str | None) -> str:
+    """With all digits, so that wider networks are its beginnings; empty for an unknown one."""
+    return "" if network is None else ipaddress.ip_address(network).exploded
 
 
 def check_registration(email: str) -> None:

@@ -31,6 +31,14 @@ def client_network(request: HttpRequest) -> str | None:
     return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False).network_address)
 
 
+def wider_networks(network: str | None) -> list[tuple[int, str]]:
+    """The /56 and /48 around an IPv6 /64, as prefix and first address: a provider gives either to one customer."""
+    if network is None or ":" not in network:
+        return []
+    wider = [(prefix, ipaddress.ip_network((network, prefix), strict=False)) for prefix in (56, 48)]
+    return [(prefix, str(one.network_address)) for prefix, one in wider]
+
+
 def _canonical(written: str) -> str | None:
     try:
         address = ipaddress.ip_address(written.strip().strip("[]").partition("%")[0])

@@ -7,6 +7,9 @@ easy to evade or to abuse:
     LOGIN_FAILURES              per account *and* address: nobody can lock others out from elsewhere
     LOGIN_FAILURES_PER_ADDRESS  per address, for all accounts; high, because people share addresses
 
+An IPv6 address counts by its /64; its /56 and /48 have limits twice and four times as high, because whoever has one of
+these has many of those. Passwords from networks with recent failures leave half of the places of hashing free.
+
 The login page and `POST /api/v1/token/` count together. Unknown accounts are counted and blocked alike, so that the
 response does not reveal which exist.
 
@@ -27,17 +30,22 @@ from axes.models import AccessAttempt
 from axes.utils import reset
 from django.conf import settings
 from django.contrib.auth.signals import user_login_failed
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import F, Max, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from scionlab.platform.api_errors import error_response
+from scionlab.platform.client_address import wider_networks
+from scionlab.platform.passwords.place import is_suspect
 
 logger = logging.getLogger(__name__)
 
 MAX_USERNAME = 255  # the column of axes; lower() can make a text longer
 _CODES: Final = "code of "  # cannot be part of an email address
+# Of wider networks: times LOGIN_FAILURES_PER_ADDRESS. Counted in axes' table under a name that is no account.
+_TIMES: Final = {56: 2, 48: 4}
+_WIDER: Final = {prefix: f"/{prefix}" for prefix in _TIMES}
 
 
 def username_of(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
@@ -53,16 +61,20 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
     def filter_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> list[QuerySet[Any]]:
         of_account, of_address = super().filter_user_attempts(request, credentials)
         name = username_of(request, credentials)
+        of_address = of_address.exclude(username__in=_WIDER.values())
         return [AccessAttempt.objects.filter(username=name) if name.startswith(_CODES) else of_account, of_address]
 
     def get_failures(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
-        """Failures of the account from this address; at least the limit if the address has reached its own."""
+        """Failures of the account from this address; at least the limit if the address or a network around it has
+        reached its own. Notes for the hashing that follows whether there were any."""
         of_account, of_address = (_sum(rows) for rows in self.get_user_attempts(request, credentials))
-        return (
-            max(of_account, settings.AXES_FAILURE_LIMIT)
-            if of_address >= settings.LOGIN_FAILURES_PER_ADDRESS
-            else of_account
+        of_networks = dict(_of_networks(request.axes_ip_address).values_list("username", "failures_since_start"))
+        is_suspect.set(bool(of_account or of_address or of_networks))
+        most = settings.LOGIN_FAILURES_PER_ADDRESS
+        is_full = of_address >= most or any(
+            of_networks.get(name, 0) >= most * _TIMES[prefix] for prefix, name in _WIDER.items()
         )
+        return max(of_account, settings.AXES_FAILURE_LIMIT) if is_full else of_account
 
     def reset_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
         """A login resets that account from that address; not the address, or an attacker's own account would."""
@@ -71,6 +83,8 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
 
     def user_login_failed(self, sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:
         """Does not log the account: people type passwords into that field."""
+        if request is not None:
+            _note_networks(request.axes_ip_address)
         super().user_login_failed(sender, credentials, request, **kwargs)
         if request is not None:
             event = "login.locked" if request.axes_locked_out else "login.failed"
@@ -82,6 +96,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         """Maximum time that the account, or the address, stays blocked."""
         newest = [rows.aggregate(at=Max("attempt_time"))["at"] for rows in self.get_user_attempts(request, credentials)]
         cool_off: timedelta = settings.AXES_COOLOFF_TIME
+        newest.append(_of_networks(request.axes_ip_address).aggregate(at=Max("attempt_time"))["at"])  # type: ignore[attr-defined]
         ends = [at + cool_off for at in newest if at is not None]
         return max(1, math.ceil((max(ends) - timezone.now()).total_seconds())) if ends else 1
 
@@ -112,6 +127,28 @@ def _codes_of(email: str) -> dict[str, str]:
 
 def _sum(rows: QuerySet[Any]) -> int:
     return int(rows.aggregate(Sum("failures_since_start"))["failures_since_start__sum"] or 0)
+
+
+def _of_networks(network: str | None) -> QuerySet[Any]:
+    """Counts of the wider networks whose windows are open."""
+    which = Q(pk__in=[])
+    for prefix, address in wider_networks(network):
+        which |= Q(username=_WIDER[prefix], ip_address=address)
+    rows: QuerySet[Any] = AccessAttempt.objects.filter(
+        which, attempt_time__gt=timezone.now() - settings.AXES_COOLOFF_TIME
+    )
+    return rows
+
+
+def _note_networks(network: str | None) -> None:
+    """A count begins anew when its window is over, however many failures follow each other."""
+    for prefix, address in wider_networks(network):
+        row = {"username": _WIDER[prefix], "ip_address": address, "user_agent": ""}
+        AccessAttempt.objects.get_or_create(**row, defaults={"failures_since_start": 0})
+        rows = AccessAttempt.objects.filter(**row)
+        is_over = rows.filter(attempt_time__lte=timezone.now() - settings.AXES_COOLOFF_TIME)
+        is_over.update(failures_since_start=0, attempt_time=timezone.now())
+        rows.update(failures_since_start=F("failures_since_start") + 1)
 
 
 def locked_out(request: HttpRequest, _answer: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:

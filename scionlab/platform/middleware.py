@@ -7,6 +7,7 @@ from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
 from scionlab.platform.client_address import client_address, from_address
+from scionlab.platform.passwords.place import is_suspect
 
 # Features that our pages do not use, so that injected code cannot use them either.
 PERMISSIONS_POLICY = ", ".join(
@@ -55,4 +56,5 @@ class AuditMiddleware(MiddlewareMixin):
 
     def process_response(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         from_address.set(None)  # the thread serves other requests next
+        is_suspect.set(False)
         return response

@@ -14,12 +14,11 @@ import resource
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from django.conf import settings
-from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
 from scionlab.enforcement.last_contact import CONTACTS, HAND_OVER_S
@@ -32,6 +31,7 @@ from scionlab.polls.answers import disconnected, not_modified, nothing_more, una
 from scionlab.polls.connections import RECEIPT_THREADS
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
+from scionlab.polls.uploads import Uploads, read_upload, would_reach_a_view
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.polls.waiting_tests import LOOK_S, WaitingTests, read_request
 from scionlab.usage import live
@@ -44,7 +44,6 @@ DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 TARBALLS_PER_S: Final = 20  # of one process, conservatively; rendering takes 15 ms of CPU (bench service)
 RETURNS_PER_S: Final = 500  # of reconnecting clients when a process exits; a connection takes 0.3 ms of CPU
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
-_RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
 
 
@@ -90,7 +89,7 @@ def read_poll(scope: Scope) -> Poll | None:
     if scope["method"] != "GET" or path is None or not UID.fullmatch(path[1]):
         return None
     headers = dict(scope["headers"])
-    if not _would_reach_a_view(headers):
+    if not would_reach_a_view(headers):
         return None
     credentials = basic_credentials(headers.get(b"authorization", b"").decode("latin-1"))
     if credentials is None or not hmac.compare_digest(credentials[0], path[1].encode()):
@@ -106,21 +105,6 @@ def read_poll(scope: Scope) -> Poll | None:
     return Poll(path[1], credentials[1], version, limits, digest, wait_s, query.get("live") == ["1"])
 
 
-def _would_reach_a_view(headers: dict[bytes, bytes]) -> bool:
-    """False if Django's middleware responds: plain HTTP where TLS is required, or a foreign host name."""
-    if settings.SECURE_SSL_REDIRECT:
-        name, value = settings.SECURE_PROXY_SSL_HEADER or ("", "")
-        if headers.get(name.removeprefix("HTTP_").replace("_", "-").lower().encode(), b"").decode("latin-1") != value:
-            return False
-    return _is_our_name(headers.get(b"host", b"").decode("latin-1"))
-
-
-@lru_cache(maxsize=64)
-def _is_our_name(host: str) -> bool:
-    domain, _ = split_domain_port(host)
-    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
-
-
 class Application:
     """One per process. Started and stopped by ASGI's lifespan; `stop_waiting` is called before the stop."""
 
@@ -134,6 +118,7 @@ class Application:
         self._receipts = Threads(RECEIPT_THREADS, "receipts")
         self._room = WaitingRoom()
         self._round = wakeup.Round()
+        self._uploads = Uploads(self._django)
         self._tests = WaitingTests(self._django, self._pages)
         self._places = 0
         self._queued = 0  # for a tarball
@@ -151,11 +136,14 @@ class Application:
         if scope["type"] != "http":
             raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
         poll = read_poll(scope)
-        if poll is None and (asked := read_request(scope)) is not None:
+        upload = read_upload(scope)
+        if upload is not None:
+            threads = self._receipts if upload.is_receipt else self._pages
+            await self._uploads.answer(upload, scope, receive, send, known=self._running(), threads=threads)
+        elif poll is None and (asked := read_request(scope)) is not None:
             await self._tests.answer(asked, scope, receive, send)
         elif poll is None:
-            threads = self._receipts if _RECEIPT.fullmatch(scope["path"]) else self._pages
-            await self._django.answer(scope, receive, send, threads)
+            await self._django.answer(scope, receive, send, self._pages)
         else:
             await self._answer(poll, scope, receive, send)
 

@@ -30,9 +30,9 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
-MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
+MAX_UPLOAD_BYTES: Final = 9 * 2**20  # of a host that showed its credentials; a receipt has at most 8 MiB
+MAX_BODY_BYTES: Final = 264 * 1024  # of anybody: a user's report of a test; nginx allows forms 128 kB
 BODY_DEADLINE_S: Final = 60.0
-# Bodies are read before authentication. Forms and most receipts are small.
 SMALL_BODY_BYTES: Final = 64 * 1024
 MAX_LARGE_BYTES: Final = 64 * 2**20  # of all larger ones in a process
 CROWDED_RETRY_AFTER_S: Final = 5
@@ -115,16 +115,18 @@ class Django(ASGIHandler):
     """Django's handler for an ASGI server, with synchronous middleware."""
 
     def __init__(self) -> None:
-        self._bodies = LargeBodies()
+        self._bodies, self._uploads = LargeBodies(), LargeBodies()  # strangers take nothing from hosts
         self.load_middleware(is_async=False)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, executor: Executor, *, most_bytes: int = MAX_BODY_BYTES
+    ) -> None:
         """Handle one request on one of these threads."""
         if not has_usual_charset(scope):
             await respond(send, 415, b"Send it in UTF-8.\n")
             return
-        with self._bodies.one() as grown:
-            body = await self._body(receive, send, grown)
+        with (self._bodies if most_bytes == MAX_BODY_BYTES else self._uploads).one() as grown:
+            body = await self._body(receive, send, grown, most_bytes)
             if body is None:
                 return
             loop = asyncio.get_running_loop()
@@ -133,11 +135,11 @@ class Django(ASGIHandler):
         await send({"type": "http.response.body", "body": content})
 
     @staticmethod
-    async def _body(receive: Receive, send: Send, grown: Callable[[int], None]) -> IO[bytes] | None:
+    async def _body(receive: Receive, send: Send, grown: Callable[[int], None], most_bytes: int) -> IO[bytes] | None:
         """The whole body; None if the request is already answered, or the client disconnected."""
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
-                body = await read_body_of(receive, grown)
+                body = await read_body_of(receive, grown, most_bytes)
         except DisconnectedError:
             return None
         except TimeoutError:
@@ -148,7 +150,7 @@ class Django(ASGIHandler):
             await respond(send, 503, b"Too much is being sent at once. Send it again.\n", later, CLOSE)
             return None
         if body is None:
-            await respond(send, 413, f"A request has at most {MAX_BODY_BYTES} bytes.\n".encode(), CLOSE)
+            await respond(send, 413, f"A request has at most {most_bytes} bytes here.\n".encode(), CLOSE)
         return body
 
     def _in_thread(self, scope: Scope, body: IO[bytes]) -> tuple[int, Headers, bytes]:
@@ -195,7 +197,7 @@ def has_usual_charset(scope: Scope) -> bool:
     return True
 
 
-async def read_body_of(receive: Receive, grown: Callable[[int], None]) -> IO[bytes] | None:
+async def read_body_of(receive: Receive, grown: Callable[[int], None], most_bytes: int) -> IO[bytes] | None:
     """The whole body, in a temporary file if large; None if too large. `grown` is called with its size first, and may
     raise. Raises `DisconnectedError` for an incomplete one."""
     body = tempfile.SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  the caller closes it
@@ -207,7 +209,7 @@ async def read_body_of(receive: Receive, grown: Callable[[int], None]) -> IO[byt
             if message["type"] == "http.disconnect":
                 raise DisconnectedError
             size += len(message.get("body", b""))
-            if size > MAX_BODY_BYTES:
+            if size > most_bytes:
                 return None
             grown(size)
             body.write(message.get("body", b""))

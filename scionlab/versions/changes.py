@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab.models import Host, Interface, Link, locks
+from scionlab.models import HeldLinkEnd, Host, Interface, Link, User, locks
+from scionlab.models.link_ends import LinkGeometry
 from scionlab.versions.counters import hosts_bump
+from scionlab.versions.restarts import spend_or_hold
 
 Seen = tuple[object, ...]
 Stated = tuple[Limits, bool]  # and whether it is to be observed only
 
 LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
-LINK_RELATIONS += ["interface_a__AS__attachment_point__host"]
+LINK_RELATIONS += ["interface_a__AS__attachment_point__host", "interface_a__border_router"]
 LINK_RELATIONS += [f"interface_{end}__host__attachment_point" for end in "ab"]
 
 
@@ -38,6 +40,7 @@ class LinkView:
     views: dict[int, Seen]  # by host
     stated: dict[int, Stated]  # by host with a link_info.json: the Link's content in it at all times
     provider_host_id: int
+    provider_end: LinkGeometry | None  # of a Link that an attachment point limits
 
 
 def view_of(link: Link) -> LinkView | None:
@@ -54,7 +57,27 @@ def view_of(link: Link) -> LinkView | None:
     stated = {end.host_id: (listed, False) for end in (a, b) if hasattr(end.host, "attachment_point")}
     if link.is_limited:
         stated[a.host_id] = (link.enforced, link.observe_only)
-    return LinkView(views, stated, a.host_id)
+    return LinkView(views, stated, a.host_id, _provider_end(link) if link.is_limited else None)
+
+
+def _provider_end(link: Link) -> LinkGeometry:
+    a, b = link.interface_a, link.interface_b
+    return LinkGeometry(
+        interface_id=a.interface_id,
+        remote_isd_as=b.AS.isd_as,
+        remote_ip=b.public_ip,
+        remote_port=b.public_port,
+        local_ip=a.local_ip,
+        local_port=a.local_port,
+        is_vpn=(a.vpn_client_id or b.vpn_client_id) is not None,
+        public_port=a.public_port,
+        mtu=link.mtu,
+        link_to="CHILD",
+        border_router=a.border_router.number,
+        bandwidth_kbit=link.bandwidth_kbit,
+        from_user_kbit=link.from_user_kbit,
+        exception_kbit=link.exception_kbit,
+    )
 
 
 def _near(end: Interface) -> Seen:
@@ -70,6 +93,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._config_ids: set[int] = set()
+        self._restarts: dict[int, dict[int, LinkGeometry | None]] = {}  # attachment point's host -> Link -> as it was
         self._limits_ids: set[int] = set()
         self._wanting: dict[int, int] = {}  # Link -> its provider's host
 
@@ -81,6 +105,12 @@ class Changes:
         if before is not None and after is not None:
             stated = after.stated.items()
             limits_ids = {host for host, now in stated if before.stated.get(host, now) != now}
+        view = before or after
+        if view is not None and view.provider_end is not None and view.provider_host_id in config_ids:
+            ends = self._restarts.setdefault(view.provider_host_id, {})
+            ends.setdefault(link_id, None if before is None else before.provider_end)
+            config_ids -= {view.provider_host_id}
+            self._wanting[link_id] = view.provider_host_id
         self._config_ids |= config_ids
         self._limits_ids |= limits_ids
         if after is not None and after.provider_host_id in config_ids | limits_ids:
@@ -99,25 +129,37 @@ class Changes:
         """Hosts whose SCION configuration changed although none of their Links looks different."""
         self._config_ids |= set(host_ids)
 
-    def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
-        """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted). Returns the hosts
+    def carry_out(self, *, actor: User | None = None, without_hosts: frozenset[int] = frozenset()) -> set[int]:
+        """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted). At other people's
+        attachment points H rises as often as the budget of `actor` allows (`versions.restarts`). Returns the hosts
         concerned."""
         config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
-        if config_ids or limits_ids:
-            hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
-            self._mark_wanted()
+        restarts = {host: ends for host, ends in self._restarts.items() if host not in config_ids | without_hosts}
+        if not (config_ids or limits_ids or restarts):
+            return set()
+        if restarts:
+            locks.lock_hosts({*config_ids, *limits_ids, *restarts})
+            config_ids |= restarts.keys() - spend_or_hold(restarts, actor)
+        hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
+        self._mark_wanted()
         return config_ids | limits_ids
 
     def _mark_wanted(self) -> None:
-        """Store at each Link the first versions of its provider's host that contain what it wants."""
+        """Store at each Link the first versions of its provider's host that contain what it wants: the next H if that
+        waits."""
         for host in Host.objects.filter(pk__in=set(self._wanting.values())):
-            ids = [link_id for link_id, provider in self._wanting.items() if provider == host.pk]
-            Link.objects.filter(pk__in=ids).update(
-                wanted_config_version=host.config_version,
-                wanted_limits_version=host.limits_version,
-                changed_at=timezone.now(),
-                is_told=False,
-            )
+            ids = {link_id for link_id, provider in self._wanting.items() if provider == host.pk}
+            held: set[int] = set()
+            if host.restart_due_at is not None:
+                held = ids & set(HeldLinkEnd.objects.filter(host=host.pk).values_list("link_id", flat=True))
+            for some, config_version in ((ids - held, host.config_version), (held, host.config_version + 1)):
+                if some:
+                    Link.objects.filter(pk__in=some).update(
+                        wanted_config_version=config_version,
+                        wanted_limits_version=host.limits_version,
+                        changed_at=timezone.now(),
+                        is_told=False,
+                    )
 
 
 def read_links(link_ids: set[int]) -> list[Link]:

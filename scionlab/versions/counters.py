@@ -13,7 +13,7 @@ from django.db.models.functions import Greatest, Random
 from django.utils import timezone
 
 from scion_files import COMPLETE
-from scionlab.models import AttachmentPoint, Host, IssuedLimits, locks, selectors
+from scionlab.models import AttachmentPoint, HeldLinkEnd, Host, IssuedLimits, locks, selectors
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.platform.wake import wake_after_commit
 
@@ -29,13 +29,15 @@ def hosts_bump(
     """Raise H and L of these hosts by one each, and render their configurations after the commit.
 
     H also rises at all hosts of the same ASes: each topology has the border routers of the whole AS. Not for
-    `alone_ids`, where only files of that host changed (keys of the control service). H includes the complete
+    `alone_ids`, where only files of that host changed (keys of the control service), unless changes of Links wait
+    there for a restart (`versions.restarts`): these are delivered with it. H includes the complete
     configuration for a host that only had topology.json: SCION restarts anyway. For L, it also rises at the host whose
     control service publishes limits of Links that end on another host of its AS.
     """
     config_ids, limits_ids = set(config_ids), set(limits_ids)
     hosts = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})
     as_of = {host_id: host.AS_id for host_id, host in hosts.items()}
+    config_ids |= {host_id for host_id in alone_ids if host_id in hosts and hosts[host_id].restart_due_at}
     ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
     config_ids |= {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
     limits_ids |= _publishing_hosts(limits_ids, as_of)
@@ -43,6 +45,10 @@ def hosts_bump(
     if config_ids:
         raised = Host.objects.filter(pk__in=config_ids)
         raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
+        waiting = {host_id for host_id in config_ids & hosts.keys() if hosts[host_id].restart_due_at}
+        if waiting:  # this restart delivers what waited for one
+            Host.objects.filter(pk__in=waiting).update(restart_due_at=None)
+            HeldLinkEnd.objects.filter(host__in=waiting).delete()
     if limits_ids:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
     Host.objects.filter(pk__in=all_ids).update(content_stamp=secrets.randbits(63))

@@ -42,6 +42,7 @@ from scionlab.models import (
     AccountRequest,
     AttachmentPoint,
     BandwidthPolicy,
+    HeldLinkEnd,
     Host,
     JointTest,
     Link,
@@ -50,6 +51,7 @@ from scionlab.models import (
     MailKind,
     MaximumException,
     NoticeWatch,
+    RestartBudget,
     SigningKey,
     TimedLimit,
     User,
@@ -64,7 +66,7 @@ from scionlab.rest import idempotency
 from scionlab.trust import chain, enrolment, isd, renewal, signing, vpn
 from scionlab.upstream import importer
 from scionlab.upstream.network import read_network
-from scionlab.versions import counters, generation
+from scionlab.versions import counters, generation, restarts
 from tests.concurrency.row_locks import ORDER, recorded
 from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
@@ -217,6 +219,15 @@ def _retire(w: World) -> Work:
     w.timed()
     w.lower_all()
     return lambda: timed_limit.timed_limits_retire(now=timezone.now() + timedelta(hours=1))
+
+
+def _restart(w: World) -> Work:
+    """A change that waits, and is due."""
+    host_id = w.near.host_id
+    HeldLinkEnd.objects.create(host_id=host_id, link_id=w.link.pk, actor=w.owner)
+    RestartBudget.objects.update_or_create(user=w.owner, host_id=host_id, defaults={"full_at": timezone.now()})
+    Host.objects.filter(pk=host_id).update(restart_due_at=timezone.now() - timedelta(minutes=1))
+    return restarts.restarts_deliver
 
 
 def _retire_tests(w: World) -> Work:
@@ -463,6 +474,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     ),
     "timed_limit_create": lambda w: w.timed,
     "timed_limit_cancel": _cancel,
+    "_deliver": _restart,
     "_retire_locked": _retire,
     "link_test_create": lambda w: w.watch,
     "link_test_cancel": lambda w: partial(link_test.link_test_cancel, link_test_id=w.watch().pk, actor=w.boss),

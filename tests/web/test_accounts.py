@@ -227,6 +227,28 @@ def test_a_network_that_asks_for_many_is_sent_away_for_a_while(settings: Setting
     assert ask("reset", "p9@example.org", REMOTE_ADDR="2001:db8:1:3::1").status_code == 302
 
 
+@pytest.mark.parametrize(("step", "most"), [(1, 6), (256, 12)])
+def test_a_network_of_many_64_is_sent_away_too(settings: Settings, step: int, most: int) -> None:
+    """A /56 and a /48: twice and four times 3."""
+    settings.ACCOUNT_REQUESTS_PER_ADDRESS = 3
+    answers = [
+        ask("register", f"p{number}@example.org", REMOTE_ADDR=f"2001:db8:1:{number * step:x}::1").status_code
+        for number in range(20)
+    ]
+    assert answers == [302] * most + [429] * (20 - most)
+    assert ask("register", "p99@example.org", REMOTE_ADDR="2001:db8:2::1").status_code == 302
+
+
+def test_the_site_has_a_hundred_unconfirmed_registrations_an_hour(settings: Settings) -> None:
+    def register(number: int) -> int:
+        return int(ask("register", f"p{number}@example.org", REMOTE_ADDR=f"10.0.{number}.1").status_code)
+
+    assert [register(number) for number in range(110)] == [302] * 100 + [429] * 10
+    assert ask("reset", "p1@example.org", REMOTE_ADDR="10.1.0.1").status_code == 302, "other mails go on"
+    AccountRequest.objects.filter(email="p7@example.org").update(used_at=timezone.now())
+    assert [register(200), register(201)] == [302, 429]
+
+
 # --- rules of the site ----------------------------------------------------------------------------------------
 
 

@@ -135,6 +135,25 @@ def test_who_finds_no_place_is_sent_away_at_once(full: Place, monkeypatch: pytes
         make_password(PASSWORD)
 
 
+@pytest.mark.django_db
+def test_guessers_leave_places_to_networks_without_failures(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two places; whoever failed lately has one of them, and somebody from elsewhere the other."""
+    User.objects.bulk_create(
+        [User(email="owner@example.org", password=Argon2PasswordHasher().encode(PASSWORD, "s" * 22))]
+    )
+
+    def log_in(password: str, address: str) -> int:
+        body = {"username": "owner@example.org", "password": password}
+        return Client().post("/login/", body, REMOTE_ADDR=address).status_code
+
+    assert log_in("wrong", "2001:db8:1:1::5") == 200
+    assert place._of_suspects.acquire(blocking=False), "a guess that is being hashed"
+    assert log_in("wrong", "2001:db8:1:2::5") == 503, "of the same /48"
+    assert log_in(PASSWORD, "2001:db8:2::5") == 302
+    place._of_suspects.release()
+    assert log_in("wrong", "2001:db8:1:2::5") == 200
+
+
 def test_a_password_that_cannot_be_encoded_harms_nobody_else(place: Place) -> None:
     with pytest.raises(HashingFailedError, match="UnicodeEncodeError"):
         make_password("half a character \ud800")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import http.client
 import json
 import os
@@ -143,16 +145,61 @@ def test_a_body_that_is_too_large_is_refused(server: WebServer, host: Host) -> N
 def test_many_large_bodies_do_not_fill_memory(server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_LARGE_BYTES", 2**20)
     path = f"/api/v4/host/{host.uid}/enforcement"
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n".encode()
+    auth = f"Authorization: {credentials(host)['Authorization']}"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{auth}\r\nContent-Length: 1048576\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", server.port)) as line:
         line.sendall(head + b"x" * 1_000_000)  # and never the rest
-        until(lambda: server.application._django._bodies._held_bytes > 900_000)
+        until(lambda: server.application._django._uploads._held_bytes > 900_000)
         large = server.ask(path, method="POST", headers=credentials(host), body=b"x" * 600_000)
         assert (large.status, large.headers["retry-after"]) == (503, "5")
         small = server.ask(path, method="POST", headers=credentials(host), body=b"x" * threads.SMALL_BODY_BYTES)
         assert small.status == 400
-    until(lambda: server.application._django._bodies._held_bytes == 0)
+    until(lambda: server.application._django._uploads._held_bytes == 0)
     assert server.ask(path, method="POST", headers=credentials(host), body=b"x" * 600_000).status == 400
+
+
+def upload_head(path: str, *, auth: str = "", length: int = 8 * 2**20) -> bytes:
+    named = f"Authorization: {auth}\r\n" if auth else ""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{named}Content-Length: {length}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("end", ["enforcement", "usage", "test_results", "installed"])
+def test_the_credentials_of_an_upload_are_read_before_its_body(server: WebServer, host: Host, end: str) -> None:
+    path = f"/api/v4/host/{host.uid}/{end}"
+    wrong = "Basic " + base64.b64encode(f"{host.uid}:wrong".encode()).decode()
+    for auth in ("", wrong):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+            line.sendall(upload_head(path, auth=auth) + b"x" * 100)  # and never the rest
+            assert line.recv(100).split()[1] == b"401"
+
+
+def test_a_host_sends_two_documents_at_once_and_others_are_not_held_up(server: WebServer, host: Host) -> None:
+    path, auth = f"/api/v4/host/{host.uid}/usage", credentials(host)["Authorization"]
+    with contextlib.ExitStack() as lines:
+        for _ in range(2):
+            line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            line.sendall(upload_head(path, auth=auth) + b"x" * 100)
+        until(lambda: server.application._uploads._arriving[host.uid] == 2)
+        third = server.ask(path, method="POST", headers=credentials(host), body=b"{}")
+        assert (third.status, third.headers["retry-after"]) == (429, "5")
+        assert b"sending 2 documents already" in third.body
+    until(lambda: not server.application._uploads._arriving)
+    assert server.ask(path, method="POST", headers=credentials(host), body=b"{}").status == 400
+
+
+def test_strangers_who_send_much_take_no_memory_from_receipts(
+    server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "MAX_LARGE_BYTES", 2**18)
+    with contextlib.ExitStack() as lines:
+        for _ in range(2):
+            line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            line.sendall(upload_head("/login/", length=200_000) + b"x" * 190_000)
+        until(lambda: server.application._django._bodies._held_bytes > 200_000)
+        path = f"/api/v4/host/{host.uid}/enforcement"
+        assert server.ask("/login/", method="POST", body=b"x" * 150_000).status == 503
+        assert server.ask(path, method="POST", headers=credentials(host), body=b"x" * 150_000).status == 400
+    assert server.ask("/login/", method="POST", body=b"x" * 300_000).status == 413
 
 
 def test_receipts_take_no_thread_from_pages(server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

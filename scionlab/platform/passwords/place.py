@@ -1,6 +1,7 @@
 """The bounded pool that hashes passwords.
 
-    thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503)
+    thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503); half of them for
+                           networks with recent failures (`is_suspect`)
                            --> Child 0 .. `processes`-1: a niced process each, started on demand
                                  --> slot 0 .. `processes`-1: a lock file that all web processes of the machine share
 
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
+from contextvars import ContextVar
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +39,10 @@ WAIT_S: Final = 2.0  # for a free child
 ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is considered stuck
 
 
+# Whether the request is of a network with failed log-ins. Of the thread; `platform.middleware` clears it.
+is_suspect: ContextVar[bool] = ContextVar("is_suspect", default=False)
+
+
 class HashingBusyError(Exception):
     """More passwords are to be hashed than there are slots. Nothing was done; retry later."""
 
@@ -47,6 +54,7 @@ class HashingFailedError(Exception):
 class Place:
     def __init__(self, *, processes: int, places: int, folder: Path) -> None:
         self._places = threading.BoundedSemaphore(places)
+        self._of_suspects = threading.BoundedSemaphore(max(1, places // 2))
         self._children = [Child(folder / f"hashing-{number}.lock") for number in range(processes)]
         self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # last in first out: fewer children are started
         for one in self._children:
@@ -55,12 +63,12 @@ class Place:
     @sensitive_variables("request")
     def submit(self, request: Mapping[str, Any]) -> str | bool:
         """Raises `HashingBusyError`, `HashingFailedError`."""
-        if not self._places.acquire(blocking=False):
-            raise HashingBusyError
-        try:
+        with ExitStack() as taken:
+            for places in (self._of_suspects, self._places) if is_suspect.get() else (self._places,):
+                if not places.acquire(blocking=False):
+                    raise HashingBusyError
+                taken.callback(places.release)
             return self._use_child(json.dumps(request).encode())
-        finally:
-            self._places.release()
 
     @sensitive_variables("message")
     def _use_child(self, message: bytes) -> str | bool:

@@ -5,9 +5,12 @@ The real service behind it is in test_deployment.py.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
+import socket
 import threading
 import time
 from collections import Counter
@@ -109,14 +112,81 @@ def test_the_web_tier_is_told_who_asks_how_and_under_which_id(nginx: Nginx) -> N
     assert re.match(r'\d{4}-\d\d-\d\dT\S+ [0-9a-f]{32} 198\.51\.100\.4 "GET /ases/" 200 ', line)
 
 
-def test_a_body_of_16_mib_arrives_and_a_larger_one_is_refused(nginx: Nginx) -> None:
-    body = bytes(range(256)) * 65536
-    answer = nginx.ask("POST", "/api/v4/host/abc/usage", body=body)
-    assert (answer.json["bytes"], answer.json["sha256"]) == (16 * 2**20, hashlib.sha256(body).hexdigest())
-    assert (
-        nginx.ask("POST", "/api/v4/host/abc/usage", body=b"x", headers={"Content-Length": str(16 * 2**20 + 1)}).status
-        == 413
-    )
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/api/v4/host/abc/usage", 9 * 2**20),
+        ("/api/v4/host/abc/enforcement", 9 * 2**20),
+        ("/api/v4/host/abc/test_results", 9 * 2**20),
+        ("/api/v4/host/abc/installed", 9 * 2**20),
+        ("/api/v1/tests/7/report/", 264 * 2**10),
+        ("/api/v4/host/abc/live", 128 * 2**10),
+        ("/api/v4/host/abc/config", 128 * 2**10),
+        ("/api/v4/enrol", 128 * 2**10),
+        ("/api/v1/links/", 128 * 2**10),
+        ("/login/", 128 * 2**10),
+        ("/ases/", 128 * 2**10),
+    ],
+)
+def test_a_body_arrives_up_to_what_its_door_needs(nginx: Nginx, path: str, most: int) -> None:
+    body = (bytes(range(256)) * 36_864)[:most]
+    here = {"X-Test-Address": "198.51.100.211"}
+    answer = nginx.ask("POST", path, body=body, headers=here)
+    assert (answer.json["bytes"], answer.json["sha256"]) == (most, hashlib.sha256(body).hexdigest())
+    assert nginx.ask("POST", path, body=b"x", headers={**here, "Content-Length": str(most + 1)}).status == 413
+
+
+def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str) -> socket.socket:
+    """An upload whose last bytes never come."""
+    line = socket.create_connection(("127.0.0.1", nginx.port))
+    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}"
+    with contextlib.suppress(OSError):  # refused already
+        line.sendall(f"{head}\r\n\r\n".encode() + bytes(sent))
+    return line
+
+
+def bodies_on_disk(nginx: Nginx) -> int:
+    """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
+    workers = Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
+    opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
+    return sum("/nginx-body/" in os.readlink(fd) for fd in opened if fd.is_symlink())
+
+
+def test_200_unfinished_uploads_leave_nothing_on_the_disk(nginx: Nginx) -> None:
+    with contextlib.ExitStack() as lines:
+        for number in range(100):
+            address = f"203.0.113.{number % 2 + 10}"
+            large = unfinished(nginx, "/ases/", length=16_000_000, sent=100_000, address=address)
+            small = unfinished(nginx, "/ases/", length=131_072, sent=130_972, address=address)
+            for line in (large, small):
+                lines.callback(line.close)
+        time.sleep(1)  # nginx reads what has come
+        assert bodies_on_disk(nginx) == 0
+        body = bytes(8 * 2**20)
+        assert nginx.ask("POST", "/api/v4/host/abc/enforcement", body=body).json["bytes"] == 8 * 2**20
+        assert nginx.ask("GET", "/ases/").status == 200
+
+
+def test_a_network_has_64_requests_at_once_beside_the_polls_of_its_hosts(nginx: Nginx) -> None:
+    here = {"X-Test-Address": "203.0.113.77"}
+    with contextlib.ExitStack() as lines:
+        for _ in range(64):
+            line = unfinished(nginx, "/ases/", length=131_072, sent=1000, address="203.0.113.77")
+            lines.callback(line.close)
+        wait_for(lambda: nginx.ask("GET", "/ases/", headers=here).status == 429, "the network is full", deadline_s=5)
+        assert nginx.ask("GET", "/api/v1/links/", headers=here).json["code"] == "throttled"
+        assert nginx.ask("GET", "/api/v4/host/abc/config?version=1.1", headers=here).status == 200
+        assert nginx.ask("POST", "/api/v4/host/abc/enforcement", body=b"{}", headers=here).status == 200
+        assert nginx.ask("GET", "/ases/", headers={"X-Test-Address": "203.0.113.78"}).status == 200
+
+
+def test_a_body_that_stops_is_given_up_after_10_s(nginx: Nginx) -> None:
+    line = unfinished(nginx, "/ases/", length=1000, sent=900, address="203.0.113.99")
+    begun = time.monotonic()
+    line.settimeout(30)
+    with line:
+        assert line.recv(100)[:12] in {b"", b"HTTP/1.1 408"}
+    assert 9 < time.monotonic() - begun < 15
 
 
 def test_a_poll_of_61_s_is_waited_for(nginx: Nginx) -> None:

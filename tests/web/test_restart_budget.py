@@ -1,0 +1,170 @@
+"""A user restarts the SCION services of somebody else's attachment point (H rises there) 5 times, then once in 10
+minutes; what is changed meanwhile is stored, waits, is told, and is delivered together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from bandwidth_config import generate_link_info
+from scionlab.configuration.render import config_for
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.links.user_as import user_as_delete, user_as_update
+from scionlab.models import AttachmentPoint, Host, Link, RestartBudget, User, UserAS
+from scionlab.models.selectors import links_of
+from scionlab.network.host import host_set_addresses
+from scionlab.versions.restarts import restarts_deliver
+from tests.factories import attach, spec
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def user_as(owner: User, ap: AttachmentPoint) -> UserAS:
+    made = attach(owner, spec(ap, public_port=50_000, bandwidth_kbit=800))
+    RestartBudget.objects.all().delete()
+    return made
+
+
+def set_port(user_as: UserAS, port: int, actor: User) -> None:
+    link = links_of(user_as)[0]
+    ap = link.attachment_point
+    assert ap is not None
+    wanted = spec(ap, public_port=port, bandwidth_kbit=link.bandwidth_kbit, link_id=link.pk)
+    user_as_update(user_as_id=user_as.pk, actor=actor, label="", installation_type="dedicated", attachments=[wanted])
+
+
+def h_of(ap: AttachmentPoint) -> int:
+    return Host.objects.get(pk=ap.host_id).config_version
+
+
+def entries(ap: AttachmentPoint) -> dict[str, dict[str, Any]]:
+    return generate_link_info(Host.objects.get(pk=ap.host_id))
+
+
+def used_up(user_as: UserAS, ap: AttachmentPoint, owner: User) -> int:
+    """The last H that the owner may cause now; the port is 50005 then."""
+    for port in range(50_001, 50_006):
+        set_port(user_as, port, owner)
+    return h_of(ap)
+
+
+def ten_minutes_pass(ap: AttachmentPoint) -> None:
+    earlier = timedelta(minutes=10)
+    for budget in RestartBudget.objects.all():
+        RestartBudget.objects.filter(pk=budget.pk).update(full_at=budget.full_at - earlier)
+    due = Host.objects.get(pk=ap.host_id).restart_due_at
+    if due is not None:
+        Host.objects.filter(pk=ap.host_id).update(restart_due_at=due - earlier)
+
+
+def test_thirty_changes_of_a_port_restart_scion_five_times(user_as: UserAS, ap: AttachmentPoint, owner: User) -> None:
+    before, own = h_of(ap), user_as.hosts.get().config_version
+    for port in range(50_001, 50_031):
+        set_port(user_as, port, owner)
+    assert h_of(ap) == before + 5
+    assert user_as.hosts.get().config_version == own + 30, "one's own host"
+    assert restarts_deliver() == [], "not due"
+    ten_minutes_pass(ap)
+    assert restarts_deliver() == [ap.host_id]
+    assert h_of(ap) == before + 6
+    assert [entry["Port"] for entry in entries(ap).values()] == [50_030]
+    set_port(user_as, 50_031, owner)
+    assert h_of(ap) == before + 6, "the delivery was charged"
+
+
+def test_switching_off_and_on_and_making_and_deleting_are_counted_together(
+    user_as: UserAS, ap: AttachmentPoint, owner: User
+) -> None:
+    (link,) = links_of(user_as)
+    before = h_of(ap)
+    for number in range(4):
+        link_set_active(link_id=link.pk, actor=owner, active=bool(number % 2))
+        another = attach(owner, spec(ap, public_port=50_007))
+        user_as_delete(user_as_id=another.pk, actor=owner)
+    assert h_of(ap) == before + 5
+
+
+def test_another_user_and_an_administrator_have_budgets_of_their_own(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, stranger: User, staff: User
+) -> None:
+    last = used_up(user_as, ap, owner)
+    set_port(user_as, 50_010, owner)
+    assert h_of(ap) == last
+    attach(stranger, spec(ap, public_ip="198.51.100.9"))
+    assert h_of(ap) == last + 1
+    assert {entry["Port"] for entry in entries(ap).values()} == {50_010, 50_000}, "and takes along what waited"
+    assert Host.objects.get(pk=ap.host_id).restart_due_at is None
+    for port in range(50_020, 50_030):
+        set_port(user_as, port, staff)
+    assert h_of(ap) == last + 11
+
+
+def test_the_configuration_keeps_what_the_border_router_has_and_takes_new_limits_at_once(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, stranger: User
+) -> None:
+    other = attach(stranger, spec(ap, public_ip="198.51.100.9"))
+    last = used_up(user_as, ap, owner)
+    (link,) = links_of(user_as)
+    key = str(link.interface_a.interface_id)
+    topology_before = config_for(Host.objects.get(pk=ap.host_id)).etag
+    set_port(user_as, 50_010, owner)
+    assert entries(ap)[key]["Port"] == 50_005, "else the old port were unlimited"
+    assert config_for(Host.objects.get(pk=ap.host_id)).etag == topology_before
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=100, actor=owner)
+    assert (entries(ap)[key]["Port"], entries(ap)[key]["Bandwidth"]) == (50_005, 100)
+    link_set_bandwidth(link_id=links_of(other)[0].pk, bandwidth_kbit=70, actor=stranger)
+    assert (h_of(ap), entries(ap)[key]["Port"]) == (last, 50_005)
+    assert Link.objects.get(pk=link.pk).wanted_config_version == last + 1, "not in force before the restart"
+
+
+def test_a_deleted_as_stays_limited_and_its_number_goes_to_nobody_before_it_is_gone(
+    user_as: UserAS, ap: AttachmentPoint, owner: User
+) -> None:
+    used_up(user_as, ap, owner)
+    key = str(links_of(user_as)[0].interface_a.interface_id)
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    assert (entries(ap)[key]["Port"], entries(ap)[key]["Bandwidth"]) == (50_005, 800)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=300)
+    assert entries(ap)[key]["Bandwidth"] == 300, "a lower maximum holds"
+    again = attach(owner, spec(ap, public_port=50_040, bandwidth_kbit=20))
+    assert [entry["Port"] for entry in entries(ap).values()] == [50_005]
+    ten_minutes_pass(ap)
+    restarts_deliver()
+    assert [(entry["Port"], entry["Bandwidth"]) for entry in entries(ap).values()] == [(50_040, 20)]
+    assert links_of(again)[0].wanted_config_version == h_of(ap)
+
+
+def test_an_address_of_the_attachment_point_that_changes_takes_along_what_waits(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, staff: User
+) -> None:
+    used_up(user_as, ap, owner)
+    set_port(user_as, 50_010, owner)
+    host = ap.host
+    host_set_addresses(
+        host_id=host.pk, actor=staff, label=host.label, internal_ip=host.internal_ip, public_ipv4="192.0.2.77",
+        public_ipv6=host.public_ipv6, bind_ip=None,
+    )  # fmt: skip
+    (entry,) = entries(ap).values()
+    assert (entry["Local-IP"], entry["Port"]) == ("192.0.2.77", 50_010)
+
+
+def test_the_user_and_the_operator_read_what_waits_and_why(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, staff: User, client: Client
+) -> None:
+    used_up(user_as, ap, owner)
+    (link,) = links_of(user_as)
+    set_port(user_as, 50_010, owner)
+    why = "restarts SCION there, and there were many: further ones are delivered together"
+    client.force_login(owner)
+    assert why in client.get(f"/ases/{user_as.pk}/links/{link.pk}/").content.decode()
+    assert why in client.get(f"/ases/{user_as.pk}/").content.decode()
+    assert why in client.get(f"/api/v1/links/{link.pk}/").content.decode()
+    link_set_active(link_id=link.pk, actor=owner, active=False)
+    assert why in client.get(f"/ases/{user_as.pk}/links/{link.pk}/").content.decode()
+    client.force_login(staff)
+    page = client.get(f"/cockpit/aps/{ap.pk}/").content.decode()
+    assert "each restarts SCION here" in page
