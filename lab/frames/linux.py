@@ -94,7 +94,7 @@ def _walk(
         if following == 60:
             size = _options_size(packet, at)
         elif following == 43:  # nobody is routed by it who has arrived
-            size = (packet[at + 1] + 1) * 8 if len(packet) >= at + 8 and packet[at + 2] not in (2, 3, 4) else None
+            size = (packet[at + 1] + 1) * 8 if len(packet) >= at + 8 and packet[at + 2] not in (3, 4) else None
             if size is None or packet[at + 3] or len(packet) < at + size:
                 return None
         elif following == 44:
