@@ -52,7 +52,7 @@ class Result:
     seconds: float
 
 
-class _TestRun:
+class TestRun:
     """One thread's call, prepared once."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _TestRun:
 class Replay:
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._runs = _TestRun(), _TestRun()
+        self._runs = TestRun(), TestRun()
         self._keys = {
             Key(ip_address(address), port).packed(): 2 * link
             for address in (shape.USER4, shape.USER6)
