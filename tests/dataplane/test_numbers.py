@@ -80,9 +80,9 @@ def fragment(port: int, *, is_first: bool, identification: int = 7) -> bytes:
 def test_a_burst_gets_its_room(world: World, kbit: int, room: int) -> None:
     world.link(LINK, kbit, PORT)
     began = time.monotonic()
-    world.run(frame(500), 4 * room // 500)
+    world.run(frame(100), 4 * room // 100)
     drained = (time.monotonic() - began) * kbit * 125
-    assert room <= world.counted().passed_bytes <= room + 1_000 + drained
+    assert room <= world.counted().passed_bytes <= room + 200 + drained
 
 
 def test_bytes_pass_at_the_limit_less_a_thousandth(world: World) -> None:

@@ -57,8 +57,9 @@ def test_what_shares_a_clsact_of_ours_goes_with_it_and_before_its_lanes() -> Non
     now = whole_tree()
     now["clsact", ""] = {3: True}
     now["stray", ""] = {9: "renamed"}
+    now["hook", ""][4, 0] = now["hook", ""][3, 0]  # at a clsact of somebody else's
     assert steps(now, new_tree()) == [
-        *("remove clsact", "remove unmatched", "remove key", "remove lane", "remove ifb", "remove stray")
+        *("remove hook", "remove clsact", "remove unmatched", "remove key", "remove lane", "remove ifb", "remove stray")
     ]
 
 
