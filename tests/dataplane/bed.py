@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ap_agent.dataplane.lanes import OWN_MAJOR, Lane, room_bytes
+from ap_agent.dataplane.lanes import OWN_MAJOR, Lane
 from ap_agent.dataplane.libbpf import pin
 from ap_agent.dataplane.program import FROM_USER_BIT, Key, Program
 from ap_agent.document.state import Counters
 from measuring.iproute import run_command
+from measuring.judge import room_bytes
 from measuring.netns import Lab, Namespace
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"

@@ -13,8 +13,8 @@ from itertools import count
 
 import pytest
 
-from ap_agent.dataplane.lanes import room_bytes
 from ap_agent.dataplane.program import Key
+from measuring.judge import room_bytes
 from tests.dataplane.bed import AP, AP6, AP_PORT, USER, USER6, Bed
 from tests.dataplane.frames import (
     DESTINATION,

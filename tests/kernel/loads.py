@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ap_agent.dataplane.lanes import room_bytes
-from measuring.judge import FRAME_BYTES, bucket_bytes
+from measuring.judge import FRAME_BYTES, bucket_bytes, room_bytes
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Results, data, ends, run_traffic
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ap_agent.dataplane.lanes import room_bytes
 from measuring.iproute import available, cleanup_stale
-from measuring.judge import FRAME_BYTES, bucket_bytes
+from measuring.judge import FRAME_BYTES, bucket_bytes, room_bytes
 from measuring.netns import Lab, Namespace
 from measuring.traffic import data, ends, run_traffic
 from tests.engine_host import EngineHost, key, limited

@@ -5,8 +5,7 @@ Twenty times the limit in data is the evaluation's (`./dev evaluate heartbeats`)
 
 from __future__ import annotations
 
-from ap_agent.dataplane.lanes import room_bytes
-from measuring.judge import FRAME_BYTES, bucket_bytes
+from measuring.judge import FRAME_BYTES, bucket_bytes, room_bytes
 from measuring.netns import Namespace
 from measuring.scion_packet import NEXT_HEADER_BFD
 from measuring.traffic import Results, Stream, data, heartbeats, run_traffic

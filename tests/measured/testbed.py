@@ -21,11 +21,10 @@ from typing import Any
 import pytest
 
 from ap_agent.dataplane.engine import Outcome
-from ap_agent.dataplane.lanes import room_bytes
 from ap_agent.dataplane.wanted import LimitedLink
 from lab import witness
 from measuring.framing import Wire
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes, room_bytes
 from measuring.netns import Lab, Namespace, Nic
 from measuring.tagged import PRIORITY_TAG, Tagged
 from measuring.traffic import Address, Endpoint, Results, Stream, TrafficRun, data, ends

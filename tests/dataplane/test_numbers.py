@@ -1,0 +1,174 @@
+"""What a lane lets pass, byte by byte, against numbers of docs/adr/0028: none is taken from the limiter.
+
+Frames run through BPF_PROG_TEST_RUN: no device, no queue behind, and nothing else of the machine's.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import pytest
+
+from ap_agent.dataplane.lanes import Lane, Lanes
+from ap_agent.dataplane.program import Key, Program
+from ap_agent.document.state import Counters
+from lab.frames import shape
+from lab.frames.replay import TestRun as Runner
+from lab.frames.shape import AP4, AP6, AP_PORT, USER4, USER6, Frame
+from measuring.iproute import available
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(available() is not None, reason=str(available()))]
+
+PORT, BLOCKED_PORT, FREE_PORT = 50_001, 50_002, 50_099
+DATA, HEARTBEAT = 17, 203
+LINK, BLOCKED, UNMATCHED = 7, 8, 1
+LONGEST_CALL_S = 0.0001
+
+
+@dataclass
+class World:
+    program: Program
+    runner: Runner
+
+    def link(self, number: int, kbit: int, *ports: int) -> None:
+        """From empty queues."""
+        keys = [Key(ip_address(USER4), port).packed() for port in ports]
+        for key in keys:
+            self.program.remove_link(key)
+        self.program.finish((), None)
+        for way in (0, 1):
+            self.program.lanes.forget(2 * number + way)
+            self.program.lanes.take(2 * number + way, Lane(kbit, number | 0x1000 * way).packed())
+        for key in keys:
+            self.program.put_link(key, 2 * number)
+
+    def run(self, frame: bytes, repeat: int = 1) -> bool:
+        """From the user; whether the last one passed."""
+        return self.runner.run(self.program.fds["from_user"], frame, repeat)
+
+    def counted(self, number: int = LINK) -> Counters:
+        return self.program.lanes.counted_of([2 * number + 1])[2 * number + 1][1]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    program = Program.loaded()
+    yield World(program, Runner())
+    program.close()
+
+
+def frame(size: int, mark: int = DATA, port: int = PORT) -> bytes:
+    payload = (bytes(4) + bytes([mark])).ljust(size - 42, b"\0")
+    return bytes(Frame(USER4, AP4, shape.udp(port, AP_PORT, payload), from_user=True).encoded()[0])
+
+
+def fragment(port: int, *, is_first: bool, identification: int = 7) -> bytes:
+    body = shape.udp(port, AP_PORT, bytes(56))
+    part = body[:32] if is_first else body[32:]
+    place = (identification, 0 if is_first else 32, is_first)
+    return bytes(Frame(USER4, AP4, part, from_user=True, fragment=place).encoded()[0])
+
+
+@pytest.mark.parametrize(
+    ("kbit", "room"),
+    [(32, 14_000), (99, 14_000), (100, 20_000), (500, 20_000), (1_600, 20_000), (2_000, 25_000), (100_000, 1_250_000)],
+)
+def test_a_burst_gets_its_room(world: World, kbit: int, room: int) -> None:
+    world.link(LINK, kbit, PORT)
+    began = time.monotonic()
+    world.run(frame(100), 4 * room // 100)
+    drained = (time.monotonic() - began) * kbit * 125
+    assert room <= world.counted().passed_bytes <= room + 200 + drained
+
+
+def test_bytes_pass_at_the_limit_less_a_thousandth(world: World) -> None:
+    """A thousandth more or less is red: 100 Mbit/s are 12,500,000 bytes a second, and 1.25 MB are the room."""
+    for _ in range(60):
+        measured = passed_in(world, 0.8)
+        if measured is not None:
+            break
+    else:
+        pytest.fail("this machine never let a process run for 0.8 s without a pause")
+    passed, at_least_s, at_most_s = measured
+    assert 1_250_000 - 1_100 + 12_487_512 * at_least_s <= passed <= 1_250_000 + 1_100 + 12_487_512 * at_most_s
+
+
+def passed_in(world: World, seconds: float) -> tuple[int, float, float] | None:
+    """Bytes of a link whose queue never became empty, and the bounds of the time; None: this process stood still."""
+    world.link(LINK, 100_000, PORT)
+    one = frame(1_000)
+    began = time.monotonic()
+    world.run(one)
+    begun = last = time.monotonic()
+    while True:
+        world.run(one, 1_500)
+        before = time.monotonic()
+        world.run(one, 4)
+        now = time.monotonic()
+        if now - last > 0.09 or begun - began > LONGEST_CALL_S:
+            return None
+        if now > begun + seconds and now - before < LONGEST_CALL_S:
+            return world.counted().passed_bytes, before - begun, now - began
+        last = now
+
+
+def test_a_burst_of_ten_frames_passes_whole_and_later_ones_lose_a_few(world: World) -> None:
+    """Early refusal begins at 15,200 bytes, and takes at most one in eight until the room is full."""
+    lost_of_ten = lost_of_twenty = 0
+    for _ in range(200):
+        world.link(LINK, 500, PORT)
+        world.run(frame(1_514), 10)
+        lost_of_ten += world.counted().refused_packets
+        world.link(LINK, 500, PORT)
+        world.run(frame(1_000), 20)
+        lost_of_twenty += world.counted().refused_packets
+    assert lost_of_ten == 0
+    assert 10 <= lost_of_twenty <= 200 * 4 / 8
+
+
+@pytest.mark.parametrize(("kbit", "beats"), [(32, 1_000), (500, 12_500), (10_000, 250_000)])
+def test_heartbeats_have_a_fifth_of_a_second_of_their_own(world: World, kbit: int, beats: int) -> None:
+    world.link(LINK, kbit, PORT)
+    world.run(frame(500), 8 * max(20_000, kbit * 125 // 10) // 500)
+    assert world.run(frame(500), 50) is False
+    began = time.monotonic()
+    world.run(frame(100, HEARTBEAT), 4 * beats // 100)
+    drained = (time.monotonic() - began) * kbit * 125
+    assert beats - 200 <= world.counted().heartbeat_bytes <= beats + 200 + drained
+
+
+def test_a_lane_that_was_not_written_whole_is_nobodys(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in between: it has no segment yet, and its counters are not read."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lanes, "put", killed)
+    with pytest.raises(KeyboardInterrupt):
+        world.program.lanes.take(2 * LINK, Lane(500, LINK).packed())
+    assert world.program.lanes.used() == {}
+
+
+@pytest.mark.parametrize("kind", range(131, 140))
+def test_of_icmpv6_neighbours_and_routers_alone_need_no_room(world: World, kind: int) -> None:
+    """133 to 137: router and neighbour solicitation and advertisement, and redirect (RFC 4861)."""
+    world.link(UNMATCHED, 0)
+    world.program.unmatched = 2 * UNMATCHED
+    body = struct.pack("!BBHI", kind, 0, 0, 0) + bytes(16)
+    one = Frame(USER6, AP6, body, from_user=True, protocol=58, changes={"ipv6.hops": 255})
+    assert world.run(bytes(one.encoded()[0])) is (133 <= kind <= 137)
+    one.changes["ipv6.hops"] = 254
+    assert world.run(bytes(one.encoded()[0])) is False
+
+
+def test_a_verdict_is_forgotten_after_a_while_since_identifications_come_again(world: World) -> None:
+    """Half a minute is what Linux waits for the rest of a datagram; 16 s are enough for a stranger's."""
+    world.link(BLOCKED, 0, BLOCKED_PORT)
+    assert world.run(fragment(BLOCKED_PORT, is_first=True)) is False
+    assert world.run(fragment(FREE_PORT, is_first=False)) is False
+    time.sleep(16)
+    assert world.run(fragment(FREE_PORT, is_first=False)) is True
