@@ -62,7 +62,6 @@ LONG = (
     "tests/e2e/",
     "tests/faults/",
     "tests/measured/",
-    "tests/fuzz/",
     "tests/concurrency/test_embedded.py",
     "tests/kernel/test_agent_cli.py",
     "tests/kernel/test_routes.py",
