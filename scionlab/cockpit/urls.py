@@ -4,7 +4,7 @@ from functools import partial, wraps
 
 from django.urls import URLPattern, path
 
-from scionlab.cockpit import bulk_views, exceptions, groups, history, saved, setup, traffic_views, views, webhook
+from scionlab.cockpit import bulk_views, exceptions, groups, history, saved, setup, traffic_views, views
 from scionlab.cockpit.bulk_pages import DEFAULTS, LIMITS, Pages
 from scionlab.pages.own_pages import View, form_on
 
@@ -36,9 +36,6 @@ urlpatterns = [
     path("exceptions/<key:pk>/end/", exceptions.end, name="cockpit_exception_end"),
     path("groups/", groups.group, name="cockpit_group_new"),
     path("groups/<key:pk>/", groups.group, name="cockpit_group"),
-    path("webhook/", webhook.webhook, name="cockpit_webhook"),
-    path("webhook/test/", webhook.test, name="cockpit_webhook_test"),
-    path("webhook/retry/", webhook.retry, name="cockpit_webhook_retry"),
     path("filters/", saved.save, name="cockpit_filter_save"),
     path("filters/<key:pk>/delete/", saved.delete, name="cockpit_filter_delete"),
     path("traffic/", traffic_views.traffic, name="cockpit_traffic"),

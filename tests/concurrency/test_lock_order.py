@@ -20,7 +20,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
-from scionlab.enforcement import notices, receipt, receipt_mails, webhook
+from scionlab.enforcement import notices, receipt, receipt_mails
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links import (
     bulk,
@@ -509,7 +509,6 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_end": _end,
     "exception_change_group": _change_group,
     "exceptions_notify": _tell_of_exceptions,
-    "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
     "bulk_apply of defaults": _defaults("far", "near"),
@@ -656,7 +655,6 @@ ADDED_ONLY = {
     "vpn_delete",
     "result_store",
     "user_report_store",
-    "webhook_set",
     "_notify",
 }
 

@@ -197,9 +197,6 @@ RULES: dict[str, Rule] = {
     "cockpit_exception_end": Staff({"POST": DONE}),
     "cockpit_group_new": Staff(READ | {"POST": DONE}),
     "cockpit_group": Staff(READ | {"POST": DONE}),
-    "cockpit_webhook": Staff(READ | {"POST": DONE}),
-    "cockpit_webhook_test": Staff({"POST": DONE}),
-    "cockpit_webhook_retry": Staff({"POST": DONE}),
     "cockpit_filter_save": Staff({"POST": DONE}),
     "cockpit_filter_delete": Staff({"POST": {302, 404}}),  # one's own alone: that of another administrator is not there
     "cockpit_limits": Staff(READ | {"POST": DONE}),

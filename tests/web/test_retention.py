@@ -28,7 +28,6 @@ from scionlab.models import (
     MaximumException,
     ReportGap,
     User,
-    WebhookDelivery,
 )
 from scionlab.operations import retention
 from scionlab.operations.retention import old_rows_forget
@@ -54,9 +53,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
     exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
-    delivery = WebhookDelivery.objects.create(key=f"{at}", event="test", body="{}")
     made = {
-        WebhookDelivery: (delivery, "created_at", 30),
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
         EnrolmentToken: (enrolment, "expires_at", 30),
@@ -86,7 +83,6 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "DeletedHost": 1,
         "ReportGap": 1,
         "MaximumException": 1,
-        "WebhookDelivery": 1,
         "LinkTest": 1,
         "JointTest": 1,
     }
