@@ -61,7 +61,7 @@ class BrokenPromiseError(Exception):
 
 
 class Target:
-    """One reader: `try_input` raises whatever must not be; `ends` counts how inputs ended, "accepted" or an error code."""
+    """One reader: `try_input` raises whatever must not be; `ends` counts "accepted" and the codes of errors."""
 
     def __init__(self, name: str, folder: Path) -> None:
         """`folder` is made and filled; it lies on a fast disk where there is one, for stored bundles are synced."""
