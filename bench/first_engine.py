@@ -11,12 +11,10 @@ folder below SCIONLAB_VAR; nothing of it is in today's tree. A clone without tha
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,8 +56,7 @@ def tree(repository: Path = REPOSITORY) -> Path:
         raise FirstEngineMissingError(f"git archive {COMMIT} failed: {archive.stderr.decode(errors='replace').strip()}")
     cache.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="first-engine-", dir=cache))
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
-        packed.extractall(folder, filter="data")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     folder.chmod(0o755)
     try:
         folder.rename(found)

@@ -20,13 +20,12 @@ from scionlab.configuration.complete import hosts_complete_share
 from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
-from scionlab.enforcement.webhook import webhook_send
 from scionlab.links.defaults import fan_out, pending_attachment_points
 from scionlab.links.exceptions import exceptions_notify
 from scionlab.links.link_test import link_tests_retire
 from scionlab.links.test_mails import link_tests_notify
 from scionlab.links.timed_limit import timed_limits_retire
-from scionlab.models import Host, Mail, WebhookDelivery
+from scionlab.models import Host, Mail
 from scionlab.operations.retention import old_rows_forget
 from scionlab.people.account import account_request_answer, account_requests_due
 from scionlab.people.mail import mail_send
@@ -37,7 +36,6 @@ from scionlab.platform.queue import (
     FAN_OUT_DEFAULTS,
     RENDER_HOST,
     SEND_MAIL,
-    SEND_WEBHOOK,
     queue_now,
 )
 from scionlab.trust.renewal import keys_renew
@@ -82,12 +80,6 @@ def fan_out_defaults() -> None:
 def send_mail(mail_id: int) -> None:
     """Send one mail of the outbox; does nothing if it was sent, or another worker is sending it."""
     mail_send(mail_id)
-
-
-@shared_task
-def send_webhook(delivery_id: int) -> None:
-    """Send one webhook notice; does nothing if it was sent, or another worker is sending it."""
-    webhook_send(delivery_id)
 
 
 @shared_task
@@ -219,7 +211,6 @@ def sweep() -> None:
     a failure in one part does not affect others."""
     now = timezone.now()
     found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
-    found += [(SEND_WEBHOOK, one) for one in due_ids(WebhookDelivery, now=now, limit=MAILS_PER_SWEEP)]
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:
         queue_now(task, one, expires_s=PIECES_EXPIRE_S)

@@ -64,7 +64,6 @@ LONG = (
     "tests/e2e/",
     "tests/faults/",
     "tests/measured/",
-    "tests/fuzz/",
     "tests/concurrency/test_embedded.py",
     "tests/contract/test_openapi.py::test_answers_are_as_described",  # 75 s of generated requests
     "tests/kernel/test_agent_cli.py",

@@ -1,10 +1,11 @@
-"""Bugs as somebody might make them, put in so that the fuzzer proves that it would find them."""
+"""Bugs as somebody might make them, put in to prove that hostile inputs find them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ap_agent.agent import archive, bundle, store
@@ -12,6 +13,8 @@ from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
+from lab.fuzz import targets
+from lab.fuzz.fence import TrespassError
 from link_info import LinkInfo
 
 _REAL_LINKS = bundle._links
@@ -55,38 +58,28 @@ def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None
     return trust.read_signed(manifest)
 
 
-def _plant_escape() -> None:
-    for module in (archive, store):
-        setattr(module, "check_name", _almost_any_name)  # noqa: B010  # which no type checker would let pass
-    store._write_tree = _write_anywhere
-
-
-def _plant_forgotten_key() -> None:
-    bundle._links = _forgotten_key
-
-
-def _plant_short_header() -> None:
-    archive._header = _short_header
-
-
-def _plant_unsigned() -> None:
-    from lab.fuzz import targets  # noqa: PLC0415  # which binds its `verify` when it is imported
-
-    targets._verify = _any_signature  # type: ignore[assignment]
-
-
 @dataclass(frozen=True)
 class Planted:
-    """`target` is where it is found, `says` what the fuzzer's log then has."""
+    """`places`: module, name there, and what stands in for it; an input for `target` then raises `error`."""
 
     target: str
-    put_in: Callable[[], None]
-    says: str
+    places: tuple[tuple[ModuleType, str, Callable[..., object]], ...]
+    error: type[BaseException]
 
 
 PLANTED = {
-    "a key that is missing": Planted("bundle", _plant_forgotten_key, "KeyError"),
-    "an index beyond the end": Planted("bundle", _plant_short_header, "IndexError"),
-    "a name that leads out": Planted("bundle", _plant_escape, "TrespassError"),
-    "a signature that nobody checks": Planted("manifest", _plant_unsigned, "nobody signed"),
+    "a key that is missing": Planted("bundle", ((bundle, "_links", _forgotten_key),), KeyError),
+    "an index beyond the end": Planted("bundle", ((archive, "_header", _short_header),), IndexError),
+    "a name that leads out": Planted(
+        "bundle",
+        (
+            (archive, "check_name", _almost_any_name),
+            (store, "check_name", _almost_any_name),
+            (store, "_write_tree", _write_anywhere),
+        ),
+        TrespassError,
+    ),
+    "a signature that nobody checks": Planted(
+        "manifest", ((targets, "_verify", _any_signature),), targets.BrokenPromiseError
+    ),
 }

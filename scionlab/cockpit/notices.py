@@ -11,7 +11,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from scionlab.enforcement.webhook import given_up
 from scionlab.enforcement.words import Tone
 from scionlab.models import BandwidthPolicy, Host, selectors
 from scionlab.network.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
@@ -35,7 +34,6 @@ def notices() -> list[Notice]:
         "is_ahead": Exists(selectors.hosts_ahead()),
         "is_of_others": Exists(selectors.hosts_of_others()),
         "may_end": may_have_endings(timezone.now()),
-        "is_given_up": Exists(given_up()),
         "is_shared": Exists(ends_with_shared_addresses()),
     }
     rows: Any = BandwidthPolicy.objects.filter(pk=1).values(**asked)
@@ -48,7 +46,6 @@ def notices() -> list[Notice]:
         *(_hosts_of_others() if there_is["is_of_others"] else ()),
         *_keys(),
         *(_trust() if there_is["may_end"] else ()),
-        *(_webhook() if there_is["is_given_up"] else ()),
     ]
     to_know = _shared_addresses() if there_is["is_shared"] else ()
     return [*(Notice("bad", text) for text in urgent), *(Notice("info", text) for text in to_know)]
@@ -102,14 +99,6 @@ def _trust() -> Iterator[SafeString]:
             "<code>trust.</code>.",
             _named(found, lambda one: one.text),
         )
-
-
-def _webhook() -> Iterator[SafeString]:
-    yield format_html(
-        'Notices could not be delivered to the <a href="{}">webhook</a> for three days. Send a test, correct the URL '
-        "or the receiver, and try again.",
-        reverse("cockpit_webhook"),
-    )
 
 
 def _shared_addresses() -> Iterator[SafeString]:

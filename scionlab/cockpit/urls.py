@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scionlab.cockpit import defaults, exceptions, groups, history, setup, traffic_views, views, webhook
+from scionlab.cockpit import defaults, exceptions, groups, history, setup, traffic_views, views
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
@@ -16,9 +16,6 @@ urlpatterns = [
     path("exceptions/<key:pk>/end/", exceptions.end, name="cockpit_exception_end"),
     path("groups/", groups.group, name="cockpit_group_new"),
     path("groups/<key:pk>/", groups.group, name="cockpit_group"),
-    path("webhook/", webhook.webhook, name="cockpit_webhook"),
-    path("webhook/test/", webhook.test, name="cockpit_webhook_test"),
-    path("webhook/retry/", webhook.retry, name="cockpit_webhook_retry"),
     path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
     path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
     path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),

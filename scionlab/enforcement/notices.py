@@ -7,8 +7,6 @@
 There is one mail per person, attachment point and state, with all links concerned. A `Notice` records who was notified
 until the state has ended, so repeated or concurrent checks send nothing twice. Users who are unsubscribed from a kind
 get no mail about its end either.
-
-The webhook gets the states "away" and "failed", and their ends, like a user who owns all links.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
@@ -30,8 +28,7 @@ from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.enforcement.webhook import webhook_enqueue
-from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User, Webhook
+from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.retry import retried
@@ -47,15 +44,15 @@ _LINKS_NAMED: Final = 50  # in one mail
 _ENDS = ("interface_a__AS__isd", "interface_a__AS__attachment_point", "interface_b__AS__isd")
 _OWNER = ("interface_b__AS__useras__owner",)
 
-Place = tuple[int | None, int]  # person (None: the webhook), host of the attachment point
+Place = tuple[int, int]  # person, host of the attachment point
 IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # of the last receipt, and now
 
 
 @dataclass
 class State:
-    """The state for one person (None: the webhook) at one attachment point. A different `value` is notified again."""
+    """The state for one person at one attachment point. A different `value` is notified again."""
 
-    user: User | None
+    user: User
     host: Host
     began_at: datetime
     value: int | None = None
@@ -72,24 +69,22 @@ def notices_find(*, now: datetime | None = None) -> int:
     """Send the mails that are due; return the number of new ones. Idempotent and safe to run concurrently."""
     now = now or timezone.now()
     watch = _watch(now)
-    has_webhook = bool(getattr(watch, "has_webhook", False))
-    away = _away(now, has_webhook)
+    away = _away(now)
     if now - watch.since < AWAY_AFTER:  # known outages stay; new ones cannot be detected
         known = set(_open(MailKind.AWAY))
         away = {place: state for place, state in away.items() if place in known}
     made = _notify(MailKind.AWAY, away, over=_is_back, now=now)
     made += _notify(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
-    made += _notify(MailKind.FAILED, _failed(now, has_webhook), over=_is_of_webhook, now=now)
+    made += _notify(MailKind.FAILED, _failed(now), over=_is_never_mailed, now=now)
     if made:
         logger.info("notices.found mails=%s", made)
     return made
 
 
 def _watch(now: datetime) -> NoticeWatch:
-    """The locked row, which serializes workers; `has_webhook` says whether a webhook exists."""
+    """The locked row, which serializes workers."""
     NoticeWatch.objects.get_or_create(pk=1, defaults={"since": now, "looked_at": now})
-    there_is: Any = Exists(Webhook.objects.all())
-    watch = NoticeWatch.objects.select_for_update(no_key=True).annotate(has_webhook=there_is).get(pk=1)
+    watch = NoticeWatch.objects.select_for_update(no_key=True).get(pk=1)
     if now - watch.looked_at > GAP:
         watch.since = now
         logger.warning("notices.gap not checked from %s to %s", watch.looked_at, now)
@@ -115,21 +110,18 @@ def _links() -> QuerySet[Link]:
 def _group(
     kind: MailKind,
     links: Iterable[Link],
-    make: Callable[[Link, User | None, Host], State],
-    *,
-    has_webhook: bool = False,
+    make: Callable[[Link, User, Host], State],
 ) -> dict[Place, State]:
     """Group by person and host; only people who are subscribed."""
     found: dict[Place, State] = {}
     for link in links:
         user, host = link.interface_b.AS.useras.owner, link.interface_a.host
-        told: list[User | None] = [user] if user.accepts_mail(kind) else []
-        for one in [*told, None] if has_webhook else told:
-            found.setdefault((None if one is None else one.pk, host.pk), make(link, one, host)).links.append(link)
+        if user.accepts_mail(kind):
+            found.setdefault((user.pk, host.pk), make(link, user, host)).links.append(link)
     return found
 
 
-def _away(now: datetime, has_webhook: bool) -> dict[Place, State]:
+def _away(now: datetime) -> dict[Place, State]:
     """An agent reported once and has stopped, or the limiter does not answer it. An attachment point that never had an
     agent is not away."""
     receipts = HostReceipt.objects.filter(host__attachment_point__isnull=False).select_related("host__AS__isd")
@@ -142,12 +134,9 @@ def _away(now: datetime, has_webhook: bool) -> dict[Place, State]:
         if agent.is_silent and agent.read_at is not None and now - agent.read_at > AWAY_AFTER
     }
     links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
-    found = _group(
-        MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]), has_webhook=has_webhook
-    )
+    found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
     for state in found.values():
-        if state.user is not None:  # the webhook gets the number of links instead
-            state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
+        state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
     return found
 
 
@@ -155,18 +144,18 @@ def _clamped(now: datetime) -> dict[Place, State]:
     """A user cannot request more than the maximum, so an administrator lowered it later."""
     above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
 
-    def make(link: Link, user: User | None, host: Host) -> State:
+    def make(link: Link, user: User, host: Host) -> State:
         return State(user, host, now, value=link.maximum_kbit)
 
     return _group(MailKind.CLAMPED, _links().filter(above), make)
 
 
-def _failed(now: datetime, has_webhook: bool) -> dict[Place, State]:
+def _failed(now: datetime) -> dict[Place, State]:
     """Failed, as on the pages, for long enough."""
     links = take_census(now=now).only(_links(), state="failed")
     statuses = {link: link_status(link, now=now) for link in with_relations(links)}
     lasting = {link: one for link, one in statuses.items() if one.since is not None and now - one.since >= FAILED_AFTER}
-    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now), has_webhook=has_webhook)
+    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now))
     for state in found.values():
         state.statuses = {link.pk: lasting[link] for link in state.links}
         state.began_at = min(one.since for one in state.statuses.values() if one.since is not None)
@@ -188,7 +177,7 @@ def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now:
         notice = known.get(place)
         is_news = notice is None or notice.value != state.value
         if is_news:
-            mails += _news(kind.value, state, now=now)
+            mails.append(_mail(kind.value, state, now=now))
         if notice is None:
             new.append(
                 Notice(
@@ -222,11 +211,11 @@ def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime)
     mails = []
     for notice in notices:
         left = [links[link_id] for link_id, *_ in notice.links if link_id in links]
-        left = [link for link in left if notice.user is None or link.interface_b.AS.useras.owner == notice.user]
+        left = [link for link in left if link.interface_b.AS.useras.owner == notice.user]
         heard = receipts.get(notice.host_id)
-        if (left or notice.user is None) and over(notice, left, heard, now):
+        if left and over(notice, left, heard, now):
             state = State(notice.user, notice.host, notice.began_at, links=left)
-            mails += _news(f"{kind.value}_over", state, now=now)
+            mails.append(_mail(f"{kind.value}_over", state, now=now))
     return mails
 
 
@@ -234,9 +223,9 @@ def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now:
     return heard_at is not None and now - heard_at <= AWAY_AFTER
 
 
-def _is_of_webhook(notice: Notice, _left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
-    """The end of a failure is not mailed: the mail that the limit is enforced says so."""
-    return notice.user is None
+def _is_never_mailed(_notice: Notice, _left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
+    """The end of a failure: the mail that the limit is enforced says so."""
+    return False
 
 
 def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
@@ -245,33 +234,8 @@ def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now:
     return any([*link.requested] == asked[link.pk] for link in left)
 
 
-def _news(event: str, state: State, *, now: datetime) -> list[Mail]:
-    """The mail; None for the webhook."""
-    if state.user is not None:
-        return [_mail(event, state, state.user, now=now)]
-    host, at = state.host, state.began_at
-    isd_as = host.AS.isd_as if host.AS is not None else str(host)
-    links = f"{len(state.links)} link{'' if len(state.links) == 1 else 's'}"
-    texts = {
-        "away": f"No report from {isd_as} since {at:%Y-%m-%d %H:%M} UTC: {links}.",
-        "away_over": f"{isd_as} reports again.",
-        "failed": f"{links} at {isd_as} not enforced since {at:%Y-%m-%d %H:%M} UTC.",
-        "failed_over": f"Limits at {isd_as} no longer fail.",
-    }
-    webhook_enqueue(
-        event,
-        key=f"{event}:{host.pk}:{at.isoformat()}",
-        text=texts[event],
-        attachment_point=isd_as,
-        links=len(state.links),
-        since=at.isoformat(timespec="seconds"),
-        page=settings.SITE_URL + reverse("cockpit_not_enforced"),
-    )
-    return []
-
-
-def _mail(template: str, state: State, user: User, *, now: datetime) -> Mail:
-    at = state.began_at
+def _mail(template: str, state: State, *, now: datetime) -> Mail:
+    user, at = state.user, state.began_at
     with timezone.override(user.tz):  # for the sentences on states
         rows = [_row(link, state) for link in state.links]
     context: dict[str, object] = {

@@ -20,7 +20,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, format_kbit
-from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.models import AttachmentPoint, Link, Mail, MaximumException, User, UserAS, locks, selectors
 from scionlab.models.user import MailKind
 from scionlab.notation.local_time import say_time
@@ -82,8 +81,6 @@ def exception_request(
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
-    text = f"{actor.email} requests a maximum of {format_kbit(maximum_kbit)} for the link {link}."
-    webhook_enqueue("exception_asked", key=f"exception_asked:{made.pk}", text=text, page=page)
     return made
 
 

@@ -20,7 +20,6 @@ from django.utils import timezone
 
 from link_tests import WATCH
 from scionlab.enforcement.notices import local_time
-from scionlab.enforcement.webhook import webhook_enqueue
 from scionlab.links.joint_report import status_of_joint, with_parts
 from scionlab.links.sending_verdict import SendingVerdict
 from scionlab.links.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
@@ -58,10 +57,6 @@ def _notify(test_id: int, now: datetime) -> bool:
     is_over_limit = isinstance(status.verdict, SendingVerdict) and status.verdict.code == "over_the_limit"
     LinkTest.objects.filter(pk=test_id).update(judged_at=now, is_over_limit=is_over_limit)
     mails_create([*_to_creator(status), *(_alarms(status) if is_over_limit else ())])
-    if is_over_limit:
-        text = f"More passed than the limit of the link {test.link}."
-        page = settings.SITE_URL + reverse("link_test", args=[test.link.interface_b.AS_id, test.link_id, test.pk])
-        webhook_enqueue("over_the_limit", key=f"over_the_limit:{test.pk}", text=text, page=page)
     if is_over_limit:
         logger.error("link_test.over_the_limit id=%s %s", test.pk, test)
     return True

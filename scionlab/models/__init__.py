@@ -32,7 +32,6 @@ from scionlab.models.usage import (
 )
 from scionlab.models.user import MailKind, User
 from scionlab.models.vpn import VPN, VPNClient, VPNClientKeys, VPNServerKeys
-from scionlab.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
     "AS",
@@ -87,6 +86,4 @@ __all__ = [
     "VPNClient",
     "VPNClientKeys",
     "VPNServerKeys",
-    "Webhook",
-    "WebhookDelivery",
 ]

@@ -36,7 +36,6 @@ class BandwidthChange(models.Model):
         HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"
         CERTIFICATE = "certificate", "certificate or keys of an AS"
         TRC = "trc", "TRC of an ISD"
-        WEBHOOK = "webhook", "webhook"
 
     at = models.DateTimeField(auto_now_add=True)
     kind = models.CharField(max_length=16, choices=Kind)

@@ -10,13 +10,11 @@ from scionlab.models.user import MailKind
 
 
 class Notice(models.Model):
-    """A user (or without `user` the webhook) was notified of a problem at an attachment point and may be notified of
-    its end. No repeated notification while the row exists; it is deleted when the state has ended. `links` are `[link,
-    requested to the user AS, from it]` in kbit/s, to distinguish changes by administrators from the owner's."""
+    """A user was notified of a problem at an attachment point and may be notified of its end. No repeated notification
+    while the row exists; it is deleted when the state has ended. `links` are `[link, requested to the user AS, from
+    it]` in kbit/s, to distinguish changes by administrators from the owner's."""
 
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
-    )
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices")
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="notices")
     kind = models.CharField(max_length=16, choices=MailKind)
     began_at = models.DateTimeField()

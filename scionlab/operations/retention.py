@@ -31,13 +31,11 @@ from scionlab.models import (
     MaximumException,
     ReportGap,
     TimedLimit,
-    WebhookDelivery,
 )
 from scionlab.network.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.rest.idempotency import KEPT_FOR
 
 REQUESTS_KEPT: Final = timedelta(days=7)  # contain addresses of people who never became users
-DELIVERIES_KEPT: Final = timedelta(days=30)  # delivered or not
 GAPS_KEPT: Final = timedelta(days=2)  # the cockpit shows 24 hours
 EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history keeps the decision
 TESTS_KEPT: Final = timedelta(days=90)  # with their results
@@ -66,7 +64,6 @@ def table() -> list[Kept]:
         Kept(ApiRequest, "created_at", KEPT_FOR),
         Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
         Kept(ReportGap, "ends_at", GAPS_KEPT),
-        Kept(WebhookDelivery, "created_at", DELIVERIES_KEPT),
         Kept(MaximumException, "ends_at", EXCEPTIONS_KEPT),
         Kept(LinkTest, "ends_at", TESTS_KEPT),
         Kept(JointTest, "ends_at", TESTS_KEPT),

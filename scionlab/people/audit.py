@@ -121,13 +121,6 @@ def note_exception(exception: MaximumException, *, actor: User | None, detail: s
     )
 
 
-def note_webhook(*, actor: User | None, detail: str) -> None:
-    """`detail`: what happened to the webhook, in words."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.WEBHOOK, subject="webhook", actor=actor, **_origin(actor), detail=detail[:200]
-    )
-
-
 def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reason: str = "") -> None:
     """`detail`: what happened to the path metadata of `ap`, in words."""
     BandwidthChange.objects.create(

@@ -1,4 +1,4 @@
-"""Shared by mails and webhook notices: a row is created in the transaction of the event, and sent after the commit.
+"""The outbox of mails: a row is created in the transaction of the event, and sent after the commit.
 
 The rows have `sent_at`, `not_before`, `attempts` and `last_error`. One that is given up has no `not_before`.
 """

@@ -53,7 +53,7 @@ def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str
 
 
 def _sendable(text: str) -> str:
-    """JSON can contain a lone surrogate (`\ud800`), which a message may repeat and UTF-8 cannot encode."""
+    """JSON can contain a lone surrogate (U+D800), which a message may repeat and UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -289,10 +289,6 @@ SHOW_MAILS = False  # public: only for development (scionlab.pages.mails)
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 
-# Webhook notices (enforcement.webhook) go to public addresses over TLS.
-WEBHOOK_HTTP = False  # True in development: without TLS
-WEBHOOK_PRIVATE_ADDRESSES = env.boolean("WEBHOOK_PRIVATE_ADDRESSES", False)
-
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", False)  # True in production (DOMAIN section 9)
 
 # SIGNING_SECRET encrypts private parts of signing keys; dev, test and prod each set it.

@@ -7,7 +7,5 @@ DEBUG = env.boolean("DEBUG", False)
 SECRET_KEY = env.text("SECRET_KEY", "for-development-only-on-this-machine-not-for-production-use-ever")
 SIGNING_SECRET = env.text("SIGNING_SECRET", SECRET_KEY)
 SHOW_MAILS = True
-WEBHOOK_HTTP = True
-WEBHOOK_PRIVATE_ADDRESSES = env.boolean("WEBHOOK_PRIVATE_ADDRESSES", True)
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", "*")
 WHITENOISE_USE_FINDERS = True  # serves static files without collectstatic

@@ -9,7 +9,7 @@ import os
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -160,29 +160,34 @@ def database(name: str, embedded_file: str, *, pool: int = 0) -> dict[str, objec
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             },
         }
-    parts = urlsplit(url)
-    if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
+    # Not by urlsplit: Debian's and newer ones refuse several hosts with an IPv6 address among them.
+    form = re.fullmatch(r"postgres(?:ql)?://(?:([^/?#]*)@)?([^/?#@]*)/([^/?#]+)/?(?:\?([^#]*))?", url)
+    if form is None:
+        scheme = f' (its scheme is "{url.partition("://")[0]}")' if "://" in url else ""
         raise ImproperlyConfigured(
-            f'{name} is not of the form postgres://user:password@host:5432/name (its scheme is "{parts.scheme}"). '
+            f"{name} is not of the form postgres://user:password@host:5432/name{scheme}. "
             "Correct it, or unset it for SQLite."
         )
-    try:
-        places = [urlsplit(f"//{place}") for place in parts.netloc.rpartition("@")[2].split(",")]
-        ports = [place.port for place in places]
-    except ValueError as exc:
-        raise ImproperlyConfigured(f"{name} has a port that is not a number. Correct it.") from exc
-    host = ",".join(place.hostname or "" for place in places)
-    for pair in parts.query.split("&"):
+    who, hosts, database_name, query = (part or "" for part in form.groups())
+    user, _, password = who.partition(":")
+    places = [re.fullmatch(r"(?:\[([^]]+)]|([^]:[]*))(?::([0-9]{1,5}))?", place) for place in hosts.split(",")]
+    found = [(place[1] or place[2], place[3] or "") for place in places if place is not None]
+    if len(found) != len(places) or any(int(port or 0) > 65535 for _, port in found):
+        raise ImproperlyConfigured(
+            f"{name} has a port that is not a number from 0 to 65535, or an IPv6 address without brackets. Correct it."
+        )
+    host, ports = ",".join(one for one, _ in found), [port for _, port in found]
+    for pair in query.split("&"):
         key, _, value = pair.partition("=")
         if key == "host":
             host = unquote(value)
     return {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path.strip("/"),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
+        "NAME": database_name,
+        "USER": unquote(user),
+        "PASSWORD": unquote(password) or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
-        "PORT": ",".join(str(port or 5432) for port in ports) if any(ports) else "",
+        "PORT": ",".join(port or "5432" for port in ports) if any(ports) else "",
         # With a pool each request takes a connection and returns it.
         "CONN_MAX_AGE": 0 if pool else 60,
         "CONN_HEALTH_CHECKS": True,

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import RuleError
-from scionlab.models import ASKeys, Certificate, SigningKey, VPNClientKeys, VPNServerKeys, Webhook
+from scionlab.models import ASKeys, Certificate, SigningKey, VPNClientKeys, VPNServerKeys
 
 COLUMNS: Final[dict[type[models.Model], tuple[str, ...]]] = {
     SigningKey: ("private_encrypted",),
@@ -26,7 +26,6 @@ COLUMNS: Final[dict[type[models.Model], tuple[str, ...]]] = {
     ASKeys: ("private_encrypted", "master0_encrypted", "master1_encrypted"),
     VPNServerKeys: ("ca_key_encrypted", "key_encrypted"),
     VPNClientKeys: ("key_encrypted",),
-    Webhook: ("secret_encrypted",),
 }
 ROWS_AT_ONCE: Final = 500
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
-from scionlab.enforcement import notices, receipt, receipt_mails, webhook
+from scionlab.enforcement import notices, receipt, receipt_mails
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.links import (
     default_changes,
@@ -512,7 +512,6 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_end": _end,
     "exception_change_group": _change_group,
     "exceptions_notify": _tell_of_exceptions,
-    "webhook_set": lambda w: lambda: webhook.webhook_set(url="https://example.org/", actor=w.boss),
     "default_change_refresh": _refresh,
     "default_change_apply of defaults": _defaults("far", "near"),
     "default_change_apply of the site default": _defaults(),
@@ -658,7 +657,6 @@ ADDED_ONLY = {
     "vpn_delete",
     "result_store",
     "user_report_store",
-    "webhook_set",
     "_notify",
 }
 

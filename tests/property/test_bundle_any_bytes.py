@@ -1,13 +1,15 @@
 """Whatever bytes arrive, the bundle parser answers with a `Bundle` or a `BundleError`, and with nothing else.
 
-The last test bends good inputs as the fuzzer does (`lab.fuzz`), without being guided by coverage: everywhere, and with
-inputs that are made small when one breaks a promise.
+The last tests bend good inputs (`lab.fuzz`): hypothesis makes one small that breaks a promise, and planted bugs prove
+that the inputs get deep enough.
 """
 
 from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from ap_agent.agent.bundle import Bundle, check_members, digest, read_bundle
 from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
 from lab.fuzz import targets
+from lab.fuzz.planted import PLANTED
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry, member, zipped
 
 GOOD = bundle_bytes({"1": entry(500), "17": entry(0, "2001:db8::7")})
@@ -94,7 +97,7 @@ def test_any_files_on_disk(members: dict[str, bytes]) -> None:
     raise AssertionError("random files cannot be a bundle")
 
 
-# --- inputs bent as the fuzzer bends them -----------------------------------------------------------------------------
+# --- good inputs, bent ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -112,16 +115,47 @@ def bend(data: bytes, size: int) -> bytes:
     return bytes(bent[:size])
 
 
-@settings(max_examples=60)
+def bent(name: str, first: int, seeds: Sequence[int]) -> bytes:
+    """A good input, mutated once for each of `seeds`."""
+    good = targets.seeds(name)
+    data = good[first % len(good)]
+    mutate = targets.mutator(name, bend)
+    for seed in seeds:
+        data = mutate(data, targets.MAX_INPUT_BYTES, seed)
+    return data
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_good_inputs_are_accepted(name: str, tmp_path: Path) -> None:
+    target = targets.Target(name, tmp_path / "host")
+    for seed in targets.seeds(name):
+        target.try_input(seed)
+    assert target.ends == {"accepted": len(targets.seeds(name))}
+
+
+@settings(max_examples=300)
 @given(
     name=st.sampled_from(targets.TARGETS), first=st.integers(0, 2), seeds=st.lists(st.integers(0, 2**32), max_size=4)
 )
 def test_bent_inputs_break_no_promise(
     tried: dict[str, targets.Target], name: str, first: int, seeds: list[int]
 ) -> None:
-    good = targets.seeds(name)
-    data = good[first % len(good)]
-    mutate = targets.mutator(name, bend)
-    for seed in seeds:
-        data = mutate(data, targets.MAX_INPUT_BYTES, seed)
-    tried[name].try_input(data)  # raises what must not be
+    tried[name].try_input(bent(name, first, seeds))  # raises what must not be
+
+
+def try_many(target: targets.Target, number: int) -> None:
+    choice = random.Random(2)  # noqa: S311 - always the same inputs
+    for _ in range(number):
+        seeds = [choice.randrange(2**32) for _ in range(choice.randrange(5))]
+        target.try_input(bent(target.name, choice.randrange(3), seeds))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = PLANTED[name]
+    target = targets.Target(bug.target, tmp_path / "host")
+    for module, attribute, wrong in bug.places:
+        monkeypatch.setattr(module, attribute, wrong)
+
+    with pytest.raises(bug.error):
+        try_many(target, 10_000)

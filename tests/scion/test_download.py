@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,8 +60,7 @@ class Root:
         return self._namespace.run(*self.argv("sh", "-euc", f"cd /root\n{commands}"), timeout_s=60)
 
     def put(self, download: bytes) -> None:
-        with tarfile.open(fileobj=io.BytesIO(download), mode="r:gz") as tar:
-            tar.extractall(self._path / "root", filter="data")
+        subprocess.run(["tar", "-xz", "-C", self._path / "root"], input=download, check=True)
         (inner,) = (self._path / "root").iterdir()
         for one in inner.iterdir():
             one.rename(self._path / "root" / one.name)

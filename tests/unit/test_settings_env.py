@@ -62,6 +62,9 @@ def test_a_word_is_no_truth_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mysql://lab@localhost/lab", 'its scheme is "mysql"'),
         ("postgres://lab@localhost", "postgres://user:password@host:5432/name"),
         ("postgres://lab@localhost:port/lab", "a port that is not a number"),
+        ("postgres://lab@db1,db2:65536/lab", "a port that is not a number"),
+        ("postgres://lab@2001:db8::1/lab", "an IPv6 address without brackets"),
+        ("postgres://lab@db1,[2001:db8::1/lab", "an IPv6 address without brackets"),
     ],
 )
 def test_a_database_of_another_form_is_refused_without_showing_it(
@@ -87,6 +90,8 @@ def test_a_database_on_a_socket_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         ("db", "db", "", "any"),
         ("db1,db2", "db1,db2", "", "read-write"),
         ("db1:5433,[2001:db8::1]:5434", "db1,2001:db8::1", "5433,5434", "read-write"),
+        ("[2001:db8::1]", "2001:db8::1", "", "any"),
+        ("[2001:db8::1],[2001:db8::2]:5434", "2001:db8::1,2001:db8::2", "5432,5434", "read-write"),
         ("db1,db2:5434", "db1,db2", "5432,5434", "read-write"),
     ],
 )

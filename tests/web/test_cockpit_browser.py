@@ -23,7 +23,6 @@ from scionlab.models import (
     UsageSeries,
     User,
     UserAS,
-    WebhookDelivery,
 )
 from tests.factories import PASSWORD, UserFactory, attach, spec
 from tests.web.test_pages_axe import judge
@@ -113,7 +112,6 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
     page, link, ends_at = admin_page, Link.objects.latest("pk"), timezone.now() + timedelta(days=7)
     for state in ("asked", "approved"):
         MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=ends_at, reason="A course", state=state)
-    WebhookDelivery.objects.create(key="x", event="away", body="{}", not_before=None, last_error="answered 500")
     three = UserAS.objects.get(label="Three").pk
     for url, words in (
         ("/cockpit/", "4 links,"),
@@ -124,7 +122,6 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         ("/cockpit/exceptions/", "A course"),
         (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
         ("/cockpit/groups/", "Create group"),
-        ("/cockpit/webhook/", "given up"),
         ("/cockpit/history/?kind=link", "My filter"),
         (f"/ases/{three}/", "One limit for all links"),
         ("/search/?q=17-ffaa:1:1", "User ASes"),

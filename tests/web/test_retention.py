@@ -29,7 +29,6 @@ from scionlab.models import (
     ReportGap,
     TimedLimit,
     User,
-    WebhookDelivery,
 )
 from scionlab.operations import retention
 from scionlab.operations.retention import old_rows_forget
@@ -65,9 +64,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
         highest_kbit=1,
         retired_at=at,
     )
-    delivery = WebhookDelivery.objects.create(key=f"{at}", event="test", body="{}")
     made = {
-        WebhookDelivery: (delivery, "created_at", 30),
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
         EnrolmentToken: (enrolment, "expires_at", 30),
@@ -98,7 +95,6 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
         "DeletedHost": 1,
         "ReportGap": 1,
         "MaximumException": 1,
-        "WebhookDelivery": 1,
         "LinkTest": 1,
         "JointTest": 1,
         "TimedLimit": 1,

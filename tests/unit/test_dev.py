@@ -1,0 +1,110 @@
+"""./dev chooses a Python, and packaging/fresh says what it lacks, before anything is installed or made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# A Python whose version is $VERSION; it makes an environment without asking anybody, and keeps what it was asked.
+PYTHON = """#!/bin/sh
+echo "$*" >>"$ASKED"
+case $1 in
+    -c) exec {real} -c "import sys
+sys.version_info = tuple(map(int, '$VERSION'.split('.')))
+sys.base_prefix = '/usr'
+$2" ;;
+    -m) [ "$2" != venv ] || {{
+            mkdir -p .venv/bin && cp "$0" .venv/bin/python
+            echo "version = $VERSION" >.venv/pyvenv.cfg
+        }} ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    shutil.copy(REPOSITORY / "dev", tmp_path)
+    shutil.copytree(REPOSITORY / "requirements", tmp_path / "requirements")
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(real=sys.executable))
+    python.chmod(0o755)
+    return tmp_path
+
+
+def setup(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
+    (checkout / "asked").unlink(missing_ok=True)
+    environment = {**os.environ, "SCIONLAB_PYTHON": str(checkout / "python"), "VERSION": version}
+    environment["ASKED"] = str(checkout / "asked")
+    command = [checkout / "dev", "setup"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("version", ["3.10.13", "3.15.0", "2.7.18"])
+def test_a_python_outside_of_the_range_is_refused_in_one_sentence(checkout: Path, version: str) -> None:
+    done = setup(checkout, version)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"dev: {checkout}/python is Python {version}; Python 3.11 to 3.14 is needed: set SCIONLAB_PYTHON to one\n"
+    )
+    assert not (checkout / ".venv").exists()
+    assert "-m" not in (checkout / "asked").read_text().split()
+
+
+@pytest.mark.parametrize("version", ["3.11.2", "3.14.8"])
+def test_it_says_which_python_it_uses(checkout: Path, version: str) -> None:
+    done = setup(checkout, version)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"dev: using {checkout}/python, Python {version}\n")
+
+
+def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_kept(checkout: Path) -> None:
+    setup(checkout, "3.11.2")
+    (checkout / ".venv/of-the-first").touch()
+
+    kept = setup(checkout, "3.11.2")
+    assert "making a Python environment" not in kept.stderr
+    assert (checkout / ".venv/of-the-first").exists()
+
+    made = setup(checkout, "3.13.5")
+    assert "making a Python environment" in made.stderr
+    assert not (checkout / ".venv/of-the-first").exists()
+
+
+def programs(folder: Path, **failing: str) -> dict[str, str]:
+    """An environment with these programs, which fail with what they say, in place of the real ones."""
+    for name, words in failing.items():
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+        program.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_CACHE_HOME": str(folder / "cache"), "HOME": "/"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize(
+    ("failing", "names"),
+    [
+        ({"unshare": "unshare failed: Operation not permitted"}, "this machine does not allow new namespaces"),
+        ({"mmdebstrap": "E: cannot download the archive"}, "no root of Debian trixie: E: cannot download the archive"),
+    ],
+)
+def test_a_root_that_cannot_be_made_names_what_is_missing(tmp_path: Path, failing: dict[str, str], names: str) -> None:
+    command = [REPOSITORY / "packaging/fresh", "trixie", "true"]
+    environment = programs(tmp_path, **failing)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert names in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_without_rights_no_root_is_made() -> None:
+    command = ["setpriv", "--reuid=65534", "--clear-groups", "bash", "-s", "trixie", "true"]
+    script = (REPOSITORY / "packaging/fresh").read_text().replace('cd "$(dirname "$0")/.."', "cd /")
+    done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "needs the rights of root" in done.stderr
