@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
 import json
+import os
 import re
 import sys
 import time
@@ -13,14 +16,14 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import unquote, urlsplit
 
-from multipath import VERSION, MpgetError, UsageError
+from multipath import VERSION, LocalError, MpgetError, UsageError
 from multipath.core import Download, Rules
 from multipath.part import Part
 from multipath.paths import FORMS, MAX_DOCUMENT_BYTES, Metalink, candidates, parse_metalink
 from multipath.state import State
 from multipath.transfer import Transfer
 
-BAR = 30
+BAR = 20
 DRAW_S, LINE_S, SERIES_S = 0.2, 10.0, 0.5
 
 
@@ -32,6 +35,15 @@ def clean(text: str) -> str:
 def _rate(bytes_s: float) -> str:
     kbit = bytes_s / 125
     return f"{kbit:,.0f} kbit/s" if kbit < 10_000 else f"{kbit / 1000:,.1f} Mbit/s"
+
+
+def _screen(out: TextIO) -> tuple[int, int]:
+    """Columns and lines of a terminal."""
+    try:
+        columns, lines = os.get_terminal_size(out.fileno())
+    except OSError:
+        columns = lines = 0
+    return columns or 80, lines or 24
 
 
 class Progress:
@@ -61,7 +73,8 @@ class Progress:
         for index, path in enumerate(self._core.paths):
             text = f"{'out' if path.state is State.OUT else 'failed'}: {path.reason}" if path.reason else ""
             if path.state is State.ACTIVE and not path.ranged:
-                text = text or "the server has no Range, so this path is used alone"
+                lacks = "ETag or Last-Modified" if path.facts and path.facts.ranged else "Range"
+                text = text or f"the server has no {lacks}, so this path is used alone"
             if text and text != self._told.get(index):
                 self._told[index] = text
                 self.say(f"{self._paths[index]}: {text}.")
@@ -71,14 +84,22 @@ class Progress:
         return f"{self._core.done.total:,} of {self._core.size or 0:,} bytes, {_rate(rate)}"
 
     def _draw_bars(self) -> None:
+        """At most a screen, each line within its width: what wraps or scrolls is not drawn over."""
         self._clear()
-        size = self._core.size or 1
+        columns, lines = _screen(self._out)
+        size, shown = self._core.size or 1, []
         for name, path in zip(self._paths, self._core.paths, strict=True):
             full = "#" * (BAR * min(path.received, size) // size)
             said = _rate(path.rate) if path.is_at_work else path.state.value
-            print(f"{clean(str(name))[:40]:40} [{full:{BAR}}] {path.received:>15,} {said}", file=self._out)
-        print(self._total(), file=self._out, flush=True)
-        self._drawn = len(self._paths) + 1
+            bar = f" [{full:{BAR}}] {path.received:>15,} {said:14}"
+            width = max(8, columns - 1 - len(bar))
+            shown.append(f"{clean(str(name))[:width]:{width}}{bar}"[: columns - 1].rstrip())
+        if len(shown) > lines - 2:
+            rest = len(shown) - max(0, lines - 3)
+            shown[-rest:] = [f"and {rest} more paths"[: columns - 1]]
+        shown.append(self._total()[: columns - 1])
+        print(*shown, sep="\n", file=self._out, flush=True)
+        self._drawn = len(shown)
 
     def _clear(self) -> None:
         self._out.write(f"\x1b[{self._drawn}A\x1b[J" if self._drawn else "")
@@ -110,11 +131,13 @@ class Progress:
 
 INTERRUPTED = 130
 EPILOG = f"""\
-PATH is {FORMS}; quote it.
-With --metalink the URL may be left out.
+PATH is {FORMS};
+quote it. With --metalink the URL may be left out.
 
-Exit codes: 0 the file is there, 2 usage error, 3 all paths are dead, 4 the content has another hash than the Metalink
-            says, 5 the file cannot be written, 130 interrupted. After 3, 5 and 130 --resume continues.
+Exit codes: 0 the file is there, 2 usage error, 3 all paths are dead,
+            4 the content has another hash than the Metalink says,
+            5 the file cannot be written, 130 interrupted.
+            After 3, 5 and 130 --resume continues.
 """
 
 
@@ -151,13 +174,13 @@ def read_metalink(place: str) -> Metalink:
         is_web = place.startswith(("http://", "https://"))
         with urllib.request.urlopen(place, timeout=10) if is_web else Path(place).open("rb") as file:  # noqa: S310
             return parse_metalink(file.read(MAX_DOCUMENT_BYTES + 1))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, http.client.HTTPException) as exc:
         raise UsageError(f"The Metalink {place} cannot be read: {exc}.") from None
 
 
 def target(name: str) -> Path:
-    """Foreign file names must not lead to another folder."""
-    if name in ("", ".", "..") or "/" in name or not name.isprintable():
+    """Foreign file names must not lead to another folder, or to a file that is read without a word, as `.bashrc` is."""
+    if not name or name.startswith(".") or "/" in name or not name.isprintable():
         raise UsageError(f"{name!r} is not a usable file name. Give -o FILE.")
     return Path(name)
 
@@ -170,12 +193,13 @@ def fetch(asked: argparse.Namespace) -> int:
     paths, twice = candidates(asked.path, link.mirrors)
     named = link.name or unquote(urlsplit(paths[0].url).path).rpartition("/")[2]
     file = Path(asked.output) if asked.output else target(named)
-    part = Part(file, link.pieces, resume=asked.resume)
+    part = Part(file, link.pieces, resume=asked.resume, may_replace=asked.output is not None)
     reference, done = part.load()
     if reference is not None and link.size not in (None, reference.size):
         raise UsageError(f"{part.path} belongs to a file of {reference.size} bytes, not {link.size}. Delete it.")
     pieces = link.pieces.length if link.pieces else None
-    core = Download(len(paths), rules, piece_bytes=pieces, size=link.size, reference=reference, done=done)
+    core = Download(len(paths), rules, piece_bytes=pieces, size=link.size,
+                    is_verified=link.whole is not None, reference=reference, done=done)  # fmt: skip
     progress = Progress(sys.stderr, paths, core)
     for path in twice:
         progress.say(f"{path} is given twice and used once.")
@@ -187,18 +211,30 @@ def fetch(asked: argparse.Namespace) -> int:
         code, problem = exc.code, str(exc)
     except KeyboardInterrupt:
         code, problem = INTERRUPTED, f"Interrupted. {part.path} keeps what was received; --resume continues."
+    if code:
+        part.close()
     progress.end(problem)
     if asked.json:
-        print(json.dumps({"file": str(file), "exit_code": code, **progress.document()}))
+        print(json.dumps({"file": str(file), "exit_code": code, **progress.document()}), flush=True)
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for name in ("stdout", "stderr"):  # closed by the caller
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  to the end
     try:
         return fetch(parser().parse_args(arguments))
     except MpgetError as exc:
-        print(f"mpget: {clean(str(exc))}", file=sys.stderr)
-        return exc.code
+        code, said = exc.code, str(exc)
+    except KeyboardInterrupt:
+        code, said = INTERRUPTED, "Interrupted."
+    except OSError as exc:  # of standard output or error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes the rest at its end
+        code, said = LocalError.code, f"What happened cannot be printed: {exc.strerror}."
+    with contextlib.suppress(OSError):
+        print(f"mpget: {clean(said)}", file=sys.stderr, flush=True)
+    return code
 
 
 if __name__ == "__main__":

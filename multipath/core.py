@@ -63,9 +63,22 @@ class Suspect:
 class Download:
     """State of one download. Times are monotonic; paths are numbered from 0."""
 
-    def __init__(self, paths: int, rules: Rules, *, piece_bytes: int | None = None, size: int | None = None,
-                 reference: Facts | None = None, done: Sequence[Span] = ()) -> None:  # fmt: skip
-        """`reference` and `done` are those of a resumed download."""
+    def __init__(
+        self,
+        paths: int,
+        rules: Rules,
+        *,
+        piece_bytes: int | None = None,
+        size: int | None = None,
+        is_verified: bool = False,
+        reference: Facts | None = None,
+        done: Sequence[Span] = (),
+    ) -> None:
+        """`is_verified`: a hash of the whole file is checked at the end. `reference` and `done` are those of a resumed
+        download; without a validator and hashes it begins again."""
+        self.is_verified = is_verified or piece_bytes is not None
+        if reference is not None and not (self.is_verified or reference.is_identified):
+            reference, done = None, ()
         self.rules, self.piece_bytes, self.reference = rules, piece_bytes, reference
         self.paths = [PathState() for _ in range(paths)]
         self.size = reference.size if reference is not None else size
@@ -97,8 +110,13 @@ class Download:
         known = self.reference
         if self.piece_bytes is not None and known is not None and known.url != facts.url:
             known = next((one.facts for one in self.paths if one.facts and one.facts.url == facts.url), None)
-        if known is not None and facts.has_other_content(known):
+        if known is None:
+            return None
+        is_other = facts.has_other_content(known)
+        if is_other:
             return f"its file has the ETag {facts.etag or facts.modified}, the others' {known.etag or known.modified}"
+        if is_other is None and not self.is_verified and (known.is_identified or facts.is_identified):
+            return "it has no ETag or Last-Modified to compare with the others'"
         return None
 
     # --- events of paths ------------------------------------------------------------------------------------------
@@ -108,6 +126,7 @@ class Download:
         path = self.paths[index]
         if path.state is State.OPENING:
             path.failures, path.handshake_s, path.state, path.facts = 0, handshake_s, State.SPARE, facts
+            path.ranged = facts.ranged and (facts.is_identified or self.is_verified)
             if (reason := self.differs(facts)) is not None:
                 self.leave(index, reason, now)
                 return
@@ -160,8 +179,8 @@ class Download:
         return self.rules.max_paths - sum(one.is_at_work for one in self.paths)
 
     def fill(self, now: float) -> None:
-        """Start spare paths, fastest handshake first. One without Range works alone, and only if there is no path with
-        Range."""
+        """Start spare paths, fastest handshake first. One without Range or validator works alone, and only if there is
+        no path with both."""
         usable = sorted((one for one in self.paths if one.is_usable and one.facts), key=lambda one: one.handshake_s)
         ranged = [one for one in usable if one.ranged]
         if not ranged:
@@ -204,6 +223,8 @@ class Download:
             if self.tasks or self.done.total == size:
                 return None
             self.suspects.clear()  # it cannot fetch a single piece
+            if path.facts is None or not (path.facts.is_identified or self.is_verified):
+                self.waste += self.done.cut(0, size)  # another response may be of other content
             return Task(index, 0, size, now)
         at_work = {number for number, one in enumerate(self.paths) if one.is_at_work}
         for piece, suspect in self.suspects.items():  # fetched elsewhere while there is another path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from multipath import LocalError, UsageError, WrongHashError
@@ -14,39 +17,80 @@ from multipath.paths import Pieces
 from multipath.state import Facts, Span, Spans
 
 FORMAT = "mpget 1"
+MAP_BYTES = 256 << 10  # given up of what was received, so that a full disk has room for the map
+SPECIAL = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+
+
+@contextmanager
+def _local(path: Path, remedy: str = "") -> Iterator[None]:
+    """The system's errors as `LocalError`."""
+    try:
+        yield
+    except OSError as exc:
+        raise LocalError(f"{path}: {exc.strerror}.{remedy}") from None
+
+
+def exists(path: Path) -> bool:
+    """As a regular file, the only kind that is ever replaced. Raises `UsageError` for another one, and `LocalError`."""
+    with _local(path):
+        try:
+            kind = stat.S_IFMT(path.lstat().st_mode)
+        except FileNotFoundError:
+            return False
+    if kind != stat.S_IFREG:
+        what = SPECIAL.get(kind, "a device")
+        raise UsageError(f"{path} is {what}, and only a regular file is replaced. Give another -o FILE.")
+    return True
 
 
 class Part:
     """One writer at a time. The map is never ahead of the data, even after a power failure."""
 
-    def __init__(self, target: Path, pieces: Pieces | None, *, resume: bool) -> None:
-        """Raises `UsageError` if a part file exists and is not to be resumed, and `LocalError`."""
-        self.target, self._pieces = target, pieces
-        self.path, self._map = (target.with_name(target.name + suffix) for suffix in (".part", ".part.map"))
-        if target.is_dir():
-            raise UsageError(f"{target} is a folder. Give -o FILE.")
-        if not resume and (self.path.exists() or self._map.exists()):
+    def __init__(self, target: Path, pieces: Pieces | None, *, resume: bool, may_replace: bool = True) -> None:
+        """`may_replace`: an existing target. Raises `UsageError` if it may not be replaced, or if a part file exists
+        and is not to be resumed, and `LocalError`."""
+        self.target, self._pieces, self._may_replace = target, pieces, may_replace
+        self.path, self._map, self._fresh = (
+            target.with_name(target.name + suffix) for suffix in (".part", ".part.map", ".part.map.new")
+        )
+        self._is_map_ours = False
+        if not may_replace and os.path.lexists(target):
+            raise UsageError(f"{target} exists. Give -o {target} to replace it, or another -o FILE.")
+        _, *earlier = [exists(path) for path in (target, self.path, self._map, self._fresh)]
+        if not resume and any(earlier[:2]):
             raise UsageError(f"{self.path} exists from an earlier download. Give --resume, or delete it.")
-        try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"Another mpget is writing {self.path}. Wait for it, or give another -o FILE.") from None
-        except OSError as exc:
-            raise LocalError(f"{self.path}: {exc.strerror}.") from None
+        with _local(self.path):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                busy = f"Another mpget is writing {self.path}. Wait for it, or give another -o FILE."
+                raise UsageError(busy) from None
+
+    def close(self) -> None:
+        """After a failure; a part file without a byte is removed."""
+        if os.fstat(self._fd).st_size == 0:
+            self.path.unlink(missing_ok=True)
+            if self._is_map_ours:
+                self._map.unlink(missing_ok=True)
 
     def load(self) -> tuple[Facts | None, list[Span]]:
         """Facts of the earlier download's file, and its bytes; with hashes, only complete correct pieces."""
         try:
             found = json.loads(self._map.read_text(encoding="utf-8"))
             reference, spans = Facts(**found["file"]), Spans((int(s), int(e)) for s, e in found["done"])
-            if found["format"] != FORMAT or any(not 0 <= s < e <= reference.size for s, e, _ in spans):
+            if found["format"] != FORMAT or not isinstance(reference.size, int):
+                raise ValueError
+            if any(not 0 <= s < e <= reference.size for s, e, _ in spans):
                 raise ValueError
         except FileNotFoundError:
             os.ftruncate(self._fd, 0)
             return None, []
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise UsageError(f"{self._map} is not a map of mpget. Delete it and {self.path.name}.") from None
+        except OSError as exc:
+            raise LocalError(f"{self._map}: {exc.strerror}.") from None
+        self._is_map_ours = True
         if self._pieces is not None:
             for piece in range(len(self._pieces.hashes)):
                 if not self.is_right(piece):
@@ -55,12 +99,10 @@ class Part:
 
     def write(self, at: int, data: memoryview) -> None:
         """Raises `LocalError`, for example if the disk is full."""
-        try:
+        with _local(self.path, " Then --resume continues."):
             while data:
                 written = os.pwrite(self._fd, data, at)
                 at, data = at + written, data[written:]
-        except OSError as exc:
-            raise LocalError(f"{self.path}: {exc.strerror}. Then --resume continues.") from None
 
     def digest(self, start: int, end: int, algorithm: str = "sha256") -> bytes:
         """A hash of these bytes in the file."""
@@ -76,21 +118,35 @@ class Part:
             return True
         return self.digest(piece * cut.length, (piece + 1) * cut.length, cut.algorithm).hex() == cut.hashes[piece]
 
-    def save(self, reference: Facts, done: Iterable[Span]) -> None:
-        """Write the map of bytes that are already written. Raises `LocalError`."""
-        fresh = self._map.with_name(self._map.name + ".new")
-        try:
-            os.fdatasync(self._fd)
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump({"format": FORMAT, "file": vars(reference), "done": list(done)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._map)
-        except OSError as exc:
-            raise LocalError(f"{self._map}: {exc.strerror}. Then --resume continues.") from None
+    def save(self, reference: Facts, done: Sequence[Span], *, may_cut: bool = False) -> None:
+        """Write the map of bytes that are already written. `may_cut`: nothing is written any more, so that on a full
+        disk the last bytes give way to the map. Raises `LocalError`."""
+        with _local(self._map, " Then --resume continues."):
+            try:
+                self._save(reference, done)
+            except OSError as exc:
+                if exc.errno not in {errno.ENOSPC, errno.EDQUOT} or not may_cut or not done:
+                    raise
+                end = max(0, done[-1][1] - MAP_BYTES)
+                os.ftruncate(self._fd, end)
+                self._save(reference, [(s, min(e, end)) for s, e in done if s < end])
+
+    def _save(self, reference: Facts, done: Sequence[Span]) -> None:
+        os.fdatasync(self._fd)
+        self._fresh.unlink(missing_ok=True)
+        with self._fresh.open("x", encoding="utf-8") as file:
+            json.dump({"format": FORMAT, "file": vars(reference), "done": done}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        self._fresh.replace(self._map)
+        self._is_map_ours = True
 
     def finish(self, size: int, whole: tuple[str, str] | None) -> None:
-        """Rename it into place. Raises `WrongHashError`, after which it cannot be resumed."""
+        """Rename it into place. Raises `WrongHashError`, after which it cannot be resumed, and `LocalError`."""
+        with _local(self.path):
+            self._finish(size, whole)
+
+    def _finish(self, size: int, whole: tuple[str, str] | None) -> None:
         os.ftruncate(self._fd, size)
         if whole is not None and self.digest(0, size, whole[0]).hex() != whole[1]:
             self._map.unlink(missing_ok=True)
@@ -98,5 +154,7 @@ class Part:
                 f"{self.path} is not what the Metalink's {whole[0]} says. Delete it, and ask its author."
             )
         os.fsync(self._fd)
+        if exists(self.target) and not self._may_replace:
+            raise LocalError(f"{self.target} was made by another program meanwhile. The file is {self.path}.")
         self.path.replace(self.target)
         self._map.unlink(missing_ok=True)

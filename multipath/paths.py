@@ -59,7 +59,7 @@ def check_url(url: str) -> str:
     """The URL without its fragment. Raises `UsageError` if invalid."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in ("http", "https") and bool((parts.hostname or "").encode("idna")) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or not re.fullmatch(r"[!-~]+", url):

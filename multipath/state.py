@@ -89,10 +89,18 @@ class Facts:
     modified: str | None = None
     ranged: bool = True
 
-    def has_other_content(self, other: Facts) -> bool:
+    @property
+    def is_identified(self) -> bool:
+        """Whether another response can be recognised as one of the same bytes."""
+        return bool(self.etag or self.modified)
+
+    def has_other_content(self, other: Facts) -> bool | None:
+        """None: there is no validator in common, so that it is unknown."""
         if self.etag and other.etag:
             return self.etag != other.etag
-        return self.modified != other.modified
+        if self.modified and other.modified:
+            return self.modified != other.modified
+        return None
 
 
 @dataclass
@@ -100,6 +108,7 @@ class PathState:
     state: State = State.OPENING
     reason: str = ""  # why it is excluded, or its last failure
     facts: Facts | None = None
+    ranged: bool = False  # otherwise one response has all bytes, and the path is used alone
     handshake_s: float = 0.0
     rate: float = 0.0  # bytes/s, smoothed
     received: int = 0  # bytes
@@ -119,10 +128,6 @@ class PathState:
     @property
     def is_at_work(self) -> bool:
         return self.state is State.ACTIVE and self.is_usable
-
-    @property
-    def ranged(self) -> bool:
-        return self.facts is not None and self.facts.ranged
 
     @property
     def under_way(self) -> int:

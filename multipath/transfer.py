@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from email.utils import mktime_tz, parsedate_tz
 from functools import partial
 from urllib.parse import urljoin, urlsplit
 
@@ -108,7 +109,7 @@ class Connection:
 
     def _facts(self, response: http.client.HTTPResponse, start: int, end: int) -> Facts:
         status, ranged = response.status, response.getheader("Content-Range", "")
-        etag, modified = response.getheader("ETag"), response.getheader("Last-Modified")
+        etag, modified = _validators(response)
         length = response.getheader("Content-Length", "")
         if status in AGAIN_LATER:
             raise http.client.HTTPException(f"HTTP {status}")
@@ -126,6 +127,26 @@ class Connection:
         if size and (sent != (start, min(end, size)) or length not in {"", str(sent[1] - sent[0])}):
             raise RefusedError(f"requested bytes {start} to {end - 1}, got {ranged!r} and {length} bytes")
         return Facts(self.path.url, size, etag, modified)
+
+
+def _validators(response: http.client.HTTPResponse) -> tuple[str | None, str | None]:
+    """The ETag and the Last-Modified, if strong: equal ones mean equal bytes (RFC 9110, 8.8.1 and 8.8.2.2)."""
+    etag, modified = response.getheader("ETag"), response.getheader("Last-Modified")
+    if etag is not None and etag.startswith("W/"):
+        etag = None
+    sent_s, modified_s = _seconds(response.getheader("Date")), _seconds(modified)
+    if sent_s is None or modified_s is None or sent_s - modified_s < 1:
+        modified = None
+    return etag, modified
+
+
+def _seconds(date: str | None) -> int | None:
+    """Unix time of an HTTP date, None if it is none."""
+    found = parsedate_tz(date) if date is not None else None
+    try:
+        return None if found is None else mktime_tz(found)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _dial(address: tuple[str, int], device: str) -> socket.socket:
@@ -187,11 +208,12 @@ class Transfer:
             with self._lock:
                 self._is_over = True
                 self._core.abandoned += sum(one.end - one.pos for one in self._core.tasks)
-            self._save()
+            self._save(is_last=True)
         for one in self._asking:
             one.join(TIMEOUT_S)
         if not self._core.is_complete:
-            raise AllPathsDeadError(f"All paths are dead. {self._part.path} has what was received; --resume continues.")
+            has = f"{self._part.path} has what was received; --resume continues."
+            raise AllPathsDeadError(f"All paths are dead. {has if self._core.done.total else 'Nothing was received.'}")
 
     def _goes_on(self) -> bool:
         with self._lock:
@@ -201,11 +223,11 @@ class Transfer:
             self._core.tick(time.monotonic())
             return not (self._core.is_complete or self._core.is_dead)
 
-    def _save(self) -> None:
+    def _save(self, *, is_last: bool = False) -> None:
         with self._lock:
             reference, done = self._core.reference, [(s, e) for s, e, _ in self._core.done]
         if reference is not None:
-            self._part.save(reference, done)
+            self._part.save(reference, done, may_cut=is_last)
 
     # --- threads of a path ----------------------------------------------------------------------------------------
 
@@ -294,7 +316,8 @@ class Transfer:
         facts, response = connection.get(task.pos, task.end)
         with self._lock:
             reason = self._core.differs(facts)
-            if facts.ranged != self._core.paths[task.path].ranged:
+            opened = self._core.paths[task.path].facts
+            if opened is not None and facts.ranged != opened.ranged:
                 reason = "it answers some requests with Range and some without"
         if reason is not None:
             raise RefusedError(reason)
@@ -311,6 +334,8 @@ class Transfer:
 
     def _keep(self, task: Task, data: bytes) -> None:
         with self._lock:
+            if self._is_over:  # the map that was saved last must not be behind a write that cuts
+                return
             at = task.pos
             for start, end in self._core.arrived(task, len(data), time.monotonic()):
                 self._part.write(start, memoryview(data)[start - at : end - at])

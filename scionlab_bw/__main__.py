@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from scionlab_bw import VERSION, account, commands, credentials, paths
 from scionlab_bw.all_links import KINDS, all_links
@@ -13,14 +15,18 @@ from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
 from scionlab_bw.tables import STATES, clean
 from scionlab_bw.test_link import test_link
+from scionlab_bw.units import format_seconds
 from scionlab_bw.watch_load import watch_load
 
 EPILOG = """\
-LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
+LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one
+Link, or AS@ATTACHMENT-POINT.
 AS is a number (`scionlab-bw ases`), an ISD-AS or a label.
-Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d. Times: 18:30, 2026-11-22 18:30.
-Exit codes: 0 done (watch-load: the Link was full; test: its limit is enforced), 1 refused (or not so),
-            2 usage error, 3 service not reachable, 4 not logged in or permission denied.
+Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d.
+Times: 18:30, 2026-11-22 18:30.
+Exit codes: 0 done (watch-load: the Link was full; test: its limit is
+            enforced), 1 refused (or not so), 2 usage error, 3 service not
+            reachable, 4 not logged in or permission denied.
 """
 
 
@@ -52,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
     name.add_argument("label", metavar="LABEL")
     name.set_defaults(run=commands.rename)
     every = sub.add_parser("links", help="list your Links", parents=[shared])
-    every.add_argument("--state", choices=STATES, help="only Links in this state")
+    every.add_argument(
+        "--state", choices=STATES, metavar="STATE", help="only Links in this state: " + ", ".join(STATES)
+    )
     every.set_defaults(run=commands.list_links)
     sub.add_parser("show", help="show a Link", parents=[of_link]).set_defaults(run=commands.show)
     _add_set(sub.add_parser("set", help="set the limit of a Link, permanently or temporarily", parents=[of_link]))
@@ -184,21 +192,45 @@ def _add_profile(command: argparse.ArgumentParser, shared: argparse.ArgumentPars
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  to the end
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):  # a character that the terminal lacks
+            stream.reconfigure(errors="backslashreplace")
     asked = parser().parse_args(arguments)
     try:
-        if asked.command == "login":
-            if asked.url is None:
-                parser().error("login needs the URL of the service, for example https://scionlab.example.org")
-            return account.login(asked)
-        return int(asked.run(Service.of(credentials.load()), asked))
+        code = _run(asked)
+        sys.stdout.flush()
+        return code
     except ClientError as exc:
         print(f"scionlab-bw: {clean(exc)}", file=sys.stderr)
         return exc.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader closed the pipe
+    except OSError as exc:  # of standard output; a reader that closed the pipe has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if isinstance(exc, BrokenPipeError):
+            return 0
+        print(f"scionlab-bw: The result cannot be printed: {exc.strerror}.", file=sys.stderr)
+        return ClientError.exit_code
+
+
+def _run(asked: argparse.Namespace) -> int:
+    if asked.command == "login":
+        if asked.url is None:
+            parser().error("login needs the URL of the service, for example https://scionlab.example.org")
+        return account.login(asked)
+    service = Service.of(credentials.load())
+    try:
+        return int(asked.run(service, asked))
+    finally:
+        if (off := service.clock_off_s) != 0:
+            where = "behind" if off > 0 else "ahead of"
+            print(
+                f"scionlab-bw: This host's clock is {format_seconds(abs(off))} {where} the service's, which counts. "
+                "Set it, for example with: timedatectl set-ntp true",
+                file=sys.stderr,
+            )
 
 
 if __name__ == "__main__":

@@ -3,23 +3,22 @@ combined result."""
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from datetime import UTC, datetime
 from io import StringIO
 from multiprocessing import get_context
 from typing import Any
 
 from scionlab_bw import credentials, links, tables
 from scionlab_bw.client import Service
-from scionlab_bw.errors import ClientError, Refused, UsageError
-from scionlab_bw.test_link import OPEN, PATIENCE_S, POLL_S, test_link
-from scionlab_bw.units import format_number, parse_moment
+from scionlab_bw.errors import ClientError, UsageError
+from scionlab_bw.reserve import reserve
+from scionlab_bw.test_link import OPEN, POLL_S, test_link
+from scionlab_bw.units import format_number
 
 KINDS = ("singles-then-together", "congest-one", "congest-both")
 _DIRECTIONS = (("to_user", "To your AS"), ("from_user", "From your AS"))
@@ -32,15 +31,15 @@ def all_links(service: Service, arguments: Namespace) -> int:
     made = _reserved(service, arguments)
     path = f"joint-tests/{made['id']}/"
     count = len({one["link_id"] for one in made["parts"]})
-    _say(arguments, f"Joint test {made['id']} ({made['kind']}) of {count} links from {_when(made)} on.")
+    tables.tell(arguments, f"Joint test {made['id']} ({made['kind']}) of {count} links from {_when(made)} on.")
     try:
         for said in _run_ends(service, made["parts"], arguments):
-            _say(arguments, said)
+            tables.tell(arguments, said)
         found = _result(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
-    print(json.dumps(found, indent=2, ensure_ascii=False) if arguments.json else _shown(found))
+    tables.show(arguments, found, _shown(found))
     return 0 if found["is_good"] else 1
 
 
@@ -55,19 +54,7 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
     if arguments.tool != "quick":
         raise UsageError("--all-links takes no TOOL: each link is tested with quick.")
     path, body = f"ases/{user_as['id']}/tests/", {"kind": arguments.all_links, **_chosen(arguments.parameters)}
-    if arguments.at is not None:
-        moment = parse_moment(arguments.at, now=datetime.now(UTC))
-        body["begins_at"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-    try:
-        return service.post(path, body)
-    except Refused as exc:
-        free_at = exc.document.get("next_free_at")
-        if arguments.at is not None or free_at is None:
-            raise
-        if datetime.fromisoformat(free_at).timestamp() - time.time() > PATIENCE_S:
-            raise
-        _say(arguments, f"{exc} Waiting for it.")
-        return service.post(path, {**body, "begins_at": free_at})
+    return reserve(service, path, body, arguments)
 
 
 def _chosen(written: list[str]) -> dict[str, int]:
@@ -90,6 +77,8 @@ def _chosen(written: list[str]) -> dict[str, int]:
 def _run_ends(service: Service, parts: list[dict[str, Any]], arguments: Namespace) -> Iterator[str]:
     """Each in its own process, so that they do not delay each other; yields the output of each."""
     about = {link_id: service.get(f"links/{link_id}/").content for link_id in {one["link_id"] for one in parts}}
+    if not parts:
+        return
     orders = [(one["link_id"], one["id"], arguments.bind or _own_address(about[one["link_id"]])) for one in parts]
     with get_context("fork").Pool(len(orders), _leave_interrupts_to_the_parent) as pool:
         for link_id, said in pool.imap_unordered(_run_end, orders):
@@ -169,8 +158,3 @@ def _rate(kbit: float | None) -> str:
 
 def _when(made: dict[str, Any]) -> str:
     return tables.moment(made["begins_at"])
-
-
-def _say(arguments: Namespace, text: str) -> None:
-    if not arguments.json:
-        print(tables.clean(text), flush=True)

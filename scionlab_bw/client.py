@@ -6,18 +6,23 @@ without a response: the service executes them once.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
 from scionlab_bw import VERSION
-from scionlab_bw.credentials import Credentials
-from scionlab_bw.errors import NotAllowed, Refused, Unreachable
+from scionlab_bw.answers import REFUSAL, wrong, wrong_answer
+from scionlab_bw.credentials import Credentials, is_loopback
+from scionlab_bw.errors import NotAllowed, Refused, Unreachable, UsageError
 
 TIMEOUT_S = (5.0, 30.0)  # to connect, and between two bytes
 PATIENCE_S = 30.0  # total time for retries
@@ -30,6 +35,9 @@ _AGAIN = {
 _LONGEST_WAIT_S = 30.0
 HELD_S = 20  # how long the service may hold a response; below the read timeout
 _FIRST_WAIT_S = 0.5
+MAX_PAGES = 100  # of a list
+CLOCK_SLACK_S = 10  # below it is the resolution of Date, and a slow answer
+_DIRECT = {"http": None, "https": None, "all": None}
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,10 @@ class Service:
         self.patience_s = patience_s
         self._sleep = sleep
         self._session = requests.Session()
+        self.clock_off_s = 0.0  # the service's clock minus this host's
         self._session.trust_env = True  # proxies and REQUESTS_CA_BUNDLE; a .netrc must not replace the token
+        # What is sent to this host unencrypted, the token and a password, is nothing for a proxy elsewhere.
+        self._proxies = _DIRECT if is_loopback(urlsplit(url).hostname or "") else {}
         self._session.auth = _Bearer(token)
         self._session.headers.update(
             {"Accept": "application/json, text/csv;q=0.9", "User-Agent": f"scionlab-bw/{VERSION}"}
@@ -60,11 +71,15 @@ class Service:
     def of(cls, credentials: Credentials) -> Service:
         return cls(credentials.url, credentials.token)
 
+    def now(self) -> datetime:
+        """By the service's clock, if this host's is far off."""
+        return datetime.now(UTC) + timedelta(seconds=self.clock_off_s)
+
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: Any) -> Document:
         response = self._send("GET", path, params=_without_none(query))
-        return Document(_json(response), response.headers.get("ETag", ""))
+        return Document(_json(response, "GET", path), response.headers.get("ETag", ""))
 
     def newer(self, path: str, etag: str, *, wait_s: int | None = None) -> Document | None:
         """Return None while the ETag is current. With `wait_s` (for tests) the service holds the request until it is
@@ -72,7 +87,7 @@ class Service:
         response = self._send("GET", path, headers={"If-None-Match": etag}, params=_without_none({"wait": wait_s}))
         if response.status_code == HTTPStatus.NOT_MODIFIED:
             return None
-        return Document(_json(response), response.headers.get("ETag", ""))
+        return Document(_json(response, "GET", path), response.headers.get("ETag", ""))
 
     def text(self, path: str, **query: Any) -> str:
         return self._send("GET", path, params=_without_none(query)).text
@@ -80,23 +95,24 @@ class Service:
     def all_of(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         """Every item of a list, page by page."""
         offset = 0
-        while True:
+        for _ in range(MAX_PAGES):
             page = self.get(path, **query, limit=1000, offset=offset).content
             yield from page["results"]
             offset += len(page["results"])
             if page["next"] is None or not page["results"]:
                 return
+        raise Unreachable(f"{self.url} sends more than {MAX_PAGES} pages of {path}. Is this the URL of the service?")
 
     def post(self, path: str, body: dict[str, Any], *, is_repeatable: bool = True) -> dict[str, Any]:
         headers = {"Idempotency-Key": str(uuid.uuid4())} if is_repeatable else {}
-        return _json(self._send("POST", path, json=body, headers=headers, is_repeatable=is_repeatable))
+        return _json(self._send("POST", path, json=body, headers=headers, is_repeatable=is_repeatable), "POST", path)
 
     def patch(self, path: str, body: dict[str, Any], *, etag: str) -> dict[str, Any]:
         """Raises `Refused` (`stale`) after a concurrent change."""
         try:
-            return _json(self._send("PATCH", path, json=body, headers={"If-Match": etag}))
+            return _json(self._send("PATCH", path, json=body, headers={"If-Match": etag}), "PATCH", path)
         except Refused as exc:
-            current = exc.document.get("current", {})
+            current = exc.document.get("current") or {}
             # After a retry, the ETag may differ because the first attempt succeeded.
             if exc.code == "stale" and all(current.get(name) == value for name, value in body.items()):
                 return dict(current)
@@ -121,15 +137,32 @@ class Service:
 
     def _once(self, method: str, path: str, arguments: dict[str, Any]) -> tuple[requests.Response | None, str]:
         try:
-            address = path if path.startswith(f"{self.url}/") else f"{self.url}/api/v1/{path}"
+            address = f"{self.url}/api/v1/{path}"
             # Redirects are not followed: the token must not go elsewhere.
-            return self._session.request(method, address, timeout=TIMEOUT_S, allow_redirects=False, **arguments), ""
+            arguments = {"timeout": TIMEOUT_S, "allow_redirects": False, "proxies": dict(self._proxies), **arguments}
+            response = self._session.request(method, address, **arguments)
+            self._compare_clocks(response)
+            return response, ""
         except requests.exceptions.SSLError as exc:
             raise Unreachable(f"The certificate of {self.url} is not trusted: {_short(exc)}") from exc
         except (requests.ConnectionError, requests.Timeout) as exc:
             return None, _short(exc)
         except requests.RequestException as exc:
             raise Unreachable(f"Request to {self.url} failed: {_short(exc)}") from exc
+        except (OSError, ValueError) as exc:  # of a file or a proxy that the environment names
+            named = [name for name in _ENVIRONMENT if os.environ.get(name)]
+            raise UsageError(f"Request to {self.url} failed: {_short(exc)}. Check {', '.join(named)}.") from None
+
+    def _compare_clocks(self, response: requests.Response) -> None:
+        try:
+            off = parsedate_to_datetime(response.headers.get("Date", "")) - datetime.now(UTC)
+        except (ValueError, TypeError, OverflowError):  # none, or without a zone
+            return
+        self.clock_off_s = off.total_seconds() if abs(off.total_seconds()) > CLOCK_SLACK_S else 0.0
+
+
+_ENVIRONMENT = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "http_proxy", "https_proxy", "all_proxy",
+                "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")  # fmt: skip
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -145,35 +178,40 @@ class _Bearer(requests.auth.AuthBase):
 def _checked(response: requests.Response) -> requests.Response:
     """Raises `Refused`, `NotAllowed`, `Unreachable` unless successful."""
     status = response.status_code
-    if status < HTTPStatus.BAD_REQUEST and not response.is_redirect:
+    if status < HTTPStatus.MULTIPLE_CHOICES or status == HTTPStatus.NOT_MODIFIED:
         return response
-    if response.is_redirect or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status < HTTPStatus.BAD_REQUEST or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise Unreachable(f"{response.url} answers {status} {response.reason}. Is this the URL of the service?")
     document = _error(response)
-    message, code = str(document.get("message", "")), str(document.get("code", ""))
-    if not message:
+    if not document:
         raise Unreachable(f"{response.url} answers {status} {response.reason}, which is not a response of the service.")
+    message = document["message"]
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        raise NotAllowed(message)
-    raise Refused(message, code=code, document=document)
+        raise NotAllowed(message, is_ended=status == HTTPStatus.UNAUTHORIZED)
+    raise Refused(message, code=document.get("code", ""), document=document)
 
 
 def _error(response: requests.Response) -> dict[str, Any]:
+    """Empty if it is none of the service."""
     try:
         found = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return {} if wrong(found, REFUSAL) else dict(found)
 
 
-def _json(response: requests.Response) -> dict[str, Any]:
+def _json(response: requests.Response, method: str, path: str) -> dict[str, Any]:
     try:
         found = response.json()
-    except ValueError as exc:
-        raise Unreachable(f"{response.url} does not answer with JSON. Is this the URL of the service?") from exc
-    if not isinstance(found, dict):
-        raise Unreachable(f"{response.url} is not the API of the service.")
-    return found
+    except (ValueError, RecursionError):
+        raise Unreachable(f"{response.url} does not answer with JSON. Is this the URL of the service?") from None
+    reason = wrong_answer(method, path, found)
+    if reason is not None:
+        raise Unreachable(
+            f"{response.url} does not answer as the service does: {reason}. "
+            f"Check the URL, and whether scionlab-bw {VERSION} is older than the service."
+        )
+    return dict(found)
 
 
 def _asked_wait_s(response: requests.Response | None) -> float | None:

@@ -7,19 +7,16 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from scionlab_bw import links, tables
 from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
-from scionlab_bw.units import format_number, format_seconds, parse_bandwidth, parse_duration, parse_moment
+from scionlab_bw.reserve import start_of
+from scionlab_bw.units import format_number, format_seconds, iso, parse_bandwidth, parse_duration, parse_moment
 
 POLL_S = 1.0
-
-
-def _print_json(found: Any) -> None:
-    print(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 def _list(
@@ -34,7 +31,7 @@ def _list(
 ) -> int:
     """A table with a row per item and its note; `none` if empty."""
     if arguments.json:
-        _print_json(found)
+        tables.print_json(found)
     else:
         print(tables.table(headers, [row(one) for one in found], right=right) + note if found or not none else none)
     return 0
@@ -61,7 +58,7 @@ def rename(service: Service, arguments: Namespace) -> int:
     found = links.find_as(service, arguments.as_)
     changed = service.patch(f"ases/{found.content['id']}/", {"label": arguments.label}, etag=found.etag)
     name = f'"{changed["label"]}"' if changed["label"] else "without a label"
-    return _said(arguments, changed, f"{changed['isd_as']} is {name}.")
+    return tables.say(arguments, changed, f"{changed['isd_as']} is {name}.")
 
 
 def list_links(service: Service, arguments: Namespace) -> int:
@@ -73,7 +70,7 @@ def list_links(service: Service, arguments: Namespace) -> int:
 
     found = list(service.all_of("links/", state=arguments.state))
     headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
-    note = "\n\nTO USER and FROM USER are the requested limits and ENFORCED is the enforced limit, in kbit/s."
+    note = "\n\nTO USER and FROM USER are the requested limits, in kbit/s like ENFORCED."
     return _list(arguments, found, headers, row, right=(0, 3, 4, 5), none="You have no Links.", note=note)
 
 
@@ -87,11 +84,7 @@ def _enforced(status: dict[str, Any]) -> str:
 
 def show(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link).content
-    if arguments.json:
-        _print_json(link)
-    else:
-        print(tables.described(link))
-    return 0
+    return tables.show(arguments, link, tables.described(link, service.now()))
 
 
 def history(service: Service, arguments: Namespace) -> int:
@@ -106,23 +99,15 @@ def history(service: Service, arguments: Namespace) -> int:
 
 def usage(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link).content
-    ends_at = datetime.now(UTC)
+    ends_at = service.now()
     begins_at = ends_at - timedelta(seconds=parse_duration(arguments.last))
-    query = {"begins_at": _iso(begins_at), "ends_at": _iso(ends_at), "step": arguments.step}
+    query = {"begins_at": iso(begins_at), "ends_at": iso(ends_at), "step": arguments.step}
     path = f"links/{link['id']}/usage/"
     if arguments.csv:
         sys.stdout.write(service.text(path, **query, format="csv"))
         return 0
     found = service.get(path, **query).content
-    if arguments.json:
-        _print_json(found)
-    else:
-        print(tables.used(found))
-    return 0
-
-
-def _iso(found: datetime) -> str:
-    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return tables.show(arguments, found, tables.used(found))
 
 
 # --- changing -----------------------------------------------------------------------------------------------
@@ -138,7 +123,9 @@ def set_limits(service: Service, arguments: Namespace) -> int:
             "to_user_kbit": now["to_user_kbit"] if to_user is None else to_user,
             "from_user_kbit": now["from_user_kbit"] if from_user is None else from_user,
         }
-        return _make_timed(service, link, {"kind": "constant", "limits": limits, **_length(arguments)}, arguments)
+        return _make_timed(
+            service, link, {"kind": "constant", "limits": limits, **_length(service, arguments)}, arguments
+        )
     body: dict[str, Any] = {"to_user_kbit": to_user, "from_user_kbit": from_user, "active": arguments.active}
     body = {name: value for name, value in body.items() if value is not None}
     if not body:
@@ -152,7 +139,7 @@ def set_limits(service: Service, arguments: Namespace) -> int:
     status = changed["status"]
     running = status["running"]
     later = f"It takes effect when the temporary limit ends, {tables.moment(running['ends_at'])}. " if running else ""
-    return _said(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
+    return tables.say(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
 
 
 def set_all(service: Service, arguments: Namespace) -> int:
@@ -161,11 +148,11 @@ def set_all(service: Service, arguments: Namespace) -> int:
     body = {"bandwidth_kbit": parse_bandwidth(arguments.bandwidth)}
     changed = service.patch(f"ases/{found.content['id']}/", body, etag=found.etag)
     said = [f"{one['attachment_point']}: {one['status']['text']}" for one in changed["links"]]
-    return _said(arguments, changed, " ".join(["Saved.", *said]))
+    return tables.say(arguments, changed, " ".join(["Saved.", *said]))
 
 
 def _now(document: dict[str, Any]) -> str:
-    current = document.get("current", {})
+    current = document.get("current") or {}
     return f"Its limit is now {tables.limits(current)}." if "to_user_kbit" in current else ""
 
 
@@ -180,10 +167,10 @@ def _directions(arguments: Namespace) -> tuple[int | None, int | None]:
     return to_user, from_user
 
 
-def _length(arguments: Namespace) -> dict[str, Any]:
+def _length(service: Service, arguments: Namespace) -> dict[str, Any]:
     if arguments.duration is not None:
         return {"duration_s": parse_duration(arguments.duration)}
-    return {"ends_at": _iso(parse_moment(arguments.until, now=datetime.now(UTC)))}
+    return {"ends_at": iso(parse_moment(arguments.until, now=service.now()))}
 
 
 def profile(service: Service, arguments: Namespace) -> int:
@@ -191,7 +178,7 @@ def profile(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link)
     body: dict[str, Any] = {"kind": arguments.kind}
     if arguments.kind in {"constant", "outage"}:
-        body |= _length(arguments)
+        body |= _length(service, arguments)
     if arguments.kind == "constant":
         body["limits"] = _limits(arguments.limits)
     if arguments.kind == "stair":
@@ -212,16 +199,14 @@ def _limits(text: str) -> int | dict[str, int]:
 
 
 def _make_timed(service: Service, link: Document, body: dict[str, Any], arguments: Namespace) -> int:
-    if arguments.at is not None:
-        body["begins_at"] = _iso(parse_moment(arguments.at, now=datetime.now(UTC)))
-    made = service.post(f"links/{link.content['id']}/timed-limits/", body)
+    made = service.post(f"links/{link.content['id']}/timed-limits/", {**body, **start_of(service, arguments)})
     requested = tables.limits(link.content["status"]["requested"])
     count = "1 step" if len(made["steps"]) == 1 else f"{len(made['steps'])} steps"
     text = (
         f"Temporary limit {made['id']} ({made['kind']}, {count}) from "
         f"{tables.moment(made['begins_at'])} until {tables.moment(made['ends_at'])}; then {requested} again."
     )
-    return _said(arguments, made, text)
+    return tables.say(arguments, made, text)
 
 
 def timed(service: Service, arguments: Namespace) -> int:
@@ -249,15 +234,9 @@ def cancel(service: Service, arguments: Namespace) -> int:
     for one in wanted:
         service.delete(f"timed-limits/{one['id']}/")
     ids = ", ".join(str(one["id"]) for one in wanted)
-    return _said(arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} applies again.")
-
-
-def _said(arguments: Namespace, found: Any, text: str) -> int:
-    if arguments.json:
-        _print_json(found)
-    else:
-        print(tables.clean(text))
-    return 0
+    return tables.say(
+        arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} applies again."
+    )
 
 
 # --- following ----------------------------------------------------------------------------------------------
@@ -272,7 +251,7 @@ def wait(service: Service, arguments: Namespace) -> int:
         if link["status"]["stage"] == "observed":
             raise ClientError(link["status"]["text"])
         if _is_enforced(link):
-            return _said(arguments, link, f"{tables.limits(link['status']['enforced'])}. {link['status']['text']}")
+            return tables.say(arguments, link, f"{tables.limits(link['status']['enforced'])}. {link['status']['text']}")
     raise ClientError(
         f"Not enforced within {format_seconds(parse_duration(arguments.timeout))}: {link['status']['text']}"
     )

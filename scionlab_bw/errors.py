@@ -33,6 +33,10 @@ class Unreachable(ClientError):
 
 
 class NotAllowed(ClientError):
-    """No token, or one that is invalid or insufficient."""
+    """No token, or one that is invalid or insufficient. `is_ended`: the service does not know it any more."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, is_ended: bool = False) -> None:
+        super().__init__(message)
+        self.is_ended = is_ended

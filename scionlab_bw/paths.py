@@ -3,7 +3,6 @@ Links."""
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -24,7 +23,7 @@ def path(service: Service, arguments: Namespace) -> int:
         body["traceroute"] = _content(arguments.traceroute)
     found = service.post("paths/", body)
     if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        tables.print_json(found)
     else:
         shown = [tables.path(one, number) for number, one in enumerate(found["paths"], 1)]
         note = "LIMIT, ENFORCED and USED (in the last hour) are in kbit/s in the direction of travel, RTT is in ms."
@@ -58,7 +57,9 @@ _OF_A_TEST: dict[str, Any] = {"id": None, "at": None, "bind": None, "parameters"
 def _content(file: str) -> str:
     """Of a file, `-` for standard input. Raises `UsageError`."""
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        if file == "-":
+            return sys.stdin.read() if sys.stdin is not None else ""
+        return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{file} cannot be read: {exc}") from exc
 
@@ -68,7 +69,7 @@ def paths(service: Service, arguments: Namespace) -> int:
     user_as = links.find_as(service, arguments.as_).content
     found = service.get(f"ases/{user_as['id']}/paths/").content
     if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        tables.print_json(found)
         return 0
     headers = [
         "LINK",

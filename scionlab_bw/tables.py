@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import textwrap
+from argparse import Namespace
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from scionlab_bw.units import format_bandwidth, format_bytes, format_number, format_seconds
@@ -23,18 +29,79 @@ def clean(value: Any) -> str:
     return "".join(one if one.isprintable() else " " for one in text.replace("\N{NO-BREAK SPACE}", " "))
 
 
+def print_json(found: Any, *, indent: int | None = 2) -> None:
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" if sys.stdout else False
+    print(json.dumps(found, indent=indent, ensure_ascii=not is_utf8), flush=True)
+
+
+def show(arguments: Namespace, found: Any, text: str) -> int:
+    """A document of the service: as JSON, or as this text."""
+    if arguments.json:
+        print_json(found)
+    else:
+        print(text)
+    return 0
+
+
+def say(arguments: Namespace, found: Any, text: str) -> int:
+    """The same, with foreign text."""
+    return show(arguments, found, clean(text))
+
+
+def tell(arguments: Namespace, text: str) -> None:
+    """What happens meanwhile; nothing with --json."""
+    if not arguments.json:
+        print(clean(text), flush=True)
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = ()) -> str:
-    """Columns as wide as their content; `right` are numeric."""
+    """Columns as wide as their content; `right` are numeric. On a terminal the widest of the others are wrapped so that
+    the table fits."""
     cells = [list(headers), *([clean(one) for one in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(headers))]
+    least = [
+        max(
+            map(
+                len,
+                [
+                    "",
+                    *headers[index].split(),
+                    *(part for row in cells[1:] for part in _parts(row[index], index in right)),
+                ],
+            )
+        )
+        for index in range(len(headers))
+    ]
+    too_wide = sum(widths) + 2 * (len(widths) - 1) - (columns() or sys.maxsize)
+    while too_wide > 0:
+        slack, index = max((widths[one] - least[one], one) for one in range(len(widths)))
+        if slack == 0:
+            break
+        cut = min(slack, too_wide, max(1, slack // 2))
+        widths[index], too_wide = widths[index] - cut, too_wide - cut
     lines = []
     for row in cells:
-        padded = [
-            one.rjust(width) if index in right else one.ljust(width)
-            for index, (one, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
+        wrapped = [textwrap.wrap(one, max(1, width)) for one, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*wrapped, fillvalue=""):
+            padded = [
+                one.rjust(width) if index in right else one.ljust(width)
+                for index, (one, width) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def _parts(cell: str, is_number: bool) -> list[str]:
+    """What is not wrapped."""
+    return [cell] if is_number else cell.split()
+
+
+def columns() -> int | None:
+    """Of the terminal; None if the output goes elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def facts(rows: Sequence[tuple[str, Any]]) -> str:
@@ -56,7 +123,7 @@ def limits(found: dict[str, Any] | None) -> str:
     return f"{format_bandwidth(to_user)} to the user AS, {format_bandwidth(from_user)} from it"
 
 
-def described(link: dict[str, Any]) -> str:
+def described(link: dict[str, Any], now: datetime) -> str:
     status = link["status"]
     label = f" ({link['as_label']})" if link["as_label"] else ""
     rows: list[tuple[str, Any]] = [
@@ -67,7 +134,7 @@ def described(link: dict[str, Any]) -> str:
     ]
     running = status["running"]
     if running is not None:
-        left = datetime.fromisoformat(running["ends_at"]) - datetime.now(UTC)
+        left = datetime.fromisoformat(running["ends_at"]) - now
         until = f"until {moment(running['ends_at'])}, {format_seconds(max(0.0, left.total_seconds()))} left"
         rows.append(("Now", f"{limits(status['wanted'])}: {running['kind']} {until}"))
     rows += [

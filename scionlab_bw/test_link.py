@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import Namespace
-from datetime import UTC, datetime
 from typing import Any
 
 from scionlab_bw import links, tables
 from scionlab_bw.client import HELD_S, Service
 from scionlab_bw.errors import Refused, Unreachable, UsageError
-from scionlab_bw.units import parse_moment
+from scionlab_bw.reserve import reserve
 from station.plan import read_phases
 from station.user_end import UserOrder, run_user_end
 
 POLL_S = 0.25
-PATIENCE_S = 120  # how long to wait for another test of the link
+MAX_AHEAD_MS = 3_600_000
+LONGEST_WAIT_S = 60  # before the service is asked again
 OPEN = {"scheduled", "armed", "running"}
 
 
@@ -25,19 +24,16 @@ def test_link(service: Service, arguments: Namespace) -> int:
     interrupted."""
     made = _reserved(service, arguments)
     path = f"tests/{made['id']}/"
-    _say(arguments, f"Test {made['id']} ({made['tool']}) from {tables.moment(made['begins_at'])} on.")
+    tables.tell(arguments, f"Test {made['id']} ({made['tool']}) from {tables.moment(made['begins_at'])} on.")
     try:
         order = _order(service, made, arguments)
-        report = run_user_end(order, lambda text: _say(arguments, text))
+        report = run_user_end(order, lambda text: tables.tell(arguments, text))
         service.post(f"{path}report/", report)
         found = _result(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
-    if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        print(tables.clean(found["text"]))
+    tables.say(arguments, found, found["text"])
     verdict = found["sending_verdict"]
     return 0 if found["state"] == "finished" and verdict is not None and verdict["is_good"] else 1
 
@@ -53,19 +49,7 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
             raise UsageError(f"Test {arguments.id} is one of Link {found['link_id']}, not of Link {link['id']}.")
         return found
     body: dict[str, Any] = {"tool": arguments.tool, "parameters": dict(map(_parameter, arguments.parameters))}
-    if arguments.at is not None:
-        moment = parse_moment(arguments.at, now=datetime.now(UTC))
-        body["begins_at"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-    try:
-        return service.post(f"links/{link['id']}/tests/", body)
-    except Refused as exc:
-        free_at = exc.document.get("next_free_at")
-        if arguments.at is not None or free_at is None:
-            raise
-        if datetime.fromisoformat(free_at).timestamp() - time.time() > PATIENCE_S:
-            raise
-        _say(arguments, f"{exc} Waiting for it.")
-        return service.post(f"links/{link['id']}/tests/", {**body, "begins_at": free_at})
+    return reserve(service, f"links/{link['id']}/tests/", body, arguments)
 
 
 def _parameter(written: str) -> tuple[str, int]:
@@ -87,11 +71,18 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
                 raise
             if str(exc) != told:
                 told = str(exc)
-                _say(arguments, told)
-            after_s = exc.document.get("retry_after_s", 1)  # the service's clock: this one may be wrong
-            time.sleep(after_s if after_s > 1 else POLL_S)
+                tables.tell(arguments, told)
+            after_s = exc.document.get("retry_after_s") or 1  # the service's clock: this one may be wrong
+            time.sleep(min(after_s, LONGEST_WAIT_S) if after_s > 1 else POLL_S)
             continue
         answered_at = time.time()
+        try:
+            phases = read_phases(start["phases"])
+            ahead_ms, length_ms = start["from_ms"] - start["now_ms"], start["until_ms"] - start["from_ms"]
+            if abs(ahead_ms) > MAX_AHEAD_MS or not 0 < length_ms <= MAX_AHEAD_MS:
+                raise ValueError(f"it begins in {ahead_ms} ms and takes {length_ms} ms")
+        except ValueError as exc:
+            raise Unreachable(f"{service.url} sent no test: {exc}.") from None
         return UserOrder(
             test_id=start["test"],
             key=bytes.fromhex(start["key"]),
@@ -99,7 +90,7 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
             port=start["port"],
             from_ms=start["from_ms"],
             until_ms=start["until_ms"],
-            phases=read_phases(start["phases"]),
+            phases=phases,
             bind=arguments.bind,
             clock_off_ms=start["now_ms"] - round(500 * (asked_at + answered_at)),
         )
@@ -117,8 +108,3 @@ def _result(service: Service, path: str) -> dict[str, Any]:
         if found["state"] in OPEN:
             time.sleep(POLL_S)
     return found
-
-
-def _say(arguments: Namespace, text: str) -> None:
-    if not arguments.json:
-        print(tables.clean(text), flush=True)

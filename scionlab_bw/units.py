@@ -27,6 +27,7 @@ _DURATION = re.compile(
     r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m(?:in)?)?(?:([0-9]{1,8})s)?", flags=re.ASCII
 )
 _HINT = "Write 500 (kbit/s), 1.5M or 10 Mbit/s."
+MAX_DURATION_S: Final = 3660 * 86_400
 MBIT_FROM_KBIT: Final = 10_000
 
 
@@ -60,14 +61,15 @@ def parse_duration(text: str) -> int:
             raise UsageError(f'"{text[:40]}" is not a duration. Write 90, 30s, 15m, 2h, 1d or 1h30m.')
         days, hours, minutes, rest = (int(one or 0) for one in match.groups())
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
-    if seconds < 1:
-        raise UsageError("The shortest duration is one second.")
+    if not 1 <= seconds <= MAX_DURATION_S:
+        raise UsageError(f'"{text[:40]}" is not 1 second to {MAX_DURATION_S // 86_400} days. Choose another duration.')
     return seconds
 
 
 def parse_moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """`18:30` (today, or tomorrow if past), `2026-11-22 18:30`, with an offset or Z, or in `zone` -> UTC. `now` is
-    aware. `zone` None: this machine's. Raises `UsageError`, also for nonexistent or ambiguous local times."""
+    """`18:30` (today, or tomorrow if past; the present minute or second is `now`), `2026-11-22 18:30`, with
+    an offset or Z, or in `zone` -> UTC. `now` is aware. `zone` None: this machine's. Raises
+    `UsageError`, also for nonexistent or ambiguous local times."""
     written = text.strip()
     local_now = now.astimezone(zone)
     clock = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", written, flags=re.ASCII)
@@ -75,13 +77,20 @@ def parse_moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> dat
         if clock is not None:
             hour, minute, second = (int(one or 0) for one in clock.groups())
             found = datetime(local_now.year, local_now.month, local_now.day, hour, minute, second)
+            present = local_now.replace(second=0) if clock[3] is None else local_now
+            if found == present.replace(microsecond=0, tzinfo=None, fold=0):
+                return now
             if _aware(found, zone) <= now:
                 found += timedelta(days=1)
         else:
             found = datetime.fromisoformat(written)
-    except ValueError as exc:
+        return _aware(found, zone).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
         raise UsageError(f'"{text[:40]}" is not a time. Write 18:30, 2026-11-22 18:30 or 2026-11-22T18:30Z.') from exc
-    return _aware(found, zone).astimezone(UTC)
+
+
+def iso(found: datetime) -> str:
+    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _aware(found: datetime, zone: tzinfo | None) -> datetime:

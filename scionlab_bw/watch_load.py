@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import Namespace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from scionlab_bw import links, tables
 from scionlab_bw.client import HELD_S, Service
-from scionlab_bw.units import format_number, format_seconds, parse_duration, parse_moment
+from scionlab_bw.reserve import reserve
+from scionlab_bw.units import format_number, format_seconds, parse_duration
 
 PAUSE_S = 0.5  # between two requests: an overloaded service does not hold them
 OPEN = {"scheduled", "armed", "running"}
@@ -21,21 +21,15 @@ def watch_load(service: Service, arguments: Namespace) -> int:
     """0: this Link was full, at least at times. 1: it was not, or no verdict. Cancelled if interrupted."""
     link = links.find(service, arguments.link).content
     body: dict[str, Any] = {"duration_s": parse_duration(arguments.duration)}
-    if arguments.at is not None:
-        moment = parse_moment(arguments.at, now=datetime.now(UTC))
-        body["begins_at"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-    made = service.post(f"links/{link['id']}/tests/", body)
+    made = reserve(service, f"links/{link['id']}/tests/", body, arguments)
     length = format_seconds(body["duration_s"])
-    _say(arguments, f"Watch {made['id']} for {length} from {tables.moment(made['begins_at'])} on.")
+    tables.tell(arguments, f"Watch {made['id']} for {length} from {tables.moment(made['begins_at'])} on.")
     try:
         found = _follow(service, made, arguments)
     except KeyboardInterrupt:
         service.delete(f"tests/{made['id']}/")
         raise
-    if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        print(tables.clean(found["text"]))
+    tables.say(arguments, found, found["text"])
     verdict = found["verdict"]
     return 0 if found["state"] == "finished" and verdict is not None and verdict["code"] in YES else 1
 
@@ -48,11 +42,11 @@ def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dic
         if newer is not None:
             etag, found = newer.etag, newer.content
             for point in found["points"][shown:]:
-                _say(arguments, _line(point))
+                tables.tell(arguments, _line(point))
             shown = max(shown, len(found["points"]))
             if found["state"] == "scheduled" and found["text"] != obstacle:
                 obstacle = found["text"]
-                _say(arguments, obstacle)
+                tables.tell(arguments, obstacle)
         if found["state"] not in OPEN:
             return found
         time.sleep(PAUSE_S)
@@ -74,8 +68,3 @@ def _side(counted: dict[str, int] | None, took_s: float) -> str:
     used = f"{format_number(kbit)} of {format_number(counted['limit_kbit'])} kbit/s"
     dropped = counted["dropped_packets"] + counted["lost_packets"]
     return f"{used}, {format_number(dropped)} dropped" if dropped else used
-
-
-def _say(arguments: Namespace, text: str) -> None:
-    if not arguments.json:
-        print(tables.clean(text), flush=True)

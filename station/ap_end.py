@@ -75,7 +75,7 @@ def main() -> int:
         left_ms = order.until_ms - time.time_ns() // 1_000_000
         if left_ms > MAX_AHEAD_MS:
             raise ValueError(f"until_ms is {left_ms} ms from now, more than {MAX_AHEAD_MS}")
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         print(f"station.ap_end: {exc}", file=sys.stderr)
         return 2
     try:

@@ -64,8 +64,9 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | Non
 def parser() -> argparse.ArgumentParser:
     whole, each = parser_of(
         "scionlab-bw-agent",
-        "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
-        "to scionlab-bw-limiter, which sets them in the kernel, and reports the state of the kernel.",
+        "Follows the Coordination Service for a SCIONLab attachment point: hands its\n"
+        "bandwidth limits to scionlab-bw-limiter, which sets them in the kernel, and\n"
+        "reports the state of the kernel.",
         COMMANDS,
     )
     for name in ("show", "usage", "status"):
@@ -118,12 +119,15 @@ def _enrol(settings: Settings, given: argparse.Namespace) -> Outcome:
 
 def _ask_for_token() -> str:
     """Never an argument, which would be visible in the process list and the shell's history."""
-    if sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         try:
             return getpass.getpass("Enrolment token (from the host's page in the admin; input is hidden): ")
         except EOFError:
             return ""
-    return sys.stdin.readline(_MAX_TOKEN_CHARS)
+    try:
+        return sys.stdin.readline(_MAX_TOKEN_CHARS) if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        raise SettingsError("Standard input is no text. Copy the enrolment token again.", key="") from None
 
 
 def _accept(settings: Settings, _given: argparse.Namespace) -> Outcome:

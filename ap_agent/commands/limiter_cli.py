@@ -69,9 +69,9 @@ def main(
 def parser() -> argparse.ArgumentParser:
     whole, each = parser_of(
         "scionlab-bw-limiter",
-        "Limits the bandwidth of each user AS's link in this host's kernel, as the document that\n"
-        "scionlab-bw-agent hands over says. To see what it would do with a link_info.json:\n"
-        "scionlab-bw-limiter plan --link-info FILE",
+        "Limits the bandwidth of each user AS's link in this host's kernel, as the\n"
+        "document that scionlab-bw-agent hands over says. To see what it would do with a\n"
+        "link_info.json: scionlab-bw-limiter plan --link-info FILE",
         COMMANDS,
     )
     for name in ("plan", "once"):

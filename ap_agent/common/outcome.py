@@ -24,9 +24,12 @@ from ap_agent.common.settings import DEFAULT_CONFIG
 
 OK, NOT_DONE, USAGE, NOT_PERMITTED, LOCKED, NOTHING_NEW = range(6)
 EXIT_CODES = """exit codes:
-  0  done                                  3  not permitted: run as root
-  1  something was not done or enforced    4  another process of this program is running
-  2  wrong command line or configuration   5  nothing new from the service; last good state enforced"""
+  0  done
+  1  something was not done or enforced
+  2  wrong command line or configuration
+  3  not permitted: run as root
+  4  another process of this program is running
+  5  nothing new from the service; last good state enforced"""
 
 
 @dataclass(frozen=True)

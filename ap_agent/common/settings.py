@@ -177,8 +177,10 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         document = tomllib.loads(data.decode("utf-8"))
     except UnicodeDecodeError as exc:
         raise SettingsError(f"{file} is not UTF-8 at byte {exc.start}.") from exc
-    except tomllib.TOMLDecodeError as exc:
-        # The decoder quotes positions and key names, never a value, so no secret.
+    except RecursionError:
+        raise SettingsError(f"{file} is not valid TOML: it is nested too deeply.") from None
+    except ValueError as exc:
+        # Also of a number with thousands of digits. Positions and key names are quoted, never a value, so no secret.
         raise SettingsError(f"{file} is not valid TOML: {exc}.") from exc
     values = {}
     for name, value in document.items():

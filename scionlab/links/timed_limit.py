@@ -65,7 +65,7 @@ def timed_limit_create(
     """
     changes = Changes()
     link = locked_link(link_id, changes)
-    begins_at = _beginning(begins_at, timezone.now())
+    begins_at = checked_beginning(begins_at, timezone.now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     made = timed_limit_add(link, profile, begins_at, actor=actor, changes=changes, reason=reason)
     note_change(link.interface_b.AS_id, actor=actor)
@@ -164,7 +164,8 @@ def _attachment_point(link: Link) -> AttachmentPoint:
     return ap
 
 
-def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
+def checked_beginning(begins_at: datetime | None, now: datetime) -> datetime:
+    """The start to store; None: now. Raises `FieldRuleError` (`timed_past`, `timed_far`)."""
     chosen = now if begins_at is None else begins_at
     if chosen < now - PAST_GRACE:
         text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."

@@ -18,6 +18,7 @@ from link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
 from scionlab.links.maximum import limit_errors
 from scionlab.links.presets import BY_KEY
 from scionlab.links.profiles import Kind, Profile, constant, outage, square_wave, stair
+from scionlab.links.timed_limit import checked_beginning
 from scionlab.links.update import limits_to_values
 from scionlab.models import BandwidthPolicy, Link
 from scionlab.notation.bandwidth import parse_bandwidth_text
@@ -220,6 +221,7 @@ class TimedForm(forms.Form):
                     self.add_error(names[direction], forms.ValidationError(error.message, code=error.code))
         begins_at = self.cleaned_data.get("begins_at")
         self.cleaned_data["begins_at"] = self._time("begins_at", begins_at) if begins_at else None
+        self._try("begins_at", lambda: checked_beginning(self.cleaned_data["begins_at"], self.now))
         if self.cleaned_data.get("ends") == "until":
             self.errors.pop("amount", None)  # not requested
             self.cleaned_data["until"] = self._time("until", self.cleaned_data.get("until"))

@@ -11,7 +11,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from bandwidth_config import RuleError
 from link_tests import UDP
@@ -65,13 +65,16 @@ def link_detail(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     return _page(request, user_as, link, form)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 @form_on("link_detail", "pk", "link_id")
 @gone_is_404
 def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """Save the limits, preview them, or fill in a preset."""
+    """Save the limits, preview them, or fill in a preset. GET, as from a browser that loads a refused form again, leads
+    back to the Link's page."""
     user_as = selectors.user_as_of(request.user, pk)
+    if request.method != "POST":
+        return redirect("link_detail", pk=user_as.pk, link_id=link_id)
     link = found_link(user_as, link_id)
     if link is None:
         if f"link-{link_id}-shown" not in request.POST:

@@ -226,7 +226,7 @@ def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int]
 
 
 def test_a_range_is_what_its_path_brings_in_a_second_and_2_to_6_are_under_way() -> None:
-    path = PathState(facts=Facts(URL, 1), rate=1_000_000)
+    path = PathState(facts=Facts(URL, 1), ranged=True, rate=1_000_000)
     sizes = [path.range_bytes(100, 10**9) for _ in range(4)]
     assert sizes == [MIN_RANGE, 4 * MIN_RANGE, 16 * MIN_RANGE, 1_000_000]
     assert path.range_bytes(0.3, 0) == 150_000
@@ -234,7 +234,9 @@ def test_a_range_is_what_its_path_brings_in_a_second_and_2_to_6_are_under_way() 
     assert path.range_bytes(100, 0) == MIN_RANGE
     assert PathState().range_bytes(100, 5000) == 5000
     waits = {0.001: 2, 0.6: 3, 1.1: 4, 1.6: 5, 4.0: 6}
-    assert [PathState(facts=Facts(URL, 1), handshake_s=one).under_way for one in waits] == list(waits.values())
+    assert [PathState(facts=Facts(URL, 1), ranged=True, handshake_s=one).under_way for one in waits] == list(
+        waits.values()
+    )
 
 
 def test_at_most_n_paths_are_at_work_the_quickest_first_and_a_spare_one_steps_in() -> None:
@@ -400,3 +402,20 @@ def test_which_answers_are_of_another_file(subtests: pytest.Subtests) -> None:
             core.opened(0, Facts(URL, 10, "a", "Mon"), 0.01, 100.0)
             core.opened(1, facts, 0.01, 100.0)
             assert (core.paths[1].state is State.OUT) == is_other
+
+
+def test_without_a_validator_in_common_only_hashes_bring_paths_together(subtests: pytest.Subtests) -> None:
+    table = [
+        ("neither has one: each is a download of its own", Facts(URL, 10), Facts(URL, 10), False, (False, False)),
+        ("the second has none", Facts(URL, 10, "a"), Facts(URL, 10), False, (True, None)),
+        ("the first has none", Facts(URL, 10), Facts(URL, 10, "a"), False, (False, None)),
+        ("an ETag and a date", Facts(URL, 10, "a"), Facts(URL, 10, None, "Mon"), False, (True, None)),
+        ("neither has one, with a hash", Facts(URL, 10), Facts(URL, 10), True, (True, True)),
+        ("the second has none, with a hash", Facts(URL, 10, "a"), Facts(URL, 10), True, (True, True)),
+    ]
+    for name, first, second, is_verified, ranged in table:
+        with case(subtests, name):
+            core = Download(2, Rules(), is_verified=is_verified)
+            core.opened(0, first, 0.01, 100.0)
+            core.opened(1, second, 0.01, 100.0)
+            assert tuple(None if one.state is State.OUT else one.ranged for one in core.paths) == ranged

@@ -119,7 +119,7 @@ RULES: dict[str, Rule] = {
     "user_as_delete": Page(READ | {"POST": 302}, own=True),
     "user_as_download": Page(READ, own=True, shows=SECRET),
     "link_detail": Page(READ, own=True),
-    "link_bandwidth": Page({"POST": DONE}, own=True),
+    "link_bandwidth": Page({"GET": 302, "HEAD": 302, "POST": DONE}, own=True),
     "link_preview": Page(READ, own=True),
     "link_history": Page(READ, own=True),
     "link_now": Page(READ, own=True),

@@ -483,3 +483,12 @@ def test_the_shortest_period_with_figures_is_shown_first(
         UsageSlot.objects.all().delete()
         UsageDay.objects.all().delete()
         assert shown() == "Last day"
+
+
+def test_a_refused_form_that_is_loaded_again_leads_back_to_the_link(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    url = f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/"
+    assert client.post(url, {"to_user": "a lot"}).status_code == 200
+    again = client.get(url)
+    assert (again.status_code, again.headers["Location"]) == (302, f"/ases/{user_as.pk}/links/{link.pk}/")

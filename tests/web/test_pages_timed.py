@@ -14,7 +14,7 @@ from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_update
 from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
 from scionlab.platform.field_errors import FieldRuleError
-from tests.cases import table
+from tests.cases import case, table
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -260,3 +260,21 @@ def test_times_at_the_ends_of_the_calendar_are_wrong_and_no_failure(
         sent = {"kind": "constant", "start": "1"} | {f"timed-{name}": value for name, value in fields.items()}
         assert f'"{written}" is not a date and time' in Page(client.post(base, sent)).text
         assert client.get(f"{base}preview/", sent).status_code == 200
+
+
+def test_a_start_in_the_past_or_far_ahead_is_said_by_the_preview(
+    client: Client, user_as: UserAS, link: Link, subtests: pytest.Subtests
+) -> None:
+    now = timezone.now()
+    table = {
+        "past": (now - timedelta(days=1), "is in the past; it is "),
+        "far": (now + timedelta(days=400), "days ahead. Choose an earlier start."),
+    }
+    for name, (begins_at, words) in table.items():
+        values = {"to_user": "56", "begins_at": f"{begins_at:%Y-%m-%d %H:%M}", **FOR}
+        with case(subtests, f"{name}, part of the page"):
+            query = {f"timed-{key}": text for key, text in values.items()}
+            assert words in client.get(url_of(link, "timed/preview/"), {"kind": "constant", **query}).content.decode()
+        with case(subtests, f"{name}, without JavaScript"):
+            assert words in send(client, link, button="preview", **values).text
+    assert not TimedLimit.objects.exists()
