@@ -23,11 +23,11 @@ from bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
-    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults",
+    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
     "save", "service", "pages", "passwords", "scale", "usage",
 )  # fmt: skip
 # Whose figures stand in which page of docs; those of the others in performance.md.
-PAGES = dict.fromkeys(("save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
+PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
     ("scale", "usage"), "scale.md"
 )
 

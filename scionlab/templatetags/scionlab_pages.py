@@ -92,8 +92,6 @@ def of_limit(passed_kbit: int, limit_kbit: int) -> SafeString:
     return format_html("{} of {}", rate(passed_kbit), kbit(limit_kbit))
 
 
-
-
 @register.filter
 def seconds(value: float) -> str:
     """`90` -> `1 min 30 s`."""
