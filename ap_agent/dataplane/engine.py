@@ -222,8 +222,8 @@ class Engine:
             ifindex = device.ifindex
             if ifindex in now["clsact", ""]:
                 clsacts[ifindex] = True
-            at_hooks = [found for (one, _), found in now["hook", ""].items() if one == ifindex]
-            is_ours = ifindex not in seen.ingress or any(one.is_with_clsact for one in at_hooks)
+            at_hooks = (now["hook", ""].get((ifindex, direction)) for direction in DIRECTIONS)
+            is_ours = ifindex not in seen.ingress or any(one is not None and one.is_with_clsact for one in at_hooks)
             for direction in DIRECTIONS:
                 if (obstacle := obstacles.of_hook(seen, device, direction)) is not None:
                     fatal.append(obstacle)

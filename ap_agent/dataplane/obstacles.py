@@ -41,10 +41,8 @@ def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | N
 
 def in_front(seen: Observed, device: Device) -> Iterator[Problem]:
     """What may take packets before our filters."""
-    masters = [
-        one for one in seen.devices if one.ifindex == device.master and one.kind == "bond"
-    ]  # it runs in its ports
-    found = [f"{words} of {one.name}" for one in (device, *masters) for words in one.xdp]
+    bond = seen.bonds.get(device.master, device)  # its programs run in its ports
+    found = [f"{words} of {one.name}" for one in dict.fromkeys((device, bond)) for words in one.xdp]
     for direction in DIRECTIONS:
         hook, others = tc.HOOK_NAMES[direction], seen.foreign.get((device.ifindex, direction), ())
         first = sorted({one.pref for one in others if one.chain == 0 and one.pref < tc.PROGRAM_PREF})

@@ -6,6 +6,7 @@ import errno
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import Generic, TypeVar
 
@@ -38,6 +39,10 @@ class Observed:
     @property
     def names(self) -> dict[int, str]:
         return {one.ifindex: one.name for one in self.devices}
+
+    @cached_property
+    def bonds(self) -> dict[int, Device]:
+        return {one.ifindex: one for one in self.devices if one.kind == "bond"}
 
     @property
     def hooked(self) -> set[int]:

@@ -287,6 +287,7 @@ def parse_filters(piece: bytes) -> Iterator[Filter]:
                 yield _parse_filter(handle, info >> 16, piece[start + _TCMSG.size : end])
 
 
+@lru_cache(maxsize=4096)
 def _parse_filter(handle: int, pref: int, data: bytes) -> Filter:
     said = dict(attributes(data))
     kind, chain = text_of(said.get(_TCA_KIND, b"")), number_of(said.get(_TCA_CHAIN))

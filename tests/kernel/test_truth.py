@@ -199,3 +199,23 @@ def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
         assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
     else:
         assert "mount -t bpf bpf /sys/fs/bpf" in done.stderr
+
+
+# --- hundreds of devices ----------------------------------------------------------------------------------------------
+
+
+def test_a_pass_without_changes_grows_with_the_devices_and_no_faster(bed: EngineBed) -> None:
+    """The best of five with 100 devices and with 800: eight times as many may take sixteen times as long."""
+    best = []
+    for count, first in ((100, 0), (800, 100)):
+        bed.ap.ip_batch(f"link add d{n} type veth peer name p{n}" for n in range(first // 2, count // 2))
+        assert bed.enforce(ONE).is_ok
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            bed.ap.call(bed.engine.host)
+            assert bed.enforce(ONE).writes == 0
+            times.append(time.process_time() - began)
+        best.append(min(times))
+    print(f"measured: {best[1] * 1000:.0f} ms of the processor with 800 devices")
+    assert best[1] < 16 * best[0], best
