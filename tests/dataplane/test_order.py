@@ -1,0 +1,109 @@
+"""Who need not wait passes the queue by, and yet no packet of a link overtakes another one."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+import pytest
+
+from ap_agent.dataplane.lanes import Lane
+from ap_agent.dataplane.program import FROM_USER_BIT, Key
+from tests.dataplane.bed import AP, AP_PORT, USER, USER_PORT, Bed
+from tests.dataplane.frames import datagram, scion
+
+pytestmark = pytest.mark.kernel
+
+KEY = Key(ip_address(USER), USER_PORT)
+
+
+def numbered(start: int, count: int, size: int = 458) -> list[bytes]:
+    return [
+        datagram(scion(size=size)[:8] + struct.pack("!I", number) + bytes(size - 12))[0].frame
+        for number in range(start, start + count)
+    ]
+
+
+def in_ifb(ap: Bed) -> int:
+    """Packets from the user that HTB has sent."""
+    return int(ap.tc("-s", "class", "show", "dev", "slbw1", "classid", "51b0:1007").split(" bytes ")[1].split()[0])
+
+
+def numbers(payloads: list[bytes]) -> list[int]:
+    return [struct.unpack_from("!I", one, 8)[0] for one in payloads]
+
+
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """Two spinning processes on each processor: softirqs come late."""
+    several = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        yield
+    finally:
+        for one in several:
+            one.kill()
+            one.wait()
+
+
+def test_a_packet_that_need_not_wait_does_not_enter_the_queue(ap: Bed) -> None:
+    ap.link(7, 1_000_000, 1_000_000, KEY)
+    time.sleep(0.4)  # a full leaf of 1 Gbit/s, and 100 ms
+    before = in_ifb(ap), ap.counters(7)[1].passed_packets
+    for one in numbered(0, 50):
+        ap.send([one])
+        time.sleep(0.001)
+    assert ap.counters(7)[1].passed_packets - before[1] == 50
+    assert in_ifb(ap) - before[0] == 0
+
+
+def test_a_new_lane_queues_until_what_its_class_holds_has_left(ap: Bed) -> None:
+    """Maps may be made anew while HTB holds packets: 16 ms and 100 for a full leaf of 100 Mbit/s."""
+    ap.link(7, 100_000, 100_000, KEY)
+    before = in_ifb(ap)
+    ap.send(numbered(0, 1))
+    assert in_ifb(ap) - before == 1
+
+
+@pytest.mark.parametrize("kbit", [2_000, 20_000, 200_000])
+def test_no_packet_of_a_link_overtakes_another_one(ap: Bed, kbit: int) -> None:
+    """Bursts and pauses around the limit, the limit and the total's factor changing below them, processors busy."""
+    ap.link(7, kbit, kbit, KEY)
+    time.sleep(0.5)
+
+    with busy_processors(), ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        start = 0
+        for step in range(60):
+            count = (1, 2, 8, 30)[step % 4]
+            ap.send(numbered(start, count))
+            start += count
+            if step % 10 == 5:
+                limit = kbit // 4 if step % 20 == 5 else kbit
+                ap.put_lane(15, Lane(limit, FROM_USER_BIT | 7))
+                rate = ["rate", f"{limit}kbit", "ceil", f"{limit}kbit", "burst", "4000", "cburst", "4000"]
+                ap.tc("class", "change", "dev", "slbw1", "parent", "51b0:", "classid", "51b0:1007", "htb", *rate)
+            if step % 15 == 7:
+                ap.program.set_factors(1.0, 3.0 if step % 30 == 7 else 1.0)
+            time.sleep((0.0, 0.003, 0.02, 0.06)[step % 4])
+        passed = numbers(receiver.received(quiet_s=2.0)[AP_PORT])
+    assert len(passed) > 100
+    assert passed == sorted(passed)
+
+
+def test_a_lower_limit_lets_nothing_overtake_what_waits_for_longer_now(ap: Bed) -> None:
+    ap.link(7, 2_000, 2_000, KEY)
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        ap.send(numbered(0, 40))  # 20 kB: 80 ms at 2 Mbit/s
+        ap.put_lane(15, Lane(100, FROM_USER_BIT | 7))
+        rate = ["rate", "100kbit", "ceil", "100kbit", "burst", "4000", "cburst", "4000"]
+        ap.tc("class", "change", "dev", "slbw1", "parent", "51b0:", "classid", "51b0:1007", "htb", *rate)
+        for number in range(40, 50):
+            time.sleep(0.12)
+            ap.send(numbered(number, 1, 200))
+        found = numbers(receiver.received(quiet_s=2.0)[AP_PORT])
+    assert 49 in found
+    assert found == sorted(found)
