@@ -59,6 +59,8 @@ def judged(result: Result, *, from_user: bool, is_storm: bool) -> Broken | None:
             if len(links) > 1 and not is_storm:
                 return Broken("verdict", f"first fragments of one datagram pass for the links {sorted(links)}")
         datagram = host.take(piece, len(frame))
+        if piece is not None and piece.identity and piece.payload and not host.has(piece):
+            verdicts.pop(piece.identity, None)  # its life has ended, its identification may come again
         if datagram is not None:
             link = _link_of(datagram, from_user)
             if link in (BLOCKED, WHOLE):

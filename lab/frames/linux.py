@@ -213,6 +213,10 @@ class Host:
     def __init__(self) -> None:
         self._queues: dict[tuple[object, ...], _Queue] = {}
 
+    def has(self, piece: Piece) -> bool:
+        """A part of its datagram waits for the rest."""
+        return piece.identity in self._queues
+
     def take(self, piece: Piece | None, wire_bytes: int) -> Datagram | None:
         if piece is None or not piece.identity:
             return _delivered(piece, wire_bytes) if piece else None
