@@ -82,7 +82,7 @@ def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
     receipt: HostReceipt | None = getattr(host, "receipt", None)
     if receipt is None:
         return Agent(name, host, None, is_silent=False, removed_at=None, clock_off=None, problems=())
-    problems = (*doubts(host, receipt), *reported(receipt.problems))
+    problems = (*doubts(name, host, receipt), *reported(receipt.problems))
     codes = {one.code for one in problems}
     is_removed = "limits_removed" in codes
     is_limiter_silent = LIMITER_SILENT in codes and not is_removed

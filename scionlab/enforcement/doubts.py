@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from scionlab.enforcement.explanations import EXPLANATIONS
+from scionlab.enforcement.explanations import LIMITER, TRUST, Explanation
 from scionlab.enforcement.problems import Reported
 from scionlab.enforcement.receipt_values import Receipt
 from scionlab.models import Host, HostReceipt, LinkEnforcement
@@ -15,6 +15,29 @@ from scionlab.models import Host, HostReceipt, LinkEnforcement
 # A receipt of a run that has ended may be that much in transit. Agents send one a minute.
 IN_TRANSIT: Final = timedelta(seconds=60)
 MOST_RUNS: Final = 10
+
+_EXPLANATIONS: Final[dict[str, Explanation]] = {
+    "two_agents": Explanation(
+        TRUST,
+        "Two agents report with the credentials of this host, for example after it was cloned.",
+        "Stop the wrong one, and renew the secret of the host. Until then nothing counts as enforced.",
+        voids=True,
+    ),
+    "contradiction": Explanation(
+        LIMITER,
+        "The report of the host contradicts itself.",
+        "Update the agent and the limiter, and check which program sends the reports.",
+        voids=True,
+    ),
+    "other_address": Explanation(
+        TRUST,
+        "The agent reports from an address that is not one of the host.",
+        "If the host is behind NAT or a proxy, set this on its page. Otherwise check which machine has its "
+        "credentials.",
+        is_warning=True,
+        beside="The agent of {name} reports from an address that is not its own",
+    ),
+}
 
 # An address from there is that of a proxy, or of a network with the service in it: it says nothing about the host.
 _INSIDE: Final = tuple(
@@ -33,20 +56,19 @@ _INSIDE: Final = tuple(
 )
 
 
-def doubts(host: Host, receipt: HostReceipt) -> Iterator[Reported]:
-    """Problems of the host's reports; no SQL statement."""
-    name = str(host)
+def doubts(name: str, host: Host, receipt: HostReceipt) -> Iterator[Reported]:
+    """Problems of the host's reports; no SQL statement. `name` is that of its attachment point."""
     if receipt.rival_at is not None:
         text = (
             f"A second agent reports with the credentials of this host from {receipt.rival_address or 'unknown'}; "
             f"the newest one from {receipt.address or 'unknown'}."
         )
-        yield Reported("two_agents", name, text, EXPLANATIONS["two_agents"])
+        yield Reported("two_agents", name, text, _EXPLANATIONS["two_agents"])
     if receipt.contradiction:
-        yield Reported("contradiction", name, receipt.contradiction, EXPLANATIONS["contradiction"])
+        yield Reported("contradiction", name, receipt.contradiction, _EXPLANATIONS["contradiction"])
     if not host.reports_from_elsewhere and _is_of_another(receipt.address, host):
-        text = f"Its agent reports from {receipt.address}, which is no address of {name}."
-        yield Reported("other_address", name, text, EXPLANATIONS["other_address"])
+        text = f"Its agent reports from {receipt.address}, which is no address of the host of {name}."
+        yield Reported("other_address", name, text, _EXPLANATIONS["other_address"])
 
 
 def _is_of_another(written: str | None, host: Host) -> bool:

@@ -222,8 +222,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "clock_skewed": Explanation(
         SERVICE,
-        "The clock of the host differs from that of this service by more than 5 s. Temporary limits start and end "
-        "by the clock of the host.",
+        "The clock of the host is more than 5 s off. Temporary limits start and end by it.",
         "Enable NTP on the host (timedatectl set-ntp true).",
         is_warning=True,
     ),
@@ -346,27 +345,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "The host has none of the local addresses of its links: its configuration is that of another host.",
         "Enrol each host with its own token. Behind NAT, set the bind IP of the host here.",
         voids=True,
-    ),
-    # Found by this service (enforcement.doubts).
-    "two_agents": Explanation(
-        TRUST,
-        "Two agents report with the credentials of this host, for example after it was cloned.",
-        "Stop the wrong one, and renew the secret of the host. Until then nothing counts as enforced.",
-        voids=True,
-    ),
-    "contradiction": Explanation(
-        LIMITER,
-        "The report of the host contradicts itself.",
-        "Update the agent and the limiter, and check which program sends the reports.",
-        voids=True,
-    ),
-    "other_address": Explanation(
-        TRUST,
-        "The agent reports from an address that is not one of the host.",
-        "If the host is behind NAT or a proxy, set this on its page. Otherwise check which machine has its "
-        "credentials.",
-        is_warning=True,
-        beside="The agent of {name} reports from an address that is not its own",
     ),
 }
 

@@ -286,15 +286,17 @@ def test_the_history_says_who_changed_what_and_is_searched(
         return [row.all("td")[1].text for row in page.root.one("tbody").all("tr") if row.all("th")]
 
     lowered, shaped, made = "none → 600 kbit/s", "1 000 kbit/s → 300 kbit/s", "none → 1 000 kbit/s"
-    assert found() == [shaped, lowered, made]
+    ended = "Deactivated: in no configuration"
+    assert found() == [shaped, ended, lowered, made]
     for query, expected in (
         ({"kind": "ap_default"}, [lowered]),
+        ({"kind": "link_active"}, [ended]),
         ({"q": "line is"}, [lowered]),
-        ({"q": staff.email}, [shaped, lowered]),
-        ({"ap": ap.pk}, [shaped, lowered, made]),
+        ({"q": staff.email}, [shaped, ended, lowered]),
+        ({"ap": ap.pk}, [shaped, ended, lowered, made]),
         ({"ap": ap_b.pk}, []),
         ({"link": link.pk, "kind": "link"}, [shaped, made]),
-        ({"until": f"{timezone.now() + timedelta(days=1):%Y-%m-%d}"}, [shaped, lowered, made]),
+        ({"until": f"{timezone.now() + timedelta(days=1):%Y-%m-%d}"}, [shaped, ended, lowered, made]),
         ({"until": f"{timezone.now() - timedelta(days=2):%Y-%m-%d}"}, []),
         ({"until": "yesterday"}, []),
     ):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from django.test import Client
 from django.utils import timezone
 
@@ -16,7 +17,7 @@ from scionlab.enforcement.status import link_status
 from scionlab.host_api.receipt_format import parse_receipt
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, User, selectors
 from scionlab.network.host import host_rotate_secret, host_set_addresses
-from tests.web.test_host_api import credentials
+from tests.web.polling import credentials
 from tests.web.test_receipt import direction, document, link_entry
 
 pytestmark = pytest.mark.django_db
@@ -188,3 +189,12 @@ def test_counter_out_of_its_range_is_refused_with_value_and_bound(host: Host, li
     (told,) = answer.json()["fields"]["links.1.to_user.bytes"]
     assert told["message"] == "Send an integer from 0 to 9223372036854775807 here. Not 9223372036854775808."
     assert not LinkEnforcement.objects.exists()
+
+
+@pytest.mark.parametrize("model", [HostReceipt, LinkEnforcement])
+@pytest.mark.parametrize("year", [1969, 3000, 9999])
+def test_database_refuses_a_time_that_pages_cannot_show(model: Any, year: int, host: Host, link: Link) -> None:
+    say(host, 0, run=LIVING, number=1)
+    assert model.objects.count() == 1
+    with pytest.raises(IntegrityError, match="observed_at_readable"):
+        model.objects.update(observed_at=datetime(year, 6, 1, tzinfo=UTC))

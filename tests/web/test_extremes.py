@@ -15,7 +15,6 @@ import pytest
 from django.core.cache import caches
 from django.core.handlers.base import BaseHandler
 from django.db import transaction
-from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 from django.utils import timezone
 from hypothesis import Phase, given, settings
@@ -190,7 +189,7 @@ def failures(site: BaseHandler, readers: list[tuple[World, str]]) -> list[str]:
     return wrong
 
 
-def post(site: BaseHandler, world: World, door: str, body: bytes) -> HttpResponseBase:
+def post(site: BaseHandler, world: World, door: str, body: bytes) -> Any:
     host = world.ap_host
     headers = {"Authorization": basic(host, host.secret)}
     url = f"/api/v4/host/{host.uid}/{door}"
@@ -209,7 +208,8 @@ def accepted(world: World, readers: list[tuple[World, str]], site: BaseHandler) 
 
     @cache
     def of(door: str) -> Accepted:
-        right, found = documents(world)[door], {}
+        right = documents(world)[door]
+        found: Accepted = {}
         for place in places(right):
             for value in EXTREMES:
                 with transaction.atomic():
