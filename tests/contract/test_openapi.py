@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,20 @@ EXAMPLES = int(os.environ.get("SLBW_OPENAPI_EXAMPLES", "4"))
 SEED = int(os.environ.get("SLBW_OPENAPI_SEED", "1"))
 
 described = schemathesis.openapi.from_dict(description())
-described.app = get_wsgi_application()
+_site = get_wsgi_application()
+
+
+def site(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    """Close the response, as servers do and Schemathesis does not: only then a request is finished, and its id is not
+    that of what the next tests log."""
+    response = _site(environ, start_response)
+    try:
+        return [b"".join(response)]
+    finally:
+        response.close()
+
+
+described.app = site
 
 
 @pytest.fixture(scope="module")

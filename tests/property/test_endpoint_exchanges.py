@@ -90,8 +90,9 @@ def seen_by_hosts(user_as: UserAS) -> dict[int, set[tuple[object, ...]]]:
 
 def foreign_rows(user_as: UserAS) -> list[Any]:
     """All that belongs to others, but for the counters of hosts."""
+    counted = {"config_version", "limits_version", "content_stamp"}
     hosts = [
-        {name: value for name, value in row.items() if name not in {"config_version", "limits_version"}}
+        {name: value for name, value in row.items() if name not in counted}
         for row in Host.objects.order_by("pk").values()
     ]
     others = Link.objects.exclude(interface_b__AS=user_as.pk)
