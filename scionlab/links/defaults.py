@@ -9,7 +9,7 @@ for all attachment points.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -216,10 +216,11 @@ def _stated_above(kbit: int) -> Q:
     return Q(bandwidth_kbit__gt=above["link"]) | Q(from_user_kbit__gt=above["link"]) | Q(Exists(timed))
 
 
-def apply_default(attachment_point_id: int, changes: Changes) -> None:
+def apply_default(attachment_point_id: int, changes: Changes, *, of_links: Collection[int] | None = None) -> None:
     """Set the maximum to the default in force, and apply current exceptions; collect the Links whose limit changes. The
     row is locked. Services that change an attachment point call this first, so that nothing is clamped to an outdated
-    maximum."""
+    maximum. `of_links`: only their exceptions, which is all that a save of these depends on; `fan_out` applies the
+    others."""
     ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
     if ap is None:  # deleted meanwhile
         return
@@ -231,11 +232,15 @@ def apply_default(attachment_point_id: int, changes: Changes) -> None:
         AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
         changes.note_limits(provider_host_of)
         logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
-    _apply_exceptions(ap, new, changes)
+    _apply_exceptions(ap, new, changes, of_links)
 
 
-def _apply_exceptions(ap: AttachmentPoint, maximum_kbit: int, changes: Changes) -> None:
+def _apply_exceptions(
+    ap: AttachmentPoint, maximum_kbit: int, changes: Changes, of_links: Collection[int] | None
+) -> None:
     other: Any = selectors.links_with_other_exception(timezone.now()).filter(interface_a__AS=ap.AS_id)
+    if of_links is not None:
+        other = other.filter(pk__in=of_links)
     links = list(other.select_related("interface_a").prefetch_related(selectors.TIMED_LIMITS))
     locks.lock_links(link.pk for link in links)
     affected = {}

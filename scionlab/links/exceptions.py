@@ -201,8 +201,16 @@ def exceptions_notify(*, now: datetime | None = None) -> int:
     approved = approved.prefetch_related(*_OF_GROUP)
     soon = approved.filter(ends_at__gt=now, ends_at__lte=now + TOLD_BEFORE, decided_at__lt=F("ends_at") - TOLD_BEFORE)
     over = approved.filter(ends_at__gt=now - _TOLD_LATE, ends_at__lte=now)
-    mails = [_mail(one, "exception_ends", person) for one in soon for person in people_of(one)]
-    return mails_create(mails + [_mail(one, "exception_ended", person) for one in over for person in people_of(one)])
+    due = [("exception_ends", one, person) for one in soon for person in people_of(one)]
+    due += [("exception_ended", one, person) for one in over for person in people_of(one)]
+    keys = {
+        _key(one, template, person, one.ends_at): (template, one, person)
+        for template, one, person in due
+        if person.accepts_mail(MailKind.CHANGED)
+    }
+    # A course of 500 is told once; rendering its mails at each run to find that out would take minutes a day.
+    told = set(Mail.objects.filter(key__in=keys).values_list("key", flat=True))
+    return mails_create([_mail(one, template, to) for key, (template, one, to) in keys.items() if key not in told])
 
 
 def people_of(exception: MaximumException) -> list[User]:
@@ -269,12 +277,8 @@ def _places(exception: MaximumException) -> str:
 def _mail(
     exception: MaximumException, template: str, to: User, *, page: str = "", until: datetime | None = None
 ) -> Mail:
-    """Create one mail per event and person. The event includes the end, which an administrator may change, and the
-    decision. `until`: another end for this person."""
+    """Create one mail per event and person. `until`: another end for this person."""
     until = until or exception.ends_at
-    event = f"{until:%Y%m%d%H%M%S}"
-    if template == "exception_approved":
-        event += f".{exception.decided_at:%Y%m%d%H%M%S%f}"
     context: dict[str, object] = {
         "exception": exception,
         "of": f"{exception.of}{_places(exception)}",
@@ -283,8 +287,16 @@ def _mail(
         "until": say_time(until, to.tz),
         "page": page or settings.SITE_URL + _page_of(exception),
     }
-    key = f"{template}:{exception.pk}:{event}:{to.pk}"
+    key = _key(exception, template, to, until)
     return mail_of(template, context, key=key, recipient=to.email, kind=MailKind.CHANGED, user=to)
+
+
+def _key(exception: MaximumException, template: str, to: User, until: datetime) -> str:
+    """Of the event, which includes the end, which an administrator may change, and the decision."""
+    event = f"{until:%Y%m%d%H%M%S}"
+    if template == "exception_approved":
+        event += f".{exception.decided_at:%Y%m%d%H%M%S%f}"
+    return f"{template}:{exception.pk}:{event}:{to.pk}"
 
 
 def _page_of(exception: MaximumException) -> str:

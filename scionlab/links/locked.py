@@ -24,5 +24,5 @@ def locked_links(link_ids: Collection[int], changes: Changes) -> list[Link]:
     if found:
         locks.lock_attachment_points(found)
     for ap_id in sorted(found):
-        apply_default(ap_id, changes)
+        apply_default(ap_id, changes, of_links=link_ids)
     return read_links(set(link_ids))

@@ -8,8 +8,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from bandwidth_config import RuleError
-from scionlab.models import selectors
+from scionlab.models import Link, UserAS, selectors
 from scionlab.pages.own_pages import PageRequest, own_page
+from scionlab.platform.throttles import ManyAtOnceError, one_of_few
 from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import read_span
@@ -27,6 +28,16 @@ def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpRe
     link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
     if link is None:
         raise Http404
+    try:
+        with one_of_few(request.user.pk):
+            return _file(request, user_as, link, kind)
+    except ManyAtOnceError as exc:
+        text = f"{exc.detail}\n"
+        headers = {"Retry-After": str(exc.wait)}
+        return HttpResponse(text, status=429, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _file(request: PageRequest, user_as: UserAS, link: Link, kind: str) -> HttpResponse:
     asked = {name: request.GET.get(name, "") for name in ("begins_at", "ends_at", "step")}
     try:
         span = read_span(**asked, now=timezone.now())

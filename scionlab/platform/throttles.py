@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
+from django.core.cache import cache
 from redis.exceptions import RedisError
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle, UserRateThrottle
 
@@ -46,6 +50,39 @@ def _warn(exc: Exception) -> None:
     if now - _warned_at >= WARN_EVERY_S:
         _warned_at = now
         logger.warning("throttle.off requests are not counted: the cache does not answer (%s)", type(exc).__name__)
+
+
+AT_ONCE: Final = 2
+LEASE_S: Final = 30  # of a request whose process died
+
+
+class ManyAtOnceError(APIException):
+    """Of one person, on all web tiers together."""
+
+    status_code = 429
+    default_code = "many_at_once"
+    default_detail = f"You have {AT_ONCE} requests of this kind running. Send this one when they are answered."
+    wait = 1  # s, for Retry-After
+
+
+@contextmanager
+def one_of_few(user_id: int) -> Iterator[None]:
+    """One of the requests that cost up to a second of CPU, of which a person has `AT_ONCE` running: a limit per minute
+    would let them take all threads. Raises `ManyAtOnceError`."""
+    taken = ""
+    try:
+        names = (f"dear:{user_id}:{number}" for number in range(AT_ONCE))
+        taken = next(name for name in names if cache.add(name, 1, LEASE_S))
+    except StopIteration:
+        raise ManyAtOnceError from None
+    except (RedisError, OSError) as exc:
+        _warn(exc)
+    try:
+        yield
+    finally:
+        if taken:
+            with suppress(RedisError, OSError):
+                cache.delete(taken)
 
 
 class AddressThrottle(Lenient, AnonRateThrottle):

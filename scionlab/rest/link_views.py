@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -18,13 +18,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from bandwidth_config import Limits
-from scionlab.enforcement.census import take_census
+from scionlab.enforcement.census import Census, attachment_points, take_census
 from scionlab.links.timed_limit import timed_limit_cancel, timed_limit_create
 from scionlab.links.update import link_update
 from scionlab.models import BandwidthChange, Link, TimedLimit, User
 from scionlab.models.locks import lock_link
 from scionlab.models.selectors import LOWEST_KBIT, with_relations
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.throttles import one_of_few
 from scionlab.rest import bodies, documents
 from scionlab.rest.base import ApiView
 from scionlab.rest.queries import HistoryQuery, LinkQuery, TimedLimitQuery, UsageQuery
@@ -57,9 +58,18 @@ class LinkListView(LinkView):
     def get(self, request: Request) -> Response:
         links = with_relations(_filtered(links_of(self.person), self.asked))
         if "stage" in self.asked or "state" in self.asked:
-            census = take_census(now=timezone.now())
+            census = _census_for(self.person)
             links = census.only(links, stage=self.asked.get("stage"), state=self.asked.get("state"))
         return self.page_of(links, lambda rows: documents.LinkDocument(rows, many=True).data)
+
+
+def _census_for(person: User) -> Census:
+    """Of the Links that this person may read."""
+    if person.is_staff:
+        return take_census(now=timezone.now())
+    own = Q(interface_b__AS__useras__owner=person)
+    ids = links_of(person).values("interface_a__AS__attachment_point")
+    return take_census(now=timezone.now(), aps=attachment_points().filter(pk__in=ids), of=own)
 
 
 def _filtered(links: QuerySet[Link], asked: dict[str, Any]) -> QuerySet[Link]:
@@ -145,11 +155,13 @@ class LinkUsageView(LinkView):
         link, asked = self.link(pk), self.asked
         ends_at = asked.get("ends_at") or timezone.now()
         begins_at = asked.get("begins_at") or ends_at - USUAL
-        usage = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=asked.get("step"))
-        if asked["format"] == "json":
-            return Response(usage_document(usage))
+        with one_of_few(self.person.pk):
+            usage = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=asked.get("step"))
+            if asked["format"] == "json":
+                return Response(usage_document(usage))
+            text = "".join(usage_csv(usage))
         name = file_name(link.interface_b.AS.isd_as, link.interface_a.AS.isd_as, usage, "csv")
-        response = HttpResponse("".join(usage_csv(usage)), content_type="text/csv; charset=utf-8; header=present")
+        response = HttpResponse(text, content_type="text/csv; charset=utf-8; header=present")
         response["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
 

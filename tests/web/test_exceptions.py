@@ -225,6 +225,29 @@ def test_what_cannot_be_asked_for_is_refused_with_its_remedy(owner: User, link: 
     assert error.value.code == "exception_asked"
 
 
+def test_mails_that_were_sent_are_not_rendered_again(
+    owner: User, staff: User, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant(link, staff, ends_at=later(3))
+    soon = timezone.now() + timedelta(days=2.5)
+    assert exceptions_notify(now=soon) == 1
+    monkeypatch.setattr("scionlab.links.exceptions.mail_of", lambda *_, **__: pytest.fail("rendered"))
+    assert exceptions_notify(now=soon) == 0
+
+
+def test_the_save_of_a_limit_judges_the_exceptions_of_its_link_alone(
+    owner: User, staff: User, link: Link, ap: AttachmentPoint
+) -> None:
+    other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_port=50_020)).pk)
+    for one in (link, other):
+        exception_grant(of=one, maximum_kbit=5000, ends_at=later(), reason="A lecture.", actor=staff)
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=owner)
+    held = dict(Link.objects.values_list("pk", "exception_kbit"))
+    assert (held[link.pk], held[other.pk]) == (5000, None)
+    fan_out()
+    assert Link.objects.get(pk=other.pk).exception_kbit == 5000
+
+
 def test_owners_are_told_a_day_before_the_end_and_at_the_end_once(owner: User, staff: User, link: Link) -> None:
     made = grant(link, staff, ends_at=later(3))
     grant(link, staff, ends_at=timezone.now() + timedelta(hours=5))  # its end is no news
