@@ -10,6 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scionlab import tasks
+from scionlab.enforcement import last_contact
 from scionlab.models import Link, LinkTest, Mail, MaximumException, User
 
 pytestmark = pytest.mark.django_db
@@ -68,11 +69,11 @@ def test_each_job_has_a_task_of_its_own(
 def test_each_ledger_is_flushed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
 
-    def flush(ledger: tasks.last_contact.Ledger) -> int:
+    def flush(ledger: last_contact.Ledger) -> int:
         flushed.append(ledger.key)
         return 0
 
-    monkeypatch.setattr(tasks.last_contact, "flush", flush)
+    monkeypatch.setattr(last_contact, "flush", flush)
     tasks.flush_seen()
     tasks.flush_tokens_used()
     assert flushed == ["scionlab.seen", "scionlab.token_used"]
