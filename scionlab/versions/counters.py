@@ -42,16 +42,16 @@ def hosts_bump(
     config_ids |= {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
     limits_ids |= _publishing_hosts(limits_ids, as_of)
     all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
+    stamp = secrets.randbits(63)
     if config_ids:
         raised = Host.objects.filter(pk__in=config_ids)
-        raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
+        raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE, content_stamp=stamp)
         waiting = {host_id for host_id in config_ids & hosts.keys() if hosts[host_id].restart_due_at}
         if waiting:  # this restart delivers what waited for one
             Host.objects.filter(pk__in=waiting).update(restart_due_at=None)
             HeldLinkEnd.objects.filter(host__in=waiting).delete()
     if limits_ids:
-        Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
-    Host.objects.filter(pk__in=all_ids).update(content_stamp=secrets.randbits(63))
+        Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1, content_stamp=stamp)
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)
