@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import socket
 import threading
@@ -149,7 +148,7 @@ def bodies_on_disk(nginx: Nginx) -> int:
     """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
     workers = Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
     opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
-    return sum("/nginx-body/" in os.readlink(fd) for fd in opened if fd.is_symlink())
+    return sum("/nginx-body/" in str(fd.readlink()) for fd in opened if fd.is_symlink())
 
 
 def test_200_unfinished_uploads_leave_nothing_on_the_disk(nginx: Nginx) -> None:
