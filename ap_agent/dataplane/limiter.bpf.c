@@ -402,7 +402,9 @@ refused:
 
 static __always_inline int admit(struct packet *p, int datagram)
 {
-    struct lane *lane = bpf_map_lookup_elem(&lanes, &p->lane);
+    __u32 number = p->lane;
+    asm volatile("" : "+r"(number));  // so that the key is on the stack: Linux 6.1 looks for it there
+    struct lane *lane = bpf_map_lookup_elem(&lanes, &number);
     return lane ? admit_to(lane, p, datagram) : REFUSED;
 }
 
