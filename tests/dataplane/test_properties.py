@@ -185,6 +185,7 @@ def test_later_fragments_of_strangers_take_nothing_from_datagrams_of_the_user(ap
                 for one in range(20)
             ]
             ap.send([first.frame, *strangers, *(one.frame for one in rest)])
+        assert ap.counters(7)[1].refused_packets == 0, ap.counters(7)
         assert len(receiver.received()[AP_PORT]) >= 199
 
 
