@@ -29,7 +29,7 @@
 #define OWN_MAJOR 0x51b0u           // of our HTB roots: no operator's root takes our priorities for its classes
 #define FULL 65536u                 // a factor of 1
 #define COST_SHIFT 20               // of ns_per_byte
-#define TRIES 16                    // to charge a bucket at which other processors are, too
+#define TRIES 8                     // to charge a bucket at which other processors are, too
 #define GUARD_NS 20000000ull        // in which a busy processor hands on what HTB has sent
 #define WAYS 3                      // slots in which a datagram may be
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
@@ -402,7 +402,9 @@ refused:
 
 static __always_inline int admit(struct packet *p, int datagram)
 {
-    struct lane *lane = bpf_map_lookup_elem(&lanes, &p->lane);
+    __u32 number = p->lane;
+    asm volatile("" : "+r"(number));  // so that the key is on the stack: Linux 6.1 looks for it there
+    struct lane *lane = bpf_map_lookup_elem(&lanes, &number);
     return lane ? admit_to(lane, p, datagram) : REFUSED;
 }
 
@@ -434,12 +436,27 @@ static __always_inline void give_away(struct slot *slot, __u32 tick)
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together. */
-static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, struct fragments *here)
+__noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 {
+    if (!p)
+        return REFUSED;
+    struct address key;
+    CLEAR(key);
+    key = p->key.remote;
+    struct fragments *here = bpf_map_lookup_elem(&fragments, &key);
+    if (!here)
+        return NOBODY;
+    if (!p->is_fragment || !p->payload)
+        return REFUSED;  // parsing: it cannot be read
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
     __u32 datagram, now_ms = now >> 20, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
-    int is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;
-    struct side *side = &here->side[p->from_user & 1];
+    long is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;  // 64 bits: a spilled half is refused
+    struct side *side = here->side;
+    if (p->from_user) {
+        side = &here->side[1];
+        asm volatile("" : "+r"(side));
+    }
+    asm volatile("" : "+r"(side));  // without CAP_PERFMON no sum may point to the lock, not even on its way
 
     mix = mixed(mixed(mix, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
     mix = mixed(mixed(mix, p->key.remote.word[0], p->key.remote.word[1]), p->key.remote.word[2], p->key.remote.word[3]);
@@ -449,6 +466,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, s
     bpf_spin_lock(&here->lock);
     UNROLLED for (int i = 0; i < WAYS; i++) {
         struct slot *one = first + i;
+        asm volatile("" : "+r"(one));  // nor may a sum differ by the way to it
         __u32 age = now_ms - one->at_ms + (one->state == ACCEPTED ? 1 : 1000);  // harm: a link's are kept longer
         if (one->state == FREE || now_ms - one->at_ms >= SLOT_MS) {
             one->state = FREE;
@@ -494,7 +512,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, s
     state = slot->state;
     p->lane = slot->lane;
     verdict = state == OF_NOBODY ? NOBODY : ADMITTED;
-    if (slot->end && slot->got >= slot->end)  // it is whole, and its identification may come again
+    if (slot->end && slot->got == slot->end)  // it is whole, and its identification may come again
         give_away(slot, tick);
 unlock:
     bpf_spin_unlock(&here->lock);
@@ -541,7 +559,6 @@ static __always_inline int is_control(struct __sk_buff *skb, struct packet *p, i
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
     int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
-    struct fragments *here = 0;
 
     if (protocol == -2)
         return REFUSED;
@@ -551,12 +568,12 @@ static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
         read = read_ipv6(skb, p);
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
+    if (read == READ_ODD)
+        p->payload = 0;
     if (read == READ_ODD || p->is_fragment)
-        here = bpf_map_lookup_elem(&fragments, &p->key.remote);
+        verdict = decide_fragment(skb, p);
     else if (read == READ_ALL && find(skb, p))
         return admit(p, FREE);
-    if (here)
-        verdict = read == READ_ODD ? REFUSED : decide_fragment(skb, p, here);
     if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;
     p->lane = settings.unmatched - 1 + p->from_user;

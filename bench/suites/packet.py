@@ -90,11 +90,13 @@ class _Hosts:
     def __init__(self, lab: Lab, stack: ExitStack, links: dict[int, LinkInfo], variants: Sequence[str]) -> None:
         self.found: dict[str, Namespace] = {}
         self.sockets: dict[tuple[str, str], socket.socket] = {}
+        self.ours: Engine | None = None
         for number, variant in enumerate(variants):
             host = attachment_point(lab, f"h{number}")
             if variant == THESIS and len(links) > thesis.MAX_LINKS:
                 continue
-            _install(variant, host, links, stack)
+            engine = _install(variant, host, links, stack)
+            self.ours = engine or self.ours
             self.found[variant] = host
             for direction, where in ((TO_USER, host), (FROM_USER, users_of(host))):
                 self.sockets[variant, direction] = where.call(lambda: open_socket(NIC))
@@ -106,14 +108,16 @@ class _Hosts:
             tear_down(host, NIC, *IFBS, FIRST_IFB)
 
 
-def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: ExitStack) -> None:
+def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: ExitStack) -> Engine | None:
     if variant in (EMPTY, INSTANT):
         host.run("tc", "qdisc", "add", "dev", NIC, "clsact")
     if variant == INSTANT:
         for hook in ("egress", "ingress"):
             host.run("tc", "filter", "add", "dev", NIC, hook, "pref", "1", "protocol", "all", *ANSWERS_AT_ONCE)
     elif variant == OURS:
-        stack.enter_context(Engine(host)).enforce(links)
+        engine = stack.enter_context(Engine(host))
+        engine.enforce(links)
+        return engine
     elif variant in (FIRST, FIRST_WHOLE):
         stack.enter_context(FirstEngine(host, is_whole=variant == FIRST_WHOLE)).enforce(links)
     elif variant == THESIS:
@@ -122,6 +126,7 @@ def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: E
         host.ip_batch([" ".join(command[1:]) for command in listing[:2]])
         lines = [" ".join(command[1:]) for command in listing[2:]]
         host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=180)
+    return None
 
 
 def _variants(outcome: Outcome, family: int) -> tuple[str, ...]:
@@ -192,7 +197,11 @@ def _in_turns(meter: CpuMeter, hosts: _Hosts, loads: dict[tuple[str, str], Load]
 
 def _check_that_links_counted(hosts: _Hosts, size: int) -> None:
     """Without it a filter that matches nothing would look fast."""
-    for variant in (one for one in (OURS, FIRST, FIRST_WHOLE) if one in hosts.found):
+    if hosts.ours is not None:  # who need not wait is in no class
+        carried = sum(way == "to_user" and one.passed_bytes > 0 for (_, way), one in hosts.ours.counters().items())
+        if carried < size:
+            raise RuntimeError(f"{OURS}: {carried} of {size} links have counted packets")
+    for variant in (one for one in (FIRST, FIRST_WHOLE) if one in hosts.found):
         shown = hosts.found[variant].run("tc", "-s", "class", "show", "dev", "slbw0", timeout_s=60)
         carried = sum(" Sent 0 bytes" not in block for block in shown.split("class htb")[1:])
         if carried < size:

@@ -75,6 +75,15 @@ def test_a_first_fragment_of_another_port_frees_no_datagram_of_a_link(ap: Bed, f
     assert sum(map(len, found)) <= after.passed_bytes - before.passed_bytes  # what arrived was counted
 
 
+@pytest.mark.parametrize("is_links_first", [True, False])
+def test_a_second_first_fragment_is_refused(ap: Bed, is_links_first: bool) -> None:
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    lure, *_, real = contradicting(2500, 4, 16)
+    first, second = (real, lure) if is_links_first else (lure, real)
+    from_user = ap.program.fds["from_user"]
+    assert [replay(from_user, one) == SHOT for one in (first, second)] == [False, True]
+
+
 def test_an_identification_stays_nobodys_also_when_its_slot_is_needed(ap: Bed) -> None:
     """Later fragments of a nobody's datagram pass free; then as many others come as push its verdict out, and then a
     first fragment of the link: Linux may have dropped the one before, but we have let its bytes pass."""
@@ -185,6 +194,7 @@ def test_later_fragments_of_strangers_take_nothing_from_datagrams_of_the_user(ap
                 for one in range(20)
             ]
             ap.send([first.frame, *strangers, *(one.frame for one in rest)])
+        assert ap.counters(7)[1].refused_packets == 0, ap.counters(7)
         assert len(receiver.received()[AP_PORT]) >= 199
 
 
