@@ -41,8 +41,8 @@ def checked_metadata(text: str) -> str:
         _document(document, "Path metadata")
     except json.JSONDecodeError as exc:
         near = exc.doc[exc.pos : exc.pos + 20].split("\n")[0] or "the end"
-        text = f"{exc.msg} at line {exc.lineno}, column {exc.colno}, near {near}"
-        raise RuleError("path_metadata_not_json", f"Path metadata is not JSON: {text}. Correct it there.") from exc
+        text = f"line {exc.lineno}, column {exc.colno}, near {near}"
+        raise RuleError("path_metadata_not_json", f"Path metadata is not JSON at {text}. Correct it there.") from exc
     except RuleError:
         raise
     except (ValueError, RecursionError) as exc:

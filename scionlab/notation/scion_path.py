@@ -97,7 +97,7 @@ def _object(text: str, subject: str) -> dict[str, Any]:
     except json.JSONDecodeError as exc:
         place = f"line {exc.lineno}, column {exc.colno}"
         raise RuleError(
-            "path_not_json", f"{subject} begin with {{ and are not JSON: {exc.msg} at {place}. Paste all of the output."
+            "path_not_json", f"{subject} begin with {{ and are not JSON at {place}. Paste all of the output."
         ) from exc
     except (ValueError, RecursionError) as exc:
         words = "nested too deeply, or with a number of thousands of digits"

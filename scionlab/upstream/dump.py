@@ -147,7 +147,9 @@ def read_entries(content: bytes) -> dict[str, list[Entry]]:
 def _parsed(content: bytes) -> list[Any]:
     try:
         document = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as exc:  # a JSONDecodeError quotes nothing of the document
+    except json.JSONDecodeError as exc:
+        raise DumpError(f"The file is not JSON at line {exc.lineno}, column {exc.colno}.") from None
+    except (ValueError, RecursionError) as exc:
         raise DumpError(f"The file is not JSON: {str(exc) or type(exc).__name__}.") from None
     if not isinstance(document, list):
         raise DumpError(f"The file contains {_kind(document)}, not the list of entries that dumpdata writes.")

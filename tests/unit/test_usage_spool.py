@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import struct
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def test_refused_batches_are_set_aside_with_the_reason_and_bounded(path: Path) -
         batch = spool.oldest()
         assert batch is not None
         spool.refuse(batch.number, "usage_invalid: times")
-    rows = sqlite3.connect(path).execute("SELECT reason, length(body) FROM refused").fetchall()
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT reason, length(body) FROM refused").fetchall()
     assert len(rows) == MAX_REFUSED
     assert {reason for reason, _ in rows} == {"usage_invalid: times"}
     assert spool.waiting() == 0
