@@ -122,7 +122,7 @@ def parse_link_info(
         raise LinkInfoError("not_utf8", f"link_info.json is not UTF-8: {exc.reason} at byte {exc.start}.") from exc
     except json.JSONDecodeError as exc:
         raise LinkInfoError(
-            "not_json", f"link_info.json is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}."
+            "not_json", f"link_info.json is not JSON at line {exc.lineno}, column {exc.colno}."
         ) from exc
     except RecursionError as exc:
         raise LinkInfoError("not_json", "link_info.json cannot be read: it is nested too deeply.") from exc

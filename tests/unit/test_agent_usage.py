@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(se
     assert counted(client) >= 15_000  # absolute: the next batch has it
     world.run_for(3600)
     assert world.codes == []
-    stored = sqlite3.connect(settings.state_dir / FILE_NAME).execute("SELECT reason FROM refused").fetchall()
+    with closing(sqlite3.connect(settings.state_dir / FILE_NAME)) as database:
+        stored = database.execute("SELECT reason FROM refused").fetchall()
     assert stored == [("The service rejected the request (400): times",)]
 
 

@@ -140,7 +140,7 @@ def test_a_large_dump_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "The file is not JSON: Expecting value"),
+        (b"", "The file is not JSON at line 1, column 1."),
         (b"\xff\xfe\x00", "The file is not JSON"),
         (b"[" * 100_000, "The file is not JSON"),
         (b"[NaN]", "NaN is not JSON"),

@@ -6,6 +6,7 @@ import gzip
 import json
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,8 @@ def test_refused_batches_are_set_aside_with_the_reason_and_bounded(path: Path) -
         batch = spool.oldest()
         assert batch is not None
         spool.refuse(batch.number, "usage_invalid: times")
-    rows = sqlite3.connect(path).execute("SELECT reason, length(body) FROM refused").fetchall()
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT reason, length(body) FROM refused").fetchall()
     assert len(rows) == MAX_REFUSED
     assert {reason for reason, _ in rows} == {"usage_invalid: times"}
     assert spool.waiting() == 0

@@ -73,4 +73,4 @@ def test_the_embedded_database_is_written_alike(monkeypatch: pytest.MonkeyPatch)
                 None,
             ]
     finally:
-        embedded.close()
+        embedded.connection.close()  # Django keeps one in memory open
