@@ -50,7 +50,12 @@ LINK = LIMITS | {
     **{"id": 7, "isd_as": "17-ffaa:1:b6", "as_label": "Mine", "attachment_point": "17-ffaa:0:1107"},
     **{"public_ip": "192.0.2.1", "public_port": 50000, "bind_ip": None, "use_vpn": False, "status": STATUS},
 }
-AS = {"id": 5, "isd_as": "17-ffaa:1:b6", "label": "Mine", "links": [LINK]}
+AS = {
+    "id": 5,
+    "isd_as": "17-ffaa:1:b6",
+    "label": "Mine",
+    "links": [{"attachment_point": "17-ffaa:0:1107", "status": STATUS}],
+}
 TIMED = {"id": 3, "kind": "constant", "state": "running", "begins_at": T, "ends_at": T, "steps": [{}]}
 CELL = {"kbit": 10, "limit_kbit": 500, "bytes": 1000, "drops": 1}
 COUNTED = {"passed_bytes": 1000, "limit_kbit": 500, "dropped_packets": 1, "lost_packets": 0}
@@ -293,7 +298,8 @@ def test_the_client_with_odd_arguments(service: Service, run: Run, tmp_path: Pat
 def test_the_client_with_odd_bodies(service: Service, run: Run, tmp_path: Path, faults: Faults) -> None:
     for name in CALLS:
         for service.status in (200, 401, 302):
-            for service.body in ODD_BODIES:
+            bodies = ODD_BODIES if service.status == 200 else ODD_BODIES[:7]
+            for service.body in bodies:
                 if name == "logout" and service.status in {200, 401}:
                     continue  # a deletion has no body, and a token that ended is let go
                 with faults.of(f"{name} {service.status} {service.body[:20]!r}"):
