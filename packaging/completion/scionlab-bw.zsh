@@ -53,7 +53,7 @@ case "$place" in
     " links") offers=(
         '--help:show this help message and exit'
         '--json:print the JSON of the service'
-        '--state:only Links in this state'
+        '--state:only Links in this state: failed, no_report, waiting, delivered, observed, clamped, blocked, enforced, inactive'
     ) ;;
     " show") offers=(
         '--help:show this help message and exit'

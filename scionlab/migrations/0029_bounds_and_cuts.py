@@ -50,18 +50,6 @@ class Migration(migrations.Migration):
                 ('full_at', models.DateTimeField()),
             ],
         ),
-        migrations.RemoveField(
-            model_name='bulkchange',
-            name='created_by',
-        ),
-        migrations.RemoveField(
-            model_name='bulkchange',
-            name='puts_back',
-        ),
-        migrations.RemoveField(
-            model_name='savedfilter',
-            name='user',
-        ),
         migrations.DeleteModel(
             name='Webhook',
         ),

@@ -13,6 +13,7 @@ from typing import Final
 from django.utils import timezone
 
 from scionlab.models import DeletedHost, Host
+from scionlab.platform.wake import wake_after_commit
 
 KEPT_FOR: Final = timedelta(days=30)
 _NOBODY: Final = "0" * 64
@@ -20,7 +21,7 @@ _NOBODY: Final = "0" * 64
 
 def hosts_bury(as_id: int) -> None:
     """Call in the transaction that deletes the AS, before the deletion."""
-    now = timezone.now()
+    now, hosts = timezone.now(), list(Host.objects.filter(AS=as_id))
     DeletedHost.objects.bulk_create(
         DeletedHost(
             uid=host.uid,
@@ -28,8 +29,9 @@ def hosts_bury(as_id: int) -> None:
             previous_secret_sha256=_hash(host.previous_secret.encode()) if _in_grace(host) else "",
             deleted_at=now,
         )
-        for host in Host.objects.filter(AS=as_id)
+        for host in hosts
     )
+    wake_after_commit(host.pk for host in hosts)
 
 
 def was_deleted(uid: str, secret: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""./dev chooses a Python, and packaging/fresh says what it lacks, before anything is installed or made."""
+"""`dev` chooses a Python, and packaging/fresh says what it lacks, before anything is installed or made."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_dev_lists_its_commands() -> None:
     shell = shutil.which("sh")
     assert shell is not None
     shown = subprocess.run([shell, "dev", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    commands_of_dev = ["setup", "demo", "run", "test", "lint", "bench", "mutants", "evaluate", "scion", "lock"]
+    commands_of_dev = ["setup", "demo", "run", "test", "lint", "bench", "mutants", "evaluate", "scion", "fresh", "lock"]
     assert re.findall(r"^  ([a-z]+) ", shown, flags=re.MULTILINE) == commands_of_dev
     assert max(map(len, shown.splitlines())) <= 120
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,3 @@ def test_top_module_imports_the_standard_library_only(module: str, ours: set[str
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
     assert imported - set(sys.stdlib_module_names) == ours
-
-
-def test_no_module_is_longer_than_350_lines() -> None:
-    """Of the product, as mypy has it; migrations are history."""
-    product = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
-    modules = [path for name in product for path in ROOT.glob(name if name.endswith(".py") else f"{name}/**/*.py")]
-    lines = {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in modules}
-    assert len(lines) > 500
-    assert {name: count for name, count in lines.items() if count > 350 and "/migrations/" not in name} == {}

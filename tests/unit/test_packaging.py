@@ -122,13 +122,6 @@ def test_the_unit_of_the_routes_starts_the_packages_command_and_is_left_off() ->
     assert "packaging/uplinks.toml.example" in RULES
 
 
-def test_an_upgrade_from_one_process_stops_it_before_the_limiter_starts_and_keeps_what_it_knew() -> None:
-    script = (ROOT / "packaging/debian/scionlab-bw-agent.postinst").read_text(encoding="utf-8")
-    stop, starts = script.index("deb-systemd-invoke stop scionlab-bw-agent"), script.index("#DEBHELPER#")
-    assert stop < script.index("        divide_state\n") < starts
-    assert "trust.json operator.json" in script
-
-
 def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_python() -> None:
     """Debian's own libraries serve, so that an upgrade of Debian finds nothing that would have to be removed."""
     control = (ROOT / "packaging/debian/control").read_text(encoding="utf-8")

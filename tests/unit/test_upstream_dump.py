@@ -140,11 +140,11 @@ def test_a_large_dump_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "The file is not JSON at line 1, column 1."),
-        (b"\xff\xfe\x00", "The file is not JSON"),
-        (b"[" * 100_000, "The file is not JSON"),
-        (b"[NaN]", "NaN is not JSON"),
-        (b'[{"model": "a", "model": "b"}]', 'an object has "model" twice'),
+        (b"", "The file is not JSON: see line 1, column 1."),
+        (b"\xff\xfe\x00", "The file is not UTF-8: see byte 1."),
+        (b"[" * 100_000, "The file has too many levels of brackets."),
+        (b"[NaN]", "The file has NaN, which is not JSON."),
+        (b'[{"model": "a", "model": "b"}]', 'The file has the key "model" twice in one object.'),
         (b"{}", "contains an object, not the list of entries"),
         (b"[]", "no entry of the app scionlab"),
         (b'[{"model": "auth.group", "pk": 1, "fields": {}}]', "no entry of the app scionlab"),

@@ -94,7 +94,7 @@ def test_minute_of_samples_is_one_batch_with_absolute_counters(counting: Countin
     assert document["times"] == [f"2026-11-21T06:00:{second:02d}.000Z" for second in range(0, 60, 10)]
     assert document["version"] == "1.18"
     assert document["links"]["1"]["to_user"] == {
-        "segment": f"{1002:08x}",
+        "segment": "00000000000003ea",
         "rate_kbit": [500] * 6,
         "bytes": [0, 1000, 2000, 3000, 4000, 5000],
         "packets": [0, 1, 2, 3, 4, 5],
@@ -196,7 +196,7 @@ def test_two_days_without_a_service_cost_times_and_not_the_last_counters_of_what
 
     assert documents(counting)[0]["times"] != []
     oldest = counting.ledger.segments()
-    assert oldest[2, "to_user", f"{1004:08x}"][0] == 90_000
+    assert oldest[2, "to_user", "00000000000003ec"][0] == 90_000
     assert counting.ledger.sums()[1, "to_user"][0] == 3000 + KEPT_MS // MINUTE_MS
 
 

@@ -49,7 +49,7 @@ def test_a_process_lives_without_a_database_and_is_not_ready(monkeypatch: pytest
 
 def test_it_is_not_ready_before_the_migrations_are_applied() -> None:
     ((_, newest),) = MigrationLoader(connection).graph.leaf_nodes("scionlab")
-    applied = MigrationRecorder(connection).migration_qs.filter(app="scionlab")
+    applied = MigrationRecorder(connection).migration_qs.filter(app="scionlab", name=newest)
     rows = list(applied)
     applied.delete()
     status, text = ask("/readyz")

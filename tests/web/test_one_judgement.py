@@ -498,7 +498,7 @@ def rest_says_it(case: Case, link: Link, door: Client, status: LinkStatus) -> No
     said = document["status"]
     assert (said["stage"], said["state"], said["text"]) == (case.stage, case.state, status.text)
     assert (said["remark"] or {}).get("code") == case.remark
-    shown = plain(tables.described(document))
+    shown = plain(tables.described(document, timezone.now()))
     assert f"State       {case.state.replace('_', ' ')} since" in shown
     assert plain(status.text) in shown
 

@@ -23,7 +23,7 @@ PAGES_OF_AN_AS = {
     "delete/": {"GET", "HEAD", "POST"},
     "configuration/": {"GET", "HEAD"},
     "links/{link}/": {"GET", "HEAD"},
-    "links/{link}/bandwidth/": {"POST"},
+    "links/{link}/bandwidth/": {"GET", "HEAD", "POST"},  # a refused form that is loaded again leads to its page
     "links/{link}/preview/": {"GET", "HEAD"},
     "links/{link}/history/": {"GET", "HEAD"},
     "links/{link}/why/": {"GET", "HEAD"},

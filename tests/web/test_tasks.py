@@ -205,7 +205,7 @@ def test_the_sweep_takes_as_many_statements_for_a_thousand_hosts_as_for_ten(coun
     selectors.generation()
     with CaptureQueriesContext(connection) as statements:
         tasks.sweep()
-    assert len(statements) == 9, [one["sql"] for one in statements]
+    assert len(statements) == 8, [one["sql"] for one in statements]
     queued = [args for name, args in sent if name == RENDER_HOST]
     assert len(queued) == min(count, tasks.RENDERS_PER_SWEEP) == len(set(queued))
     assert set(queued) <= {(host.pk,) for host in hosts}
