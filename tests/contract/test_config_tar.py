@@ -430,6 +430,6 @@ def test_sample_ends_satisfy_what_the_service_gives() -> None:
     """The samples have the attributes of the models' own `LocalLinkEnd`, so they prove something about it."""
     from scionlab.models.link_ends import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
 
-    of_the_service_alone = {"link_id"}
+    of_the_service_alone = {"link_id", "exception_kbit"}
     assert set(SampleEnd.__dataclass_fields__) == set(LocalLinkEnd.__dataclass_fields__) - of_the_service_alone
     assert SampleAS("17-ffaa:1:b6").isd_as == "17-ffaa:1:b6"
