@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,9 +57,8 @@ class Spool:
         self.path = path
         with _as_store_errors(path):
             self._db = _opened(path)
-
-    def close(self) -> None:
-        self._db.close()
+        # The thread that stores a sample may still hold it when the agent ends; from 3.13 on Python warns of the rest.
+        self.close = weakref.finalize(self, self._db.close)
 
     @contextmanager
     def changes(self) -> Iterator[None]:
