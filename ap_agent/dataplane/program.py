@@ -30,7 +30,7 @@ LAYOUT: Final = "2"  # of the maps; increment it when their meaning changes
 
 _ADDRESS_BYTES = 20  # a key begins with it
 _KEY = struct.Struct("=16sI16s2s2s")
-_FRAGMENTS_BYTES = 8 + 2 * (8 + 48 * 20)
+_FRAGMENTS_BYTES = 8 + 2 * (16 + 48 * 20)
 _UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _KINDS_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212, 8213
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("links", "fragments", "lanes")} | {".bss": "settings"}

@@ -72,6 +72,7 @@ class TestRun:
         """Whether it passed (of several: the last one)."""
         size = len(frame)
         self._view[:size] = frame
+        self._view[:6] = bytes(6)  # of lo, so that the frame is for this host
         attributes = self._attributes
         attributes[0], attributes[2], attributes[3], attributes[8] = program, size, 0, repeat  # 3: Linux wrote it
         if self._call(*self._arguments) < 0:
