@@ -18,6 +18,7 @@
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/ip.h>
@@ -34,6 +35,9 @@
 #define WAYS 3                      // slots in which a datagram may be
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
 #define SLOT_MS 64000u              // longer than any host keeps an incomplete datagram
+#define PLAIN_MS 4000u              // shorter than any host keeps one,
+#define PLAIN_DISTANCE 64u          // and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
+#define PLAIN_HOPS 16               // more than are behind us
 #define NOT_FREE_BITS 19
 #define NOT_FREE_TICKS 16u          // of 4.3 s
 #define UNSEEN_BYTES 90000ull       // one of the largest datagrams may come last fragment first
@@ -71,9 +75,10 @@ struct lane {
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed before the first fragment. `got`: bytes of the datagram so far, of `end`, if known. */
+/* `bytes`, `packets`: what passed unpaid before the first fragment. `got`: bytes of the datagram so far, of `end`, if known.
+ * `lane`: the link's; of a nobody's datagram a 16th of its last fragment's number in its side. */
 struct slot { __u32 datagram, at_ms, bytes; __u16 got, end, lane; __u8 packets, state; };
-struct side { __u64 unseen_at; struct slot slots[SETS][WAYS]; };
+struct side { __u64 unseen_at; __u32 number; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
 #define HASH(name, from, to) \
@@ -96,7 +101,7 @@ volatile struct {
 
 struct packet {
     struct key key;  // with all that is known of it
-    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt;
+    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain;
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
@@ -214,6 +219,9 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     p->identification = (__u32)ip.protocol << 16 | ip.id;
     p->ip_bytes = bpf_ntohs(ip.tot_len);
     p->at = p->ip + ip.ihl * 4;
+    __u32 sum = bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0);
+    sum = (sum & 0xffff) + (sum >> 16);
+    p->is_plain = ip.ihl == 5 && ip.ttl >= PLAIN_HOPS && (sum & 0xffff) + (sum >> 16) == 0xffff;
     if (p->is_fragment && !is_sound(skb, p))
         return READ_ODD;
     return p->is_first ? read_transport(skb, p) : READ_ALL;
@@ -262,8 +270,11 @@ __noinline int read_ipv6(struct __sk_buff *skb, struct packet *p)
     p->protocol = ip.nexthdr;
     UNROLLED for (int i = 0; i <= MAX_HEADERS; i++) {
         int read = read_header(skb, p);
-        if (read != READ_ON)
+        if (read != READ_ON) {  // Linux wants all of a TCP header (RFC 8200)
+            p->is_plain = ip.nexthdr == IPPROTO_FRAGMENT && p->at == p->ip + sizeof(ip) + 8 &&
+                          ip.hop_limit >= PLAIN_HOPS && (p->protocol == IPPROTO_UDP || p->payload >= 20);
             return read;
+        }
     }
     return READ_ODD;
 }
@@ -416,7 +427,7 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
 
 /* limit, verdict: bytes of a datagram passed that no link has paid, and its slot is given away. Until no host can have them
  * any more no first fragment makes the datagram a link's. Two cells each, of all addresses: who fills them with others
- * refuses a few datagrams, but frees none. */
+ * refuses a few datagrams, but frees none. harm: the bucket of what is unseen bounds how many. */
 #define CELL(datagram) settings.not_free[(datagram) >> (32 - NOT_FREE_BITS)]
 #define OTHER_CELL(datagram) CELL((__u32)((datagram) * 0x9e3779b1u))
 
@@ -427,7 +438,7 @@ static __always_inline int is_not_free(__u32 datagram, __u32 tick)
 
 static __always_inline void give_away(struct slot *slot, __u32 tick)
 {
-    if (slot->state == UNSEEN || slot->state == OF_NOBODY)
+    if (slot->state != FREE && slot->bytes)
         CELL(slot->datagram) = OTHER_CELL(slot->datagram) = tick;
     slot->state = FREE;
 }
@@ -435,7 +446,10 @@ static __always_inline void give_away(struct slot *slot, __u32 tick)
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
- * the link with the first one; where that is refused nothing can be put together. */
+ * the link with the first one; where that is refused nothing can be put together.
+ *
+ * A nobody's first fragment is plain if Linux surely takes it, and while it surely has it nothing else completes the
+ * datagram (RFC 5722). Only what it may not have, and what came before it, makes the datagram not free. */
 __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
@@ -451,6 +465,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
     __u32 datagram, now_ms = now >> 20, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
     long is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;  // 64 bits: a spilled half is refused
+    long is_whole = 0, is_taken = p->is_plain && !settings.unmatched && (!p->from_user || skb->pkt_type == PACKET_HOST);
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -464,6 +479,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     struct slot *first = side->slots[mix >> 60], *slot = first;
 
     bpf_spin_lock(&here->lock);
+    side->number++;
     UNROLLED for (int i = 0; i < WAYS; i++) {
         struct slot *one = first + i;
         asm volatile("" : "+r"(one));  // nor may a sum differ by the way to it
@@ -481,19 +497,25 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             slot = one;
         }
     }
+    if (state == OF_NOBODY && !slot->bytes &&
+        (now_ms - slot->at_ms >= PLAIN_MS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
+        state = FREE;  // Linux may have forgotten the first fragment
     if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
         goto unlock;  // verdict: it contradicts what was decided
-    if (!p->is_first && state <= UNSEEN) {
-        if (!charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
+    if (p->is_first ? !is_links && !p->is_plain : state <= UNSEEN) {
+        if ((state == UNSEEN && slot->packets == 255) ||
+            !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
-        verdict = STRAIGHT;
+        if (!p->is_first)
+            verdict = STRAIGHT;
     }
     if (state == FREE) {
         give_away(slot, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = slot->got = slot->end = 0;
     }
-    slot->at_ms = now_ms;
+    if (state != OF_NOBODY || slot->bytes)
+        slot->at_ms = now_ms;
     slot->got += p->payload;
     if (p->is_last)
         slot->end = end;
@@ -508,21 +530,36 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         p->seen_packets = slot->packets;
         slot->lane = p->lane;
         slot->state = !is_links ? OF_NOBODY : is_not_free(datagram, tick) ? DROPPED : ACCEPTED;
+        if (!is_links && !is_taken)
+            slot->bytes += p->bytes;
     }
     state = slot->state;
-    p->lane = slot->lane;
-    verdict = state == OF_NOBODY ? NOBODY : ADMITTED;
-    if (slot->end && slot->got == slot->end)  // it is whole, and its identification may come again
-        give_away(slot, tick);
+    is_whole = slot->end && slot->got == slot->end;
+    if (state == OF_NOBODY) {
+        verdict = NOBODY;
+        slot->lane = side->number >> 4;
+        if (is_whole)  // its identification may come again
+            give_away(slot, tick);
+    } else {
+        verdict = ADMITTED;
+        p->lane = slot->lane;
+    }
 unlock:
     bpf_spin_unlock(&here->lock);
     if (verdict == ADMITTED) {
         verdict = admit(p, p->is_first && state == ACCEPTED ? FREE : state);
-        if (verdict == REFUSED && slot->datagram == datagram && slot->state == ACCEPTED)
-            slot->state = DROPPED;
+        if (verdict == REFUSED || is_whole || p->seen_bytes) {
+            bpf_spin_lock(&here->lock);
+            if (slot->datagram == datagram && slot->state >= ACCEPTED) {
+                if (verdict != REFUSED)
+                    slot->bytes = 0;  // the link has paid
+                slot->state = is_whole && !slot->bytes ? FREE : verdict == REFUSED ? DROPPED : slot->state;
+            }
+            bpf_spin_unlock(&here->lock);
+        }
     }
-    if (p->seen_packets && verdict != REFUSED)  // harm: a link, or nobody's right, has taken it over
-        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets));
+    if (p->seen_bytes && verdict != REFUSED)  // harm: a link has taken it over, or nobody's right for the price of a mark
+        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets - (verdict == NOBODY)));
     return verdict;
 }
 

@@ -26,11 +26,11 @@ FULL: Final = 65_536
 WITH_REMOTE_PORT, WITH_LOCAL_ADDRESS, WITH_LOCAL_PORT = 1, 2, 4
 
 MOST_LANES: Final = 16_384
-LAYOUT: Final = "2"  # of the maps; increment it when their meaning changes
+LAYOUT: Final = "3"  # of the maps; increment it when their meaning changes
 
 _ADDRESS_BYTES = 20  # a key begins with it
 _KEY = struct.Struct("=16sI16s2s2s")
-_FRAGMENTS_BYTES = 8 + 2 * (8 + 48 * 20)
+_FRAGMENTS_BYTES = 8 + 2 * (16 + 48 * 20)
 _UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _KINDS_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212, 8213
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("links", "fragments", "lanes")} | {".bss": "settings"}
@@ -77,7 +77,7 @@ def known_bit(packed_key: bytes) -> int:
 
 class Program:
     """The program and its maps. `ids`: program ids, as in filters. `is_whole`: the programs exist, too. Pins are
-    `lanes-2` for a map of layout 2, `to_user-<hash of the object file>` for a program: another version of the program
+    `lanes-3` for a map of layout 3, `to_user-<hash of the object file>` for a program: another version of the program
     continues with maps of the same layout, and creates new ones otherwise."""
 
     def __init__(self, fds: Mapping[str, int], folder: Path | None = None, version: str = "") -> None:

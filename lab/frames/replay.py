@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import platform
 import threading
@@ -18,7 +19,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ap_agent.dataplane.lanes import Lane
-from ap_agent.dataplane.program import OBJECT, Key, Program
+from ap_agent.dataplane.libbpf import mapped
+from ap_agent.dataplane.program import OBJECT, Key, Program, _load
 from ap_agent.document.state import Counters
 from lab.frames import grow, shape
 from lab.frames.shape import Frame
@@ -27,6 +29,8 @@ _PROG_TEST_RUN = 10
 _SYSTEM_CALL = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 _ATTRIBUTES_BYTES = 80
 _SHORTEST = 54
+_NOT_FREE = slice(8216, 8216 + (4 << 19))  # in the program's settings
+_NO_MARKS = bytes(4 << 19)
 _DROPPED = 2  # TC_ACT_SHOT
 LIMIT_KBIT, NEIGHBOUR_KBIT = 500, 100_000
 LINKS = {  # interface id -> kbit/s, is observed
@@ -72,6 +76,7 @@ class TestRun:
         """Whether it passed (of several: the last one)."""
         size = len(frame)
         self._view[:size] = frame
+        self._view[:6] = bytes(6)  # of lo, so that the frame is for this host
         attributes = self._attributes
         attributes[0], attributes[2], attributes[3], attributes[8] = program, size, 0, repeat  # 3: Linux wrote it
         if self._call(*self._arguments) < 0:
@@ -82,8 +87,8 @@ class TestRun:
 
 
 class Replay:
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, settings: mmap.mmap) -> None:
+        self._program, self._settings = program, settings
         self._runs = TestRun(), TestRun()
         self._keys = {
             Key(ip_address(address), port).packed(): 2 * link
@@ -104,6 +109,7 @@ class Replay:
         for key in self._keys:
             program.remove_link(key)
         program.finish((), None)
+        self._settings[_NOT_FREE] = _NO_MARKS  # buckets begin anew, which bound them
         for lane, packed in self._lanes.items():
             program.lanes.forget(lane)
             program.lanes.take(lane, packed)
@@ -182,8 +188,10 @@ def _copies(frame: Frame) -> Iterator[bytes]:
 @contextmanager
 def replay(object_file: Path = OBJECT) -> Iterator[Replay]:
     """Raises `ProgramError`, `NotPermittedError`."""
-    program = Program.loaded(object_file)
+    fds = _load(object_file, {})
+    settings = mapped(os.dup(fds[".bss"]), _NOT_FREE.stop)
+    program = Program(fds)
     try:
-        yield Replay(program)
+        yield Replay(program, settings)
     finally:
         program.close()

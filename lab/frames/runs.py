@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ap_agent.dataplane.program import OBJECT
@@ -43,7 +43,6 @@ class Found:
     frames: int = 0
     sequences: int = 0
     seconds: float = 0.0  # of processor time
-    unlucky: int = 0  # bystanders' datagrams that were refused once, and not with another identification
     broken: list[Finding] = field(default_factory=list)
 
     @property
@@ -76,9 +75,6 @@ def fuzz(
                 progress(found.frames)
             if broken is None or (rules and broken.rule not in rules):
                 continue
-            if broken.rule == "harm" and not _is_harmed_again(running, tried):
-                found.unlucky += 1
-                continue
             one = Finding(broken, seed, number, found.frames, smallest(running, tried, broken))
             if one.kind in known:
                 continue
@@ -88,21 +84,6 @@ def fuzz(
                 break
         found.seconds = time.process_time() - began
     return found
-
-
-def _is_harmed_again(running: Replay, tried: Sequence) -> bool:
-    """With other identifications of the bystander: two datagrams may meet in one place of a table by chance."""
-    for ahead in (1, 2, 3):
-        frames = [
-            replace(one, fragment=(one.fragment[0] ^ ahead << 3, *one.fragment[1:]))
-            if one.is_bystander and one.fragment
-            else one
-            for one in tried.frames
-        ]
-        broken, _ = examined(running, Sequence(frames, tried.from_user), is_probed=False, is_on_both=False)
-        if broken is None or broken.rule != "harm":
-            return False
-    return True
 
 
 def smallest(running: Replay, tried: Sequence, broken: Broken) -> Sequence:

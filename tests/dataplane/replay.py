@@ -35,6 +35,7 @@ class _Options(ctypes.Structure):
 def replay(program_fd: int, frame: bytes, times: int = 1) -> int:
     """The last verdict, as tc has it. Raises `OSError`."""
     library = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    frame = bytes(6) + frame[6:]  # of lo, so that it is for this host
     options = _Options(sz=ctypes.sizeof(_Options), data_in=frame, data_size_in=len(frame), repeat=times)
     if library.bpf_prog_test_run_opts(program_fd, ctypes.byref(options)) < 0:
         number = ctypes.get_errno()

@@ -103,7 +103,6 @@ def test_a_short_run_finds_nothing() -> None:
     found = runs.fuzz(40_000, seed=20_261_128)
     assert found.broken == [], "\n".join(map(str, found.broken))
     assert found.sequences > 5_000
-    assert found.unlucky <= 10
 
 
 @pytest.mark.parametrize("from_user", [True, False], ids=["from the user", "to the user"])

@@ -35,6 +35,8 @@ def test_keys_of_maps_are_where_linux_6_1_looks_for_them(name: bytes) -> None:
         pytest.skip(missing)
     places, last = set(), ""
     for line in _verifier_log(name).splitlines():
+        if line.startswith("mark_precise"):  # it looks back at states that are past
+            continue
         if "call bpf_map_lookup_elem#1" in line:
             places.add(last)
         elif found := REGISTER_2.findall(line):

@@ -16,7 +16,7 @@ import pytest
 
 from ap_agent.dataplane.program import Key
 from tests.dataplane.bed import AP, AP6, AP_PORT, HEARTBEAT, OTHER, USER, USER6, USER_PORT, Bed
-from tests.dataplane.frames import OUTER_TAG, TAG, Packet, datagram, mac, pieces, scion
+from tests.dataplane.frames import OUTER_TAG, TAG, Packet, checksum, datagram, mac, pieces, scion
 from tests.dataplane.replay import SHOT, on_each_processor, replay
 
 pytestmark = pytest.mark.kernel
@@ -99,6 +99,41 @@ def test_an_identification_stays_nobodys_also_when_its_slot_is_needed(ap: Bed) -
     assert passed == 0
 
 
+@pytest.mark.parametrize("why", ["long ago", "far behind", "another host's", "few hops"])
+def test_a_first_fragment_that_linux_may_not_have_frees_no_datagram_of_a_link(ap: Bed, why: str) -> None:
+    """Linux forgets it after a time, and when 64 other fragments of its sender came; others it never takes."""
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    defaults = {"net.ipv4.ipfrag_max_dist": 0, "net.ipv4.ipfrag_time": 30}
+    ap.ap.sysctl(defaults | {"net.ipv4.ipfrag_max_dist": 64 if why == "far behind" else 0, "net.ipv4.ipfrag_time": 5})
+    lures, rests, reals = [], [], []
+    for number in range(20):
+        lure, *later, real = contradicting(5000 + number, 4, 8, 6000)
+        lures.append(mac("02:00:00:00:00:99") + lure[6:] if why == "another host's" else lure)
+        rests += later
+        reals.append(real)
+    head = bytearray(lures[0])
+    if why == "few hops":  # the sum is right, and a router behind us may drop it
+        head[22], head[24:26] = 1, bytes(2)
+        head[24:26] = struct.pack("!H", checksum(bytes(head[14:34])))
+        assert replay(ap.program.fds["from_user"], bytes(head)) != SHOT
+        assert replay(ap.program.fds["from_user"], reals[0]) == SHOT
+        return
+    before, began = ap.counters(7)[1], time.monotonic()
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        ap.send(lures)
+        if why == "long ago":
+            time.sleep(5.5)
+        if why == "far behind":
+            one = Packet(struct.pack("!HHHH", OTHER_PORT, AP_PORT, 5000, 0), more=True, identification=9)
+            ap.send([replace(one, offset=8 * step).frame for step in range(70)])
+        ap.send([*rests, *reals])
+        found = receiver.received(other_port=True).get(USER_PORT, [])
+    after, seconds = ap.counters(7)[1], time.monotonic() - began
+    ap.ap.sysctl(defaults)
+    assert sum(map(len, found)) <= allowed_bytes(500, seconds)
+    assert sum(map(len, found)) <= after.passed_bytes - before.passed_bytes
+
+
 # --- 2: exact charges, from all processors at once -----------------------------------------------------------------
 
 
@@ -168,6 +203,31 @@ def test_of_an_observed_link_all_that_passes_is_counted(ap: Bed) -> None:
 
 
 # --- 6: no harm ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "first fragments alone"])
+def test_fragmented_traffic_of_a_port_without_a_link_harms_no_link(ap: Bed, is_whole: bool) -> None:
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    ap.link(8, 1_000_000, 1_000_000, Key(ip_address(OTHER), USER_PORT))
+    from_user = ap.program.fds["from_user"]
+    first, last = datagram(scion(size=24), source=(USER, OTHER_PORT), piece=16)
+    for number in range(30_000):
+        assert replay(from_user, replace(first, identification=number).frame) != SHOT
+        if is_whole:
+            assert replay(from_user, replace(last, identification=number).frame) != SHOT
+    other = datagram(scion(size=24), source=(OTHER, USER_PORT), piece=16)[0]
+    verdicts = [replay(from_user, replace(other, identification=number).frame) for number in range(5_000)]
+    assert verdicts.count(SHOT) == 0
+
+
+def test_first_fragments_that_linux_may_not_take_harm_no_link(ap: Bed) -> None:
+    """They pass within a bucket of their address: of 90,000 bytes and 1,000 a second."""
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    first = datagram(scion(size=24), source=(USER, OTHER_PORT), piece=16, options=bytes([1]) * 4)[0]
+    verdicts = [
+        replay(ap.program.fds["from_user"], replace(first, identification=number).frame) for number in range(5_000)
+    ]
+    assert 100 <= 5_000 - verdicts.count(SHOT) <= 90_000 // 448 + 30
 
 
 def test_fragments_of_strangers_take_nothing_from_datagrams_to_the_user(ap: Bed) -> None:
