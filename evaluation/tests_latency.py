@@ -20,6 +20,7 @@ from typing import Any, Final
 import requests
 
 from ap_agent.dataplane.libbpf import HashMap, pinned
+from ap_agent.dataplane.program import LAYOUT
 from bench.core import Label, Outcome, median
 from bench.report import NOTHING, Table
 from evaluation import together
@@ -108,7 +109,7 @@ class Stand:
 
     def _keys(self) -> set[int]:
         """The local ports that the kernel knows; they end the keys of the engine's map of links."""
-        found = pinned({"links": self.agent.programs.path_of("maps_dir") / "links-1"})
+        found = pinned({"links": self.agent.programs.path_of("maps_dir") / f"links-{LAYOUT}"})
         if found is None:
             raise LabError("the limiter has pinned no maps")
         try:

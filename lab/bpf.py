@@ -61,8 +61,8 @@ def attach(program: int, device: str, hook: int) -> None:
     _bpf(_PROG_ATTACH, struct.pack("=IIIIIIQ", socket.if_nametoindex(device), program, hook, 0, 0, 0, 0))
 
 
-LANES, _LANE_BYTES = 8192, 128  # of two lanes for each interface id (limiter.bpf.c)
-_LANE = struct.Struct("=56xQ16x4Q16x")  # segment; passed bytes and packets, refused bytes and packets
+LANES, _LANE_BYTES = 8192, 136  # of two lanes for each interface id (limiter.bpf.c)
+_LANE = struct.Struct("=56xQ16x4Q24x")  # segment; passed bytes and packets, refused bytes and packets
 
 
 def lanes(path: str) -> dict[int, tuple[int, int, int, int, int]]:

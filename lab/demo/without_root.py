@@ -46,8 +46,8 @@ def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -
         said = both.run("agent", "enrol", site_url, stdin=f"{host.token}\n").splitlines()
         print("\n".join(f"  {line}" for line in said[:2]))
         link_info = _show_tarball(site_url, both.folder / "credentials.json")
-        step("What the limiter would do with it on this machine (`plan` touches nothing)")
-        (both.folder / "link_info.json").write_bytes(link_info)
+        step("What the limiter would do with it there (`plan` touches nothing)")
+        (both.folder / "link_info.json").write_text(json.dumps(_as_anywhere(link_info)), encoding="utf-8")
         _show_plan(both)
     finally:
         service.stop()
@@ -75,6 +75,14 @@ def _show_tarball(site_url: str, credentials_file: Path) -> bytes:
     for interface_id, entry in json.loads(link_info).items():
         print(f"    link {interface_id}: {entry['Bandwidth']:,} kbit/s, {entry['IP-Address']} port {entry['Port']}")
     return link_info
+
+
+def _as_anywhere(link_info: bytes) -> dict[str, dict[str, object]]:
+    """Without the attachment point's own addresses, which this machine does not have: it would be the wrong host."""
+    return {
+        interface_id: {key: value for key, value in entry.items() if not key.startswith("Local-")}
+        for interface_id, entry in json.loads(link_info).items()
+    }
 
 
 def _show_plan(both: Processes) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from ap_agent.dataplane.libbpf import HashMap, pinned
+from ap_agent.dataplane.program import LAYOUT
 from ap_agent.document.state import Counters, LimiterState, read_state
 from link_tests import TCP, UDP, LinkTest, run_key
 from measuring.netns import REPOSITORY, Namespace
@@ -144,7 +145,7 @@ class Site:
 
     def keys(self) -> set[int]:
         """Test ports of which the kernel knows the link."""
-        found = pinned({"links": self.operator.maps / "links-1"})
+        found = pinned({"links": self.operator.maps / f"links-{LAYOUT}"})
         assert found is not None
         try:
             keys = HashMap(os.dup(found["links"]), key_bytes=40, value_bytes=4).numbers()
@@ -387,8 +388,7 @@ def test_arming_one_of_many_links_writes_its_key_and_nothing_else(site: Site) ->
 
 
 def test_both_real_ends_reach_each_other_over_ipv6(site: Site) -> None:
-    """And the attachment point's end of a link whose local address is not here binds none: as behind a NAT."""
-    fields = {"IP-Address": "2001:db8:1::11", "Local-IP": "2001:db8:99::1"}
+    fields = {"IP-Address": "2001:db8:1::11", "Local-IP": "2001:db8:1::1"}
     site.publish({}, **fields)
     phases = TOOLS["reach"].phases({}, 500, 500)
     with site.programs(is_real=True):

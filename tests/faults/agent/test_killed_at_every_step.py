@@ -139,5 +139,5 @@ def version_in(folder: Path) -> str | None:
     path = folder / FILE_NAME
     if not path.exists():
         return None
-    said = json.loads(json.loads(path.read_bytes())["signed"])
+    said = json.loads(json.loads(path.read_bytes().splitlines()[0])["signed"])  # the head line
     return f"{said['generation']}.{said['config_version']}"
