@@ -1,5 +1,5 @@
-"""What others and a blocked user do to the host's reassembly (property 6). Each test has namespaces of its own: Linux keeps
-what is incomplete for 30 s, and drops what comes while that is more than `ipfrag_high_thresh`."""
+"""What others and a blocked user do to the host's reassembly (property 6). Each test has namespaces of its own: Linux
+keeps what is incomplete for 30 s, and drops what comes while that is more than `ipfrag_high_thresh`."""
 
 from __future__ import annotations
 
