@@ -380,7 +380,7 @@ def test_a_full_disk_ends_with_5_and_is_resumed_when_there_is_room(world: World,
 
 
 def test_a_second_one_at_the_same_file_and_control_c(world: World) -> None:
-    with world.limited(200, 200):  # 60 s: longer than a busy machine needs to start the second one
+    with world.limited(500, 500):  # 24 s: longer than a busy machine needs to start the second one
         first = world.start("--path", url(0))
         until = time.monotonic() + 20
         while not (world.folder / "fetched.part").exists():
