@@ -1,7 +1,7 @@
 """SCION's own files of one host: topology.json, settings of its programs, and their units.
 
 Source: doc/manuals of SCION v0.15, and the systemd units of the packages. tests/scion starts the real programs with
-these files. `scionlab.trust.pki` makes keys, certificates and TRCs; `config_tar` packs everything.
+these files. `scionlab.scion_config.pki` makes keys, certificates and TRCs; `config_tar` packs everything.
 """
 
 from __future__ import annotations

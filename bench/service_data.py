@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import django
 
 if TYPE_CHECKING:
-    from scionlab.models import AS, Host, User
+    from scionlab.accounts.models import User
+    from scionlab.testbed.models import AS, Host
 
 FIRST_AS_ID = 0xFFAA_0001_0001
 FIRST_AP_ID = 0xFFAA_0000_2000
@@ -31,7 +32,8 @@ BATCH = 5_000
 def fill(hosts: int, links: int) -> None:
     from django.db import transaction
 
-    from scionlab.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, ServiceState, User
+    from scionlab.accounts.models import User
+    from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, ServiceState
 
     BandwidthPolicy.objects.get_or_create(pk=1)
     ServiceState.objects.get_or_create(pk=1)
@@ -53,7 +55,7 @@ def fill(hosts: int, links: int) -> None:
 def attach(ap_host: Host, ases: Sequence[AS], hosts: Sequence[Host], owner_ids: Sequence[int]) -> None:
     """One provider Link each, as the service would have stored them."""
     from bench.world import user_addresses
-    from scionlab.models import BorderRouter, Interface, Link, UserAS
+    from scionlab.testbed.models import BorderRouter, Interface, Link, UserAS
 
     router = BorderRouter.objects.create(host=ap_host, number=1)
     routers = BorderRouter.objects.bulk_create([BorderRouter(host=host) for host in hosts], batch_size=BATCH)
@@ -86,7 +88,8 @@ def people(ases: int, points: int = POINTS) -> None:
     from django.utils import timezone
 
     from lab.seed_usage import seed_usage
-    from scionlab.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, ServiceState, User, UserAS
+    from scionlab.accounts.models import User
+    from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, ServiceState, UserAS
 
     BandwidthPolicy.objects.get_or_create(pk=1)
     ServiceState.objects.get_or_create(pk=1)
@@ -118,7 +121,8 @@ def _say_enforced(ap_host: Host) -> None:
     """What the newest receipt of the attachment point would have left."""
     from django.utils import timezone
 
-    from scionlab.models import HostReceipt, Link, LinkEnforcement
+    from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+    from scionlab.testbed.models import Link
 
     now = timezone.now()
     ap_host.delivered_config_version = ap_host.delivered_limits_version = 1
@@ -144,7 +148,8 @@ def turn(condition: str) -> None:
     from django.db.models import OuterRef, Subquery
     from django.utils import timezone
 
-    from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkEnforcement
+    from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+    from scionlab.testbed.models import AttachmentPoint, Link
 
     at = timezone.now() - timedelta(hours=condition == "silent")
     AttachmentPoint.objects.update(maximum_kbit=50 if condition == "clamped" else 100_000)
@@ -168,8 +173,8 @@ def _session(user: User) -> str:
 
 def change() -> None:
     """A host id: its L rises. `all`: the generation does."""
-    from scionlab.versions.counters import hosts_bump
-    from scionlab.versions.generation import generation_raise
+    from scionlab.delivery.generation import generation_raise
+    from scionlab.testbed.versions.counters import hosts_bump
 
     print("ready", flush=True)
     for line in sys.stdin:

@@ -25,7 +25,7 @@ import django
 from bench.usage_stores import Tables, UsageStore, victoria
 
 if TYPE_CHECKING:
-    from scionlab.models import UsageSeries
+    from scionlab.usage.models import UsageSeries
     from scionlab.usage.rows import Both
 
 READS = 21
@@ -73,10 +73,11 @@ def spending(what: str, per: int, store: UsageStore) -> Iterator[None]:
 
 def take(links: int, number: int, rows: int) -> None:
     """Five minutes of an hour of their own; `rows` are added to what former rounds left."""
-    from scionlab.host_api.usage_format import parse_usage, read_body
-    from scionlab.models import AttachmentPoint, UsageSeries
+    from scionlab.testbed.models import AttachmentPoint
     from scionlab.usage import months
+    from scionlab.usage.host_api.usage_format import parse_usage, read_body
     from scionlab.usage.ingest import usage_store
+    from scionlab.usage.models import UsageSeries
     from scionlab.usage.rollup import roll_up
     from scionlab.usage.series import usage_of_link
 
@@ -120,7 +121,7 @@ def _fill(number: int, rows: int, begins_at: datetime) -> None:
     """Rows of other links in the same day, and in the six before, so that the index is as deep as it would be."""
     from django.db import connection, transaction
 
-    from scionlab.models.slot_field import slot_number
+    from scionlab.usage.models.slot_field import slot_number
     from scionlab.usage.partitions import TABLE, ensure
 
     days = [begins_at.date() - timedelta(days=ago) for ago in range(7)]
@@ -149,7 +150,7 @@ def _timed(what: str, calls: list[Callable[[], Any]]) -> None:
 def keep(name: str, links: int, slots: int) -> None:
     """Each row of ours in two halves, as roll-ups that meet no border do. VictoriaMetrics cannot add to what it has, so
     it gets each row once."""
-    from scionlab.models import UsageSeries
+    from scionlab.usage.models import UsageSeries
     from scionlab.usage.totals import SLOT_MS, to_ms
 
     series_ids = [one.pk for one in UsageSeries.objects.bulk_create(map(_series, range(links)))]
@@ -172,7 +173,7 @@ def keep(name: str, links: int, slots: int) -> None:
 
 
 def _series(number: int) -> UsageSeries:
-    from scionlab.models import UsageSeries
+    from scionlab.usage.models import UsageSeries
 
     names = {"ap_isd_as": "17-ffaa:0:1108", "isd_as": f"17-ffaa:2:{number:x}", "owner_email": "bench@example.org"}
     return UsageSeries(interface_id=number % 4094 + 1, first_config_version=1, last_config_version=1, **names)

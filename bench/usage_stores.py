@@ -68,8 +68,8 @@ class Tables:
             add_slots(sums)
 
     def read(self, series_id: int, first_ms: int, end_ms: int) -> int:
-        from scionlab.models import UsageSlot
         from scionlab.usage.compact import totals_unpack
+        from scionlab.usage.models import UsageSlot
         from scionlab.usage.totals import of_ms
 
         rows = UsageSlot.objects.filter(

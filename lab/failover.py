@@ -125,7 +125,7 @@ class Pair:
 
     def saved_kbit(self) -> set[int]:
         """Every limit that the primary's audit has."""
-        sql = "SELECT DISTINCT new_kbit FROM scionlab_bandwidthchange WHERE new_kbit IS NOT NULL"
+        sql = "SELECT DISTINCT new_kbit FROM testbed_bandwidthchange WHERE new_kbit IS NOT NULL"
         return {int(str(kbit)) for (kbit,) in self.primary.ask(sql)}
 
     def follow_anew(self) -> None:

@@ -22,13 +22,15 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from lab.seed_usage import HOURS, seed_usage
-from scionlab.links import defaults
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_create
-from scionlab.models import AS, ISD, AttachmentPoint, Link, User, UserAS, selectors
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.notation.isd_as import format_as_id, parse_as_id
+from scionlab.accounts.models import User
+from scionlab.limits import defaults
+from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
+from scionlab.testbed import selectors
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, ISD, AttachmentPoint, Link, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create
 
 ISDS = {17: "Switzerland", 19: "Europe"}
 

@@ -24,13 +24,15 @@ if not apps.ready:  # run as a program
 
 from bandwidth_config import Limits
 from lab.seed import DemoAS, DemoAttachment, DemoUserAS, make_infrastructure, make_infrastructure_link, make_user_as
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AS, AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from scionlab.network.uplink import site_cost_set, uplink_set
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.accounts.models import User
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.models import AS, AttachmentPoint, Host, Link, UserAS
+from scionlab.usage.uplink import site_cost_set, uplink_set
 
 SILENT_AP = DemoAS(isd=17, as_text="ffaa:0:1109", label="Basel AP", is_attachment_point=True, public_ipv4="192.0.2.9")
 SILENT_FOR = timedelta(hours=2)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lab.sample_traffic import HEARTBEATS_BYTES, PACKET_BYTES, TEN_MINUTES_MS, share
-from scionlab.models import Host, Link, selectors
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
 from scionlab.usage.months import compute_due

@@ -1,4 +1,4 @@
-"""ASGI application: long polls (scionlab.polls) and Django."""
+"""ASGI application: long polls (scionlab.delivery.polls) and Django."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scionlab.settings.prod")
 django.setup(set_prefix=False)
 
-from scionlab.polls.application import Application  # noqa: E402  needs Django's settings
+from scionlab.delivery.polls.application import Application  # noqa: E402  needs Django's settings
 
 application = Application()

@@ -1,4 +1,4 @@
-"""The Celery application; its settings are Django's `CELERY_*`. Tasks are in `scionlab.tasks`."""
+"""The Celery application; its settings are Django's `CELERY_*`. Tasks are in `scionlab.site.tasks`."""
 
 import logging.config
 import os
@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scionlab.settings.dev")
 
 app = Celery("scionlab")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["scionlab"])
+app.autodiscover_tasks(["scionlab.site"])
 
 # When a worker loses Redis, it would return unacknowledged messages over the lost connection and crash (kombu 5.7,
 # `AttributeError` in `restore_unacked`). tasks.sweep finds the lost work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scionlab.settings import env
 
 wsgi_app = "scionlab.asgi:application"
-worker_class = "scionlab.polls.worker.Worker"
+worker_class = "scionlab.delivery.polls.worker.Worker"
 workers = env.integer("WEB_WORKERS", 2, low=1, high=64)  # as in scionlab.settings.base
 backlog = 4096  # after a restart all agents reconnect within seconds
 keepalive = 75  # seconds; longer than the 60 of a proxy, which must close first

@@ -8,26 +8,17 @@ from django.urls.converters import IntConverter
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from scionlab.operations import health
-from scionlab.operations.metrics import metrics
-from scionlab.pages import (
-    exceptions,
-    front,
-    joint_test,
-    link,
-    link_tests,
-    mails,
-    now,
-    paths,
-    search,
-    site,
-    timed,
-    usage,
-    user_as,
-    watch,
-    why,
-)
+from scionlab.accounts.pages import mails
+from scionlab.delivery import health
+from scionlab.limits.pages import exceptions, link, timed
+from scionlab.linktests.pages import joint_test, link_tests, watch, why
+from scionlab.paths import pages as paths
 from scionlab.platform.security_txt import security_txt
+from scionlab.site import front, search
+from scionlab.site import login as site
+from scionlab.site.metrics import metrics
+from scionlab.usage.pages import now, usage
+from scionlab.user_ases.pages import user_as
 
 
 class KeyConverter(IntConverter):
@@ -57,7 +48,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login/code/", second_factor_step, name="mfa_authenticate"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    path("account/", include("scionlab.pages.account_urls")),
+    path("account/", include("scionlab.accounts.urls")),
     path("search/", search.search, name="search"),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
@@ -91,7 +82,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("mails/", mails.mails, name="mails"),
     path("paths/", paths.paths, name="paths"),
-    path("api/", include("scionlab.rest.urls")),
+    path("api/", include("scionlab.site.rest_urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
     path("admin/login/", site.admin_login),
     path("admin/", admin.site.urls),

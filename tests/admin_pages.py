@@ -8,7 +8,7 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import reverse
 
-from scionlab.models import Host
+from scionlab.testbed.models import Host
 
 ADD, CHANGE, LIST = "add", "change", "changelist"
 

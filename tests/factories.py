@@ -10,9 +10,11 @@ from typing import Any
 import factory
 from factory.django import DjangoModelFactory
 
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_create
-from scionlab.models import (
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.models import (
     AS,
     ISD,
     VPN,
@@ -20,15 +22,12 @@ from scionlab.models import (
     BandwidthPolicy,
     BorderRouter,
     Host,
-    HostReceipt,
     Interface,
     Link,
-    LinkEnforcement,
-    User,
     UserAS,
 )
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.people.api_token import api_token_create
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create
 
 PASSWORD = "correct horse battery"
 

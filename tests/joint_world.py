@@ -8,19 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.models import (
-    Host,
-    HostReceipt,
-    JointTest,
-    Link,
-    LinkEnforcement,
-    LinkTest,
-    TestResult,
-    TimedLimit,
-    User,
-    UserAS,
-)
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.linktests.models import JointTest, LinkTest, TestResult
+from scionlab.testbed.models import Host, Link, TimedLimit, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
 from station.plan import frame_bytes
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
-from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
-from scionlab.trust.pki.keys import new_key
-from scionlab.trust.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
-from scionlab.trust.pki.trc import Policy, Trc, read
-from scionlab.trust.pki.updates import base_trc, next_trc
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.scion_config.pki.keys import new_key
+from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
+from scionlab.scion_config.pki.trc import Policy, Trc, read
+from scionlab.scion_config.pki.updates import base_trc, next_trc
 
 CORE = "17-ffaa:0:1107"
 SECOND_CORE = "17-ffaa:0:1108"

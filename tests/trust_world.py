@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from scionlab.models import AS, ISD, TRC, Certificate, Host, User
-from scionlab.network.infrastructure import infrastructure_as_create
-from scionlab.trust.credentials import files_for, newest_trc
-from scionlab.trust.pki.certificates import Kind
-from scionlab.trust.pki.trc import Trc, read
-from scionlab.trust.pki.updates import verify
+from scionlab.accounts.models import User
+from scionlab.scion_config.credentials import files_for, newest_trc
+from scionlab.scion_config.models import TRC, Certificate
+from scionlab.scion_config.pki.certificates import Kind
+from scionlab.scion_config.pki.trc import Trc, read
+from scionlab.scion_config.pki.updates import verify
+from scionlab.testbed.infrastructure import infrastructure_as_create
+from scionlab.testbed.models import AS, ISD, Host
 
 DAY = timedelta(days=1)
 TRC_1 = "etc/scion/certs/ISD17-B1-S1.trc"

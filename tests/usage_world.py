@@ -14,11 +14,12 @@ from django.db.models import Sum
 from django.http import HttpResponse
 from django.test import Client
 
-from scionlab.host_api.usage_format import parse_usage
-from scionlab.models import Host, UsageDay, UsageSamples, UsageSeries, UsageSlot
+from scionlab.testbed.models import Host
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_unpack
+from scionlab.usage.host_api.usage_format import parse_usage
 from scionlab.usage.ingest import Stored, usage_store
+from scionlab.usage.models import UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, nothing, totals_of
 from scionlab.usage.slots import add_slots

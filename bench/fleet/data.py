@@ -24,9 +24,11 @@ def fill(busy: int, links: int, quiet: int, savers: int) -> dict[str, object]:
     from django.db import transaction
     from django.utils import timezone
 
-    from scionlab.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, ServiceState, User
-    from scionlab.people.api_token import api_token_create
-    from scionlab.trust.signing import key_ring
+    from scionlab.accounts.api_token import api_token_create
+    from scionlab.accounts.models import User
+    from scionlab.delivery.signing import key_ring
+    from scionlab.enforcement.models import IssuedLimits
+    from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, Link, ServiceState
 
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": MAXIMUM_KBIT})
     ServiceState.objects.get_or_create(pk=1)
@@ -77,8 +79,8 @@ def fill(busy: int, links: int, quiet: int, savers: int) -> dict[str, object]:
 def _digest_of(host_id: int) -> str:
     """Of the limits of an attachment point without Links: the same for all."""
     from ap_agent.agent.archive import unpack
-    from scionlab.configuration.render import config_for
-    from scionlab.models import Host
+    from scionlab.delivery.render import config_for
+    from scionlab.testbed.models import Host
 
     members = unpack(config_for(Host.objects.select_related("AS__isd").get(pk=host_id)).content)
     return hashlib.sha256(members[LINK_INFO_PATH]).hexdigest()

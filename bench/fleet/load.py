@@ -124,12 +124,12 @@ def _restart_redis(site: FleetSite, period_s: float) -> None:
 def _verify(site: FleetSite, agents: Fleet, savers: Savers, outcome: Outcome) -> None:
     """Each accepted save is in the history, and what is stored last is what the agent has."""
     history = {
-        (int(link), int(kbit)) for link, kbit in site.rows("SELECT link_id, new_kbit FROM scionlab_bandwidthchange")
+        (int(link), int(kbit)) for link, kbit in site.rows("SELECT link_id, new_kbit FROM testbed_bandwidthchange")
     }
     accepted = savers.accepted()
     outcome.add(len(accepted), "saves", what="accepted")
     outcome.add(sum((one.link["id"], one.kbit) not in history for one in accepted), "saves", what="accepted and lost")
-    stored = {int(link): int(kbit) for link, kbit in site.rows("SELECT id, bandwidth_kbit FROM scionlab_link")}
+    stored = {int(link): int(kbit) for link, kbit in site.rows("SELECT id, bandwidth_kbit FROM testbed_link")}
     behind = [
         one
         for one in {save.link["id"]: save for save in accepted}.values()

@@ -18,8 +18,8 @@ import django
 def measure(rounds: int, sizes: list[int]) -> dict[int, float]:
     from django.db import connection
 
-    from scionlab.models import Host
-    from scionlab.polls.known import read_states
+    from scionlab.delivery.polls.known import read_states
+    from scionlab.testbed.models import Host
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

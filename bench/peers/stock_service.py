@@ -25,8 +25,9 @@ import config_tar
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "bench.peers.stock_settings")
 application = get_wsgi_application()
 
-from scionlab.models import Host, selectors  # noqa: E402  need the settings
-from scionlab.trust.signing import key_ring  # noqa: E402
+from scionlab.delivery.signing import key_ring  # noqa: E402
+from scionlab.testbed import selectors  # noqa: E402  need the settings
+from scionlab.testbed.models import Host  # noqa: E402  need the settings
 
 
 @method_decorator(csrf_exempt, name="dispatch")

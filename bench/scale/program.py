@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import django
 
 if TYPE_CHECKING:
-    from scionlab.models import Host
+    from scionlab.testbed.models import Host
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def receipts(points: int, links: int, sample: int) -> None:
     from django.test import Client
 
     from bench.scale.world import FIRST_KEY, Size, entry, fill
-    from scionlab.host_api.receipt_format import parse_receipt
-    from scionlab.models import Host
+    from scionlab.enforcement.receipt_format import parse_receipt
+    from scionlab.testbed.models import Host
 
     said = {str(n): entry(1) for n in range(1, links + 1)}
     fill(Size(points=points, links=links), links_digest=parse_receipt(receipt(said, 1)).links_digest)
@@ -103,9 +103,10 @@ def _post(client: Any, host: Host, body: bytes) -> None:
 def changes(points: int, links: int) -> None:
     """A save of one Link, and a default of an attachment point that is lowered below the limits of all of its Links."""
     from bench.scale.world import FIRST_KEY, OWNER, Size, fill
-    from scionlab.links.defaults import ap_default_set, carry_out_default
-    from scionlab.links.update import link_set_bandwidth
-    from scionlab.models import AttachmentPoint, Link, User
+    from scionlab.accounts.models import User
+    from scionlab.limits.defaults import ap_default_set, carry_out_default
+    from scionlab.limits.update import link_set_bandwidth
+    from scionlab.testbed.models import AttachmentPoint, Link
 
     fill(Size(points=points, links=links))
     actor = User.objects.get(email=OWNER)
@@ -129,9 +130,9 @@ def changes(points: int, links: int) -> None:
 def sweep(polling: int, *changed: int) -> None:
     """Hosts that polled just now; of some of them L rose, and nobody has rendered what they want."""
     from bench.scale.world import Size, fill
-    from scionlab import tasks
-    from scionlab.enforcement.last_contact import store
-    from scionlab.models import Host
+    from scionlab.delivery.last_contact import store
+    from scionlab.site import tasks
+    from scionlab.testbed.models import Host
 
     fill(Size(points=10, links=100, polling=polling))
     keys = list(Host.objects.order_by("-pk").values_list("pk", flat=True)[:polling])

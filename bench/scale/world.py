@@ -70,27 +70,25 @@ def multiply(model: type[Model], template: int, count: int, **columns: str) -> N
         )
 
 
-def fill(size: Size, *, links_digest: str = "") -> None:
+def fill(size: Size, *, links_digest: str = "") -> None:  # noqa: PLR0915  one table after the other
     """An empty, migrated PostgreSQL gets the testbed. All agents fetched and reported `entry(1)` of each Link, of which
     that is the digest; all is enforced, and all hosts polled just now."""
     from django.db import connection, transaction
     from django.utils import timezone
 
+    from scionlab.accounts.models import User
+    from scionlab.enforcement.models import HostReceipt, IssuedLimits, LinkEnforcement
     from scionlab.enforcement.receipt_changes import mark_of
-    from scionlab.models import (
+    from scionlab.testbed.models import (
         AS,
         ISD,
         AttachmentPoint,
         BandwidthPolicy,
         BorderRouter,
         Host,
-        HostReceipt,
         Interface,
-        IssuedLimits,
         Link,
-        LinkEnforcement,
         ServiceState,
-        User,
         UserAS,
     )
 

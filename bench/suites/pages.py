@@ -48,7 +48,7 @@ PAGES = (
     Page("an attachment point", "staff", "/cockpit/aps/{attachment_point}/"),
     Page("not enforced", "staff", "/cockpit/not-enforced/"),
     Page("traffic and cost", "staff", "/cockpit/traffic/"),
-    Page("Django admin: links", "staff", "/admin/scionlab/link/"),
+    Page("Django admin: links", "staff", "/admin/testbed/link/"),
     Page("API: 100 links", "staff", "/api/v1/links/"),
     Page("API: the owner's links", "owner", "/api/v1/links/"),
 )

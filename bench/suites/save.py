@@ -54,10 +54,10 @@ VARIANTS = {OURS: "", STOCK: "long_poll_s = 0\npoll_interval_s = 10\n"}
 _SETUP = """
 import json
 from scionlab.models import User, UserAS
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.links.user_as import user_as_create
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.user_ases.user_as import user_as_create
 user = User.objects.create_user({user!r}, {password!r})
 made = []
 for number, address in enumerate({addresses!r}, start=1):

@@ -38,10 +38,10 @@ _PER_ROUND = 1_000_000  # numbers of one round do not meet those of another
 _SETUP = """
 import json
 from scionlab.models import User, UserAS
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_create
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.people.api_token import api_token_create
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.accounts.api_token import api_token_create
 made = []
 for number in range({points}):
     as_ = infrastructure_as_create(isd=17, as_text=f"ffaa:0:11{{number:02}}", label=f"AP {{number}}",

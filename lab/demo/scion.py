@@ -48,9 +48,9 @@ FLOOD_FACTOR = FLOOD_PAYLOAD_BYTES * 8 / FLOOD_INTERVAL_MS / ANNA.kbit
 _SETUP = """
 import json
 from scionlab.models import Link, User
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
 core = infrastructure_as_create(isd={isd}, as_text={core_as!r}, label="Core", is_core=True, public_ipv4={core_ip!r})
 as_ = infrastructure_as_create(isd={isd}, as_text={ap_as!r}, label="Demo AP", is_core=False,
                                public_ipv4={ipv4!r}, public_ipv6={ipv6!r})

@@ -23,8 +23,8 @@ T = TypeVar("T")
 _SETUP = """
 import json
 from scionlab.models import User
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 as_ = infrastructure_as_create(isd={isd}, as_text={as_text!r}, label={label!r}, is_core=True,
                                public_ipv4={ipv4!r}, public_ipv6={ipv6!r})
 ap = attachment_point_create(as_=as_, default_bandwidth_kbit={default_kbit})

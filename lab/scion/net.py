@@ -23,12 +23,12 @@ from lab.scion.host import ScionHost
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
 from scion_files import COMPLETE, FOLDER, MTU_BYTES
-from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
-from scionlab.trust.pki.files import ca_files, chain_files, master_key_files, trc_files
-from scionlab.trust.pki.keys import new_key, new_master_key
-from scionlab.trust.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
-from scionlab.trust.pki.trc import Policy, read
-from scionlab.trust.pki.updates import base_trc, next_trc
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.scion_config.pki.files import ca_files, chain_files, master_key_files, trc_files
+from scionlab.scion_config.pki.keys import new_key, new_master_key
+from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
+from scionlab.scion_config.pki.trc import Policy, read
+from scionlab.scion_config.pki.updates import base_trc, next_trc
 
 CORE, AP, USER = "17-ffaa:0:1101", "17-ffaa:0:1107", "17-ffaa:1:1"
 USER_LINK = 21  # the attachment point's interface id of the limited link

@@ -6,11 +6,12 @@
 import json
 import sys
 
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_create
-from scionlab.models import Link, User, UserAS
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.people.api_token import api_token_create
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import User
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.models import Link, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create
 
 as_ = infrastructure_as_create(isd=17, as_text="ffaa:0:1107", label="AP", is_core=False, public_ipv4="10.80.0.2")
 ap = attachment_point_create(as_=as_, default_bandwidth_kbit=2000)

@@ -10,10 +10,10 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from scionlab.cockpit.access import staff_page
-from scionlab.cockpit.paging import page_of
-from scionlab.models import AttachmentPoint, BandwidthChange, Link
-from scionlab.pages.own_pages import PageRequest
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
+from scionlab.web.access import staff_page
+from scionlab.web.pages.own_pages import PageRequest
+from scionlab.web.paging import page_of
 
 CHANGES_PER_PAGE = 50
 

@@ -11,11 +11,12 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from scionlab.delivery.signing import near_end, unreadable_keys, valid_keys
 from scionlab.enforcement.words import Tone
-from scionlab.models import BandwidthPolicy, Host, selectors
-from scionlab.network.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
-from scionlab.trust.ends import endings, may_have_endings
-from scionlab.trust.signing import near_end, unreadable_keys, valid_keys
+from scionlab.scion_config.ends import endings, may_have_endings
+from scionlab.testbed import selectors
+from scionlab.testbed.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
+from scionlab.testbed.models import BandwidthPolicy, Host
 
 _MOST_NAMED = 5
 
@@ -79,7 +80,7 @@ def _keys() -> Iterator[SafeString]:
         yield format_html(
             "The signing key {} cannot be decrypted, so no configuration is sent: it was encrypted with another "
             "SIGNING_SECRET.",
-            _link("scionlab_signingkey_change", key.pk, key),
+            _link("delivery_signingkey_change", key.pk, key),
         )
     end = near_end(max((key.not_after for key in valid), default=None))
     if end is not None:
@@ -87,7 +88,7 @@ def _keys() -> Iterator[SafeString]:
             'The last signing key expires on {}. After that agents accept no configuration: <a href="{}">create a '
             "new key</a> now.",
             f"{end:%Y-%m-%d}",
-            reverse("admin:scionlab_signingkey_rotate"),
+            reverse("admin:delivery_signingkey_rotate"),
         )
 
 
@@ -112,7 +113,7 @@ def _shared_addresses() -> Iterator[SafeString]:
 
 
 def _users_of(shared: SharedAddress) -> SafeString:
-    links = reverse("admin:scionlab_link_changelist", query={"q": shared.address})
+    links = reverse("admin:testbed_link_changelist", query={"q": shared.address})
     host = f", a host of {shared.host_of}" if shared.host_of else ""
     return format_html('<a href="{}">{}</a> ({}{})', links, shared.address, _named(shared.emails, str), host)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from scionlab.cockpit.testbed import ApState
 from scionlab.enforcement.agents import SILENT_AFTER
-from scionlab.models import ReportGap
+from scionlab.enforcement.models import ReportGap
 
 SHOWN: Final = timedelta(hours=24)
 SLOT: Final = timedelta(minutes=15)

@@ -19,12 +19,15 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError, format_kbit
-from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.setup_forms import AttachmentPointForm, CoreForm, SetupForm, SiteDefaultForm
-from scionlab.models import AS, AttachmentPoint, BandwidthChange, EnrolmentToken, HostReceipt, UserAS, selectors
-from scionlab.notation.local_time import say_time
-from scionlab.pages.own_pages import PageRequest, taken_back
-from scionlab.trust.enrolment import IssuedToken, enrol_command, enrolment_token_create
+from scionlab.delivery.enrolment import IssuedToken, enrol_command, enrolment_token_create
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.models import HostReceipt
+from scionlab.platform.notation.local_time import say_time
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, UserAS
+from scionlab.web.access import staff_page
+from scionlab.web.pages.own_pages import PageRequest, taken_back
 
 DEFAULT, CORE, POINT, AGENT, USER_AS = "default", "core", "attachment-point", "agent", "user-as"
 TITLES: Final = {

@@ -8,14 +8,15 @@ from typing import Any
 from django import forms
 
 from bandwidth_config import RuleError
-from scionlab.links.defaults import site_default_set
-from scionlab.models import AS, User
-from scionlab.network.first_setup import attachment_point_set_up, core_as_set_up
-from scionlab.network.infrastructure import check_infrastructure_as_id, check_isd_id
-from scionlab.notation.bandwidth import parse_bandwidth_text
-from scionlab.notation.isd_as import MAX_ISD, format_as_id, parse_as_id
-from scionlab.pages.account_forms import RulesForm
-from scionlab.pages.forms import RuleField, text_input
+from scionlab.accounts.models import User
+from scionlab.accounts.pages.account_forms import RulesForm
+from scionlab.limits.defaults import site_default_set
+from scionlab.platform.notation.bandwidth import parse_bandwidth_text
+from scionlab.platform.notation.isd_as import MAX_ISD, format_as_id, parse_as_id
+from scionlab.testbed.first_setup import attachment_point_set_up, core_as_set_up
+from scionlab.testbed.infrastructure import check_infrastructure_as_id, check_isd_id
+from scionlab.testbed.models import AS
+from scionlab.web.pages.forms import RuleField, text_input
 
 _LABEL = "Optional. Shown beside the ISD-AS."
 

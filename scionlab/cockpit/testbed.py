@@ -16,13 +16,17 @@ from django.db.models import Exists, Max, OuterRef, Q, Subquery, Sum
 from bandwidth_config import Limits, default_in_force
 from scionlab.enforcement.agents import SILENT_AFTER, Agent, no_report_since
 from scionlab.enforcement.census import Census, Group, attachment_points, take_census
+from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, LinkTest, UsageCounter, selectors
-from scionlab.models.installed import FILES_WORDS, FilesState, files_state
-from scionlab.notation.local_time import say_time
+from scionlab.linktests.models import LinkTest
+from scionlab.platform.notation.local_time import say_time
+from scionlab.scion_config.models.installed import FILES_WORDS, FilesState, files_state
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host
+from scionlab.usage.models import UsageCounter
 from scionlab.usage.report import NOW, traffic_now
 
 TESTED_OVER = timedelta(days=7)  # how long such a test result is shown

@@ -2,7 +2,9 @@
 
 from django.urls import path
 
-from scionlab.cockpit import defaults, exceptions, groups, history, setup, traffic_views, views
+from scionlab.cockpit import history, setup, views
+from scionlab.limits.cockpit import defaults, exceptions, groups
+from scionlab.usage.cockpit import traffic_views
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),

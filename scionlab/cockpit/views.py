@@ -17,22 +17,23 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from scionlab.cockpit.access import staff_page
-from scionlab.cockpit.forms import UplinkForm
 from scionlab.cockpit.map import draw
 from scionlab.cockpit.notices import notices
-from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.reports import load_reports
 from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
-from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
-from scionlab.models import AttachmentPoint, Link, selectors
-from scionlab.models.selectors import USER_LINKS
-from scionlab.network.uplink import uplink_set
-from scionlab.pages.common import gone_is_404
-from scionlab.pages.own_pages import PageRequest, form_on, taken_back
+from scionlab.limits.cockpit.forms import UplinkForm
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, Link
+from scionlab.testbed.selectors import USER_LINKS
+from scionlab.usage.cockpit.uplink_plot import uplink_plot
+from scionlab.usage.uplink import uplink_set
+from scionlab.web.access import staff_page
+from scionlab.web.pages.common import gone_is_404
+from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
+from scionlab.web.paging import Order, page_of
 
 POINTS_PER_PAGE = 15
 LINKS_PER_PAGE = 40

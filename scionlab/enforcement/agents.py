@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from scionlab.enforcement.doubts import doubts
+from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.problems import LIMITER_SILENT, Reported, reported
 from scionlab.enforcement.words import WORDS
-from scionlab.models import Host, HostReceipt
-from scionlab.notation.local_time import say_time
+from scionlab.platform.notation.local_time import say_time
+from scionlab.testbed.models import Host
 
 SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
 SILENT_AFTER: Final = timedelta(seconds=SILENT_AFTER_S)

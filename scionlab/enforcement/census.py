@@ -19,7 +19,8 @@ from scionlab.enforcement.facts import IS_TIMED, Facts, fact_columns, standing_c
 from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
-from scionlab.models import AttachmentPoint, Link, selectors
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, Link
 
 _AP = "interface_a__AS__attachment_point"
 

@@ -16,7 +16,9 @@ from django.db.models.functions import Coalesce, Greatest, Least
 from django.db.models.lookups import Exact
 
 from bandwidth_config import Limits, limits_at
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link, TimedLimit
 
 # A receipt arrives shortly after the kernel was read, by a clock that may be slightly off: within this time of a step,
 # the limits before and after it both count as wanted.

@@ -24,14 +24,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
+from scionlab.accounts.mail import mail_of, mails_create
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
+from scionlab.enforcement.models import HostReceipt, Notice, NoticeWatch
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
-from scionlab.models.selectors import with_relations
-from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.retry import retried
+from scionlab.testbed.models import Host, Link, TimedLimit
+from scionlab.testbed.selectors import with_relations
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +252,7 @@ def _mail(template: str, state: State, *, now: datetime) -> Mail:
     moment = at if state.value is None else now
     key = f"{template}:{user.pk}:{state.host.pk}:{moment.isoformat()}"
     kind = template.removesuffix("_over")
-    return mail_of(template, context, key=key, recipient=user.email, kind=kind, user=user)
+    return mail_of(f"enforcement/mail/{template}.txt", context, key=key, recipient=user.email, kind=kind, user=user)
 
 
 def _row(link: Link, state: State) -> dict[str, str]:
@@ -289,4 +291,4 @@ def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User |
     }
     key = f"timed_cancelled:{timed.pk}"
     fields = {"key": key, "recipient": user.email, "kind": MailKind.CHANGED, "user": user}
-    return mails_create([mail_of("timed_cancelled", context, **fields)])
+    return mails_create([mail_of("enforcement/mail/timed_cancelled.txt", context, **fields)])

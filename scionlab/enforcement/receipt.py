@@ -1,6 +1,6 @@
 """Stores receipts: what an attachment point reports about its kernel.
 
-`scionlab.host_api.receipt_format` parses the document; docs/api.md is the contract.
+`scionlab.enforcement.receipt_format` parses the document; docs/api.md is the contract.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_tests import TCP
-from scionlab.configuration.evidence import evidence_note, noted_version
-from scionlab.configuration.render import config_for
+from scionlab.accounts.mail import mails_create
+from scionlab.delivery.evidence import evidence_note, noted_version
+from scionlab.delivery.issued import is_issued
+from scionlab.delivery.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
 from scionlab.enforcement.facts import is_about, shows_wanted
+from scionlab.enforcement.models import HostReceipt, ReportGap
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.models import Host, HostReceipt, LinkTest, ReportGap, selectors
-from scionlab.people.mail import mails_create
+from scionlab.linktests.models import LinkTest
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
-from scionlab.versions.issued import is_issued
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,10 @@ from typing import Final, NamedTuple
 from django.db.models import Q
 
 from scionlab.enforcement.facts import IS_TIMED, covers, is_about, shows_wanted
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt_values import LinkReceipt, Receipt
-from scionlab.models import HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Link, TimedLimit
 
 FORMAT: Final = "1"  # raise it when stored columns change: all links are then stored again
 _SIDES: Final = ("to_user", "from_user")

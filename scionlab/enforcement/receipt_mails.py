@@ -11,12 +11,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
+from scionlab.accounts.mail import mails_create
+from scionlab.accounts.models import Mail, MailKind
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.facts import shows_wanted
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt_changes import ReceiptChanges
 from scionlab.enforcement.remarks import remark_on
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, selectors
-from scionlab.people.mail import mails_create
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link
 
 _ENFORCED: Final = "{ap} has confirmed that its kernel enforces this limit in both directions."
 _OBSERVED: Final = (

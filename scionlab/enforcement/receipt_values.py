@@ -1,4 +1,4 @@
-"""A receipt as frozen dataclasses (docs/api.md); `scionlab.host_api.receipt_format` parses the document."""
+"""A receipt as frozen dataclasses (docs/api.md); `scionlab.enforcement.receipt_format` parses the document."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bandwidth_config import Limits
-from scionlab.configuration.evidence import Evidence
+from scionlab.delivery.evidence import Evidence
+from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.problems import LIMITER_SILENT
-from scionlab.models import LinkEnforcement
 
 
 @dataclass(frozen=True)

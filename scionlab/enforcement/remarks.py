@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.judgement import Stage
-from scionlab.models import HostReceipt, LinkEnforcement
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 
 _WITHOUT: frozenset[Stage] = frozenset({"inactive", "silent", "not_verified"})
 

@@ -15,11 +15,13 @@ from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_num
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, Verdict, judge
+from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.remarks import Remark, remark_on
 from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.enforcement.words import WORDS, State, Tone
-from scionlab.models import Link, LinkEnforcement, TimedLimit, selectors
-from scionlab.notation.local_time import say_time
+from scionlab.platform.notation.local_time import say_time
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Link, TimedLimit
 
 
 class Counters(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connections
 
-TABLE = "scionlab_bandwidthchange"
+TABLE = "testbed_bandwidthchange"
 LIMITS = ("old_kbit", "new_kbit", "old_from_user_kbit", "new_from_user_kbit")
 KEPT = ("id", "at", "kind", "subject", "actor_email", "address", *LIMITS, "detail", "reason")
 REFERENCES = ("link_id", "attachment_point_id", "actor_id")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db import connections
 
-TABLE: Final = "scionlab_linktest"
+TABLE: Final = "linktests_linktest"
 LINKS: Final = "link_tests_do_not_overlap"
 LANES: Final = "link_tests_do_not_share_a_lane"
 _COLUMNS: Final = {LINKS: ("link_id",), LANES: ("ap_id", "lane")}

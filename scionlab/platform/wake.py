@@ -1,4 +1,4 @@
-"""Wakes waiting polls (scionlab.polls) with a message after the commit.
+"""Wakes waiting polls (scionlab.delivery.polls) with a message after the commit.
 
 The message goes through Redis and may be lost: every web process also checks the rows of its waiting hosts. Without
 Redis (embedded) there is only that check, and nothing is sent.

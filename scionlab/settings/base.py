@@ -36,7 +36,21 @@ INSTALLED_APPS = [
     "django_guid",
     "allauth.account",
     "allauth.mfa",
-    "scionlab",
+    "scionlab.platform",
+    "scionlab.web",
+    "scionlab.accounts",
+    "scionlab.testbed",
+    "scionlab.delivery",
+    "scionlab.enforcement",
+    "scionlab.limits",
+    "scionlab.user_ases",
+    "scionlab.scion_config",
+    "scionlab.usage",
+    "scionlab.linktests",
+    "scionlab.paths",
+    "scionlab.importer",
+    "scionlab.cockpit",
+    "scionlab.site",
 ]
 MIDDLEWARE = [
     "django_guid.middleware.guid_middleware",  # first: log lines of all others have the id
@@ -54,7 +68,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "scionlab.pages.second_factor.RequiredMiddleware",
+    "scionlab.accounts.pages.second_factor.RequiredMiddleware",
     "scionlab.platform.middleware.OnlySentMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",  # last: it replaces the response to a login
@@ -71,7 +85,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "scionlab.pages.mails.shows_mails",
+                "scionlab.accounts.pages.mails.shows_mails",
             ]
         },
     }
@@ -114,7 +128,7 @@ else:
         "control_folder": str(VAR_DIR / "queue-control"),
         "polling_interval": 0.2,  # seconds; the default of 1 would be most of the time from Save to kernel
     }
-# Each process of the web tier (scionlab.polls; their number is WEB_WORKERS, scionlab.gunicorn)
+# Each process of the web tier (scionlab.delivery.polls; their number is WEB_WORKERS, scionlab.gunicorn)
 WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
 POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
 # Size of the site, to compute its number of connections (polls.connections)
@@ -156,7 +170,7 @@ CELERY_BEAT_SCHEDULE = {
     }.items()
 }
 
-AUTH_USER_MODEL = "scionlab.User"
+AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = [
     "scionlab.platform.passwords.hashers.Argon2Hasher",
@@ -173,18 +187,18 @@ REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # per hour, for mails with links
 
 # allauth: the steps of a login, and the second factor (docs/adr/0022).
-ACCOUNT_ADAPTER = "scionlab.pages.second_factor.AccountAdapter"
+ACCOUNT_ADAPTER = "scionlab.accounts.pages.second_factor.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not used
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # confirming creates the account (people.account)
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
-ACCOUNT_FORMS = {"reauthenticate": "scionlab.pages.second_factor.OwnPasswordForm"}
-MFA_ADAPTER = "scionlab.pages.second_factor.SecondFactorAdapter"
+ACCOUNT_FORMS = {"reauthenticate": "scionlab.accounts.pages.second_factor.OwnPasswordForm"}
+MFA_ADAPTER = "scionlab.accounts.pages.second_factor.SecondFactorAdapter"
 MFA_FORMS = {
-    "authenticate": "scionlab.pages.second_factor.CodeForm",
-    "reauthenticate": "scionlab.pages.second_factor.OwnCodeForm",
-    "activate_totp": "scionlab.pages.second_factor.AppForm",
+    "authenticate": "scionlab.accounts.pages.second_factor.CodeForm",
+    "reauthenticate": "scionlab.accounts.pages.second_factor.OwnCodeForm",
+    "activate_totp": "scionlab.accounts.pages.second_factor.AppForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_TOTP_ISSUER = "SCIONLab Bandwidth Service"
@@ -192,7 +206,7 @@ MFA_TOTP_TOLERANCE = 1  # tolerance of clocks, in steps of 30 s
 REQUIRE_SECOND_FACTOR_OF_STAFF = env.boolean("REQUIRE_SECOND_FACTOR_OF_STAFF", False)
 
 LOGIN_URL = "login"
-CSRF_FAILURE_VIEW = "scionlab.pages.own_pages.csrf_failure"
+CSRF_FAILURE_VIEW = "scionlab.web.pages.own_pages.csrf_failure"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
 
@@ -238,16 +252,16 @@ DEFAULT_EXCEPTION_REPORTER_FILTER = "scionlab.platform.exception_filter.SecretFi
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "scionlab.rest.token_auth.ApiTokenAuthentication",
+        "scionlab.accounts.token_auth.ApiTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_SCHEMA_CLASS": "scionlab.rest.schema.ApiAutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "scionlab.rest.pagination.Pages",
+    "DEFAULT_SCHEMA_CLASS": "scionlab.web.rest.schema.ApiAutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "scionlab.web.rest.pagination.Pages",
     "EXCEPTION_HANDLER": "scionlab.platform.api_errors.exception_handler",
     "NUM_PROXIES": TRUSTED_PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
-    "DEFAULT_PARSER_CLASSES": ["scionlab.rest.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["scionlab.web.rest.parsers.JSONParser"],
     "URL_FORMAT_OVERRIDE": None,  # ?format= is an operation's own parameter, or unknown
     "DEFAULT_THROTTLE_CLASSES": [
         "scionlab.platform.throttles.AddressThrottle",
@@ -262,7 +276,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
-    "POSTPROCESSING_HOOKS": ["scionlab.rest.schema.complete"],
+    "POSTPROCESSING_HOOKS": ["scionlab.web.rest.schema.complete"],
     "COMPONENT_SPLIT_PATCH": False,
     "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
@@ -282,7 +296,7 @@ EMAIL_BACKEND = (
     "django.core.mail.backends.smtp.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.filebased.EmailBackend"
 )
 EMAIL_FILE_PATH = str(VAR_DIR / "mail")  # without EMAIL_HOST mails are written here
-SHOW_MAILS = False  # public: only for development (scionlab.pages.mails)
+SHOW_MAILS = False  # public: only for development (scionlab.accounts.pages.mails)
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 
@@ -299,7 +313,7 @@ SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
 
-# Retention of rows (scionlab.operations.retention): mails after sending; enrolment tokens and API tokens after their
+# Retention of rows (scionlab.site.retention): mails after sending; enrolment tokens and API tokens after their
 # end.
 MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
 USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)

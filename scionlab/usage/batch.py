@@ -1,4 +1,4 @@
-"""A batch of samples as values; `scionlab.host_api.usage_format` parses the document (docs/api.md)."""
+"""A batch of samples as values; `scionlab.usage.host_api.usage_format` parses the document (docs/api.md)."""
 
 from __future__ import annotations
 

@@ -14,11 +14,14 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from scionlab.models import Host, HostReceipt, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries, selectors
-from scionlab.notation.isd_as import format_isd_as
+from scionlab.enforcement.models import HostReceipt
+from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.platform.retry import retried
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
+from scionlab.usage.models import UsageBatch, UsageCounter, UsageSamples, UsageSeries
 from scionlab.usage.packing import pack
 from scionlab.usage.rows import MAX_STORED
 from scionlab.usage.totals import DAY_MS, Interval, of_ms, to_ms

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from scionlab.models import UsageDay, UsageMonth, UsageProgress, UsageUplink
+from scionlab.usage.models import UsageDay, UsageMonth, UsageProgress, UsageUplink
 from scionlab.usage.totals import LATE, month_of, next_month
 
 Who = tuple[str, str]  # an AS at an attachment point, and its owner

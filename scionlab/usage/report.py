@@ -13,8 +13,8 @@ from typing import Any, Final
 from django.db.models import Max, Sum
 from django.utils import timezone
 
-from scionlab.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.totals import month_begin, next_month
 
 NOW: Final = timedelta(seconds=180)  # maximum age of a current sample; agents upload once a minute

@@ -14,11 +14,11 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
-from scionlab.models.usage import UsageTotals
 from scionlab.platform.retry import retried
 from scionlab.usage import partitions
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
+from scionlab.usage.models.usage import UsageTotals
 from scionlab.usage.months import settled_before
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, Both, columns_of, nothing, totals_of

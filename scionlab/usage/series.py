@@ -14,9 +14,9 @@ from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_unpack
+from scionlab.usage.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.packing import LONGEST_ROW_MS, unpack
 from scionlab.usage.rows import NAMES, Both, nothing, totals_of
 from scionlab.usage.totals import DAY_MS, SLOT_MS, TEN_SECONDS_MS, Interval, Totals, of_ms, to_ms

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from scionlab.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage import partitions
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_pack, totals_unpack
+from scionlab.usage.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.progress import Who, hold_progress, is_settled, read_anew
 from scionlab.usage.rows import MAX_STORED, Both, nothing, rates
 from scionlab.usage.totals import month_of, of_ms

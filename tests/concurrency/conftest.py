@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from scionlab.models import AttachmentPoint, User, selectors
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint
 from tests.factories import AttachmentPointFactory, UserFactory
 
 DEADLINE_S = 60.0

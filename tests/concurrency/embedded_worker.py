@@ -13,9 +13,10 @@ import django
 
 django.setup()
 
-from scionlab.links.update import link_set_bandwidth  # noqa: E402
-from scionlab.models import AttachmentPoint, User  # noqa: E402  models need the line above
-from scionlab.models.selectors import links_of  # noqa: E402
+from scionlab.accounts.models import User  # noqa: E402  models need the line above
+from scionlab.limits.update import link_set_bandwidth  # noqa: E402
+from scionlab.testbed.models import AttachmentPoint  # noqa: E402  models need the line above
+from scionlab.testbed.selectors import links_of  # noqa: E402
 from tests.factories import attach, spec  # noqa: E402
 
 

@@ -10,30 +10,15 @@ from typing import Any
 import psycopg
 from django.db import connection, models
 
-from scionlab.models import (
-    AS,
-    ISD,
-    AccountRequest,
-    ApiRequest,
-    AttachmentPoint,
-    BandwidthPolicy,
-    DefaultChange,
-    EnrolmentToken,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    Mail,
-    MaximumException,
-    NoticeWatch,
-    ServiceState,
-    UsageBatch,
-    UsageSeries,
-    User,
-    UserAS,
-)
+from scionlab.accounts.models import AccountRequest, Mail, User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement, NoticeWatch
+from scionlab.limits.models import DefaultChange, MaximumException
+from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, Link, ServiceState, UserAS
+from scionlab.usage.models import UsageBatch, UsageSeries
+from scionlab.web.models import ApiRequest
 
-# As `scionlab.models.locks` has it.
+# As `scionlab.testbed.locks` has it.
 ORDER: list[type[models.Model]] = [
     ApiRequest,
     NoticeWatch,

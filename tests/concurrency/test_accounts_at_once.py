@@ -10,12 +10,14 @@ import pytest
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.accounts import account, api_token, mail_links
+from scionlab.accounts.account import account_create, account_delete, email_change
+from scionlab.accounts.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
+from scionlab.accounts.models import AccountRequest, ApiToken, Mail, User
 from scionlab.enforcement import notices
+from scionlab.enforcement.models import HostReceipt, NoticeWatch
 from scionlab.enforcement.notices import notices_find
-from scionlab.models import AccountRequest, ApiToken, AttachmentPoint, HostReceipt, Mail, NoticeWatch, User, UserAS
-from scionlab.people import account, api_token, mail_links
-from scionlab.people.account import account_create, account_delete, email_change
-from scionlab.people.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
+from scionlab.testbed.models import AttachmentPoint, UserAS
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from scionlab.models import User
-from scionlab.people import account
+from scionlab.accounts import account
+from scionlab.accounts.models import User
 from tests.concurrency.conftest import Meeting
 from tests.factories import UserFactory
 
@@ -40,12 +40,12 @@ def at_the_account_page(me: User, _other: User) -> Callable[[], Any]:
 
 
 def deletes_the_other(me: User, other: User) -> Callable[[], Any]:
-    return partial(browser_of(me).post, f"/admin/scionlab/user/{other.pk}/delete/", {"post": "yes"})
+    return partial(browser_of(me).post, f"/admin/accounts/user/{other.pk}/delete/", {"post": "yes"})
 
 
 def edits_the_other(me: User, other: User, **left: str) -> Callable[[], Any]:
     values = {"email": other.email, "full_name": other.full_name, "as_quota": other.as_quota, **left}
-    return partial(browser_of(me).post, f"/admin/scionlab/user/{other.pk}/change/", values)
+    return partial(browser_of(me).post, f"/admin/accounts/user/{other.pk}/change/", values)
 
 
 def demotes_the_other(me: User, other: User) -> Callable[[], Any]:

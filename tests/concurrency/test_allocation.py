@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from scionlab.links import attachment_rules, user_as
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import VPN, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, locks, numbers
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed import locks
+from scionlab.testbed.models import VPN, AttachmentPoint, Host, Interface, Link, UserAS, VPNClient, numbers
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases import attachment_rules, user_as
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.concurrency.conftest import Meeting
 from tests.factories import UserFactory, attach, spec
 

@@ -10,9 +10,12 @@ import pytest
 from django.core.cache import cache
 from rest_framework.test import APIClient
 
-from scionlab.models import ApiRequest, AttachmentPoint, Link, User, UserAS
-from scionlab.people.api_token import api_token_create
-from scionlab.rest import base, idempotency, link_views
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+from scionlab.user_ases.rest import link_views
+from scionlab.web.models import ApiRequest
+from scionlab.web.rest import base, idempotency
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -43,7 +46,7 @@ def test_without_the_constraint_two_with_one_key_do_it_twice(
         time.sleep(0.2)  # the other one looks too
         return work()
 
-    monkeypatch.setattr("scionlab.rest.base.answer_once", look_then_work)
+    monkeypatch.setattr("scionlab.web.rest.base.answer_once", look_then_work)
     at_once(create(api, ap, 30, "k"), create(api, ap, 31, "k"))
     assert UserAS.objects.count() == 2
 
@@ -72,7 +75,7 @@ def test_work_that_fails_lets_the_next_one_with_its_key_in(
             raise idempotency.RuleError("broken", "It broke after its work.")
         return replay(*arguments, **values)
 
-    monkeypatch.setattr("scionlab.rest.base.Answer", fail_once)
+    monkeypatch.setattr("scionlab.web.rest.base.Answer", fail_once)
     answers = at_once(*[create(api, ap, 30, "k")] * 2)
     assert sorted(one.status_code for one in answers) == [201, 400]
     assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
@@ -92,7 +95,7 @@ def test_without_the_lock_both_changes_for_one_state_pass(
     at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, meet_in: MeetIn
 ) -> None:
     link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
-    monkeypatch.setattr("scionlab.rest.link_views.lock_link", lambda _: None)
+    monkeypatch.setattr("scionlab.user_ases.rest.link_views.lock_link", lambda _: None)
     meet_in(base, "check_if_match")
     assert two_for_one_state(at_once, api, link) == [200, 200]
 

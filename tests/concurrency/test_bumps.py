@@ -10,23 +10,13 @@ import pytest
 from django.db import connection
 from django.db.models import F
 
-from scionlab.links import defaults
-from scionlab.links.defaults import fan_out, site_default_set
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import (
-    AS,
-    AttachmentPoint,
-    BandwidthPolicy,
-    BorderRouter,
-    Host,
-    Interface,
-    Link,
-    User,
-    UserAS,
-    locks,
-    selectors,
-)
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
+from scionlab.limits import defaults
+from scionlab.limits.defaults import fan_out, site_default_set
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed import locks, selectors
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Interface, Link, UserAS
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory
 

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.links.user_as import user_as_delete, user_as_set_active, user_as_update
-from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, selectors
-from scionlab.models.selectors import links_of
-from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import hosts_bump
+from scionlab.testbed import selectors
+from scionlab.testbed.host import host_rotate_secret, host_set_addresses
+from scionlab.testbed.models import AttachmentPoint, Host, Interface, Link, UserAS, VPNClient
+from scionlab.testbed.selectors import links_of
+from scionlab.testbed.versions.counters import hosts_bump
+from scionlab.user_ases.user_as import user_as_delete, user_as_set_active, user_as_update
 from tests.factories import UserFactory, attach, spec
 
 THREADS, OPERATIONS = 6, 15

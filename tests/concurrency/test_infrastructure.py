@@ -10,9 +10,10 @@ import pytest
 from django.db import IntegrityError
 
 from bandwidth_config import RuleError
-from scionlab.models import AS, ISD, BorderRouter, Host, Interface, Link, User, locks, numbers
-from scionlab.network import infrastructure, infrastructure_links
-from scionlab.network.host import border_router_create, host_create, host_set_addresses
+from scionlab.accounts.models import User
+from scionlab.testbed import infrastructure, infrastructure_links, locks
+from scionlab.testbed.host import border_router_create, host_create, host_set_addresses
+from scionlab.testbed.models import AS, ISD, BorderRouter, Host, Interface, Link, numbers
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]

@@ -8,10 +8,12 @@ from threading import Barrier
 
 from django.db import connections
 
-from scionlab.links.joint_test import joint_test_cancel, joint_test_create
-from scionlab.links.link_test import SlotTakenError, link_test_create
-from scionlab.models import AttachmentPoint, JointTest, LinkTest, TimedLimit, User
+from scionlab.accounts.models import User
+from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
+from scionlab.linktests.link_test import SlotTakenError, link_test_create
+from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.platform.retry import retried
+from scionlab.testbed.models import AttachmentPoint, TimedLimit
 from tests.concurrency.conftest import DEADLINE_S
 from tests.factories import AttachmentPointFactory, spec
 from tests.joint_world import enforced, links_of

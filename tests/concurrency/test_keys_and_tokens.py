@@ -10,13 +10,16 @@ import pytest
 from django.db.models import QuerySet
 
 from bandwidth_config import RuleError
-from scionlab.models import AttachmentPoint, EnrolmentToken, SigningKey, User, locks
-from scionlab.network.host import host_rotate_secret
-from scionlab.trust import signing
-from scionlab.trust.enrolment import Enrolment, enrolment_token_create, host_enrol
-from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
-from scionlab.versions.counters import hosts_bump
-from scionlab.versions.generation import generation_raise
+from scionlab.accounts.models import User
+from scionlab.delivery import signing
+from scionlab.delivery.enrolment import Enrolment, enrolment_token_create, host_enrol
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.models import EnrolmentToken, SigningKey
+from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.testbed import locks
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.testbed.models import AttachmentPoint
+from scionlab.testbed.versions.counters import hosts_bump
 
 DEADLINE_S = 20.0
 AtOnce = Callable[..., list[Any]]

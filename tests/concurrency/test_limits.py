@@ -11,14 +11,16 @@ import pytest
 from django.db import transaction
 from django.db.models.query import QuerySet
 
-from scionlab.links import update
-from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, locks, selectors
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
+from scionlab.limits import update
+from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions import counters
-from scionlab.versions.counters import host_set_deployed_version, hosts_bump
+from scionlab.testbed import locks, selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
+from scionlab.testbed.selectors import links_of
+from scionlab.testbed.versions import counters
+from scionlab.testbed.versions.counters import host_set_deployed_version, hosts_bump
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, OperationalError, connections, transaction
 
-from scionlab.links.link_test import SlotTakenError, link_test_create
-from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
+from scionlab.linktests.link_test import SlotTakenError, link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import AttachmentPoint, Host, Link
+from scionlab.testbed.selectors import links_of
 from tests.concurrency.conftest import DEADLINE_S
 from tests.factories import attach, spec
 

@@ -19,54 +19,41 @@ from django.utils import timezone
 
 import scionlab
 from bandwidth_config import Limits
-from scionlab.configuration import complete, evidence, installed, render
+from scionlab.accounts import account, api_token, mail_links, second_factor
+from scionlab.accounts.models import AccountRequest, MailKind, User
+from scionlab.delivery import enrolment, evidence, generation, render, signing
+from scionlab.delivery.models import SigningKey
 from scionlab.enforcement import notices, receipt, receipt_mails
+from scionlab.enforcement.models import LinkEnforcement, NoticeWatch
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
-from scionlab.links import (
-    default_changes,
-    defaults,
-    exceptions,
-    joint_test,
-    link_test,
-    profiles,
-    test_mails,
-    test_results,
-    timed_limit,
-    user_as,
-)
-from scionlab.links import update as link
-from scionlab.links.default_plan import SITE, Operation
-from scionlab.models import (
+from scionlab.importer import importer
+from scionlab.importer.network import read_network
+from scionlab.limits import default_changes, defaults, exceptions, profiles, timed_limit
+from scionlab.limits import update as link
+from scionlab.limits.default_plan import SITE, Operation
+from scionlab.limits.models import MaximumException
+from scionlab.linktests import joint_test, link_test, test_mails, test_results
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.scion_config import chain, complete, installed, isd, renewal, vpn
+from scionlab.scion_config.models import TRC
+from scionlab.testbed import first_setup, host, infrastructure, infrastructure_links, selectors
+from scionlab.testbed import locks as guards
+from scionlab.testbed import locks as order_of_locks
+from scionlab.testbed.models import (
     AS,
-    TRC,
-    AccountRequest,
     AttachmentPoint,
     BandwidthPolicy,
     HeldLinkEnd,
     Host,
-    JointTest,
     Link,
-    LinkEnforcement,
-    LinkTest,
-    MailKind,
-    MaximumException,
-    NoticeWatch,
     RestartBudget,
-    SigningKey,
     TimedLimit,
-    User,
     UserAS,
-    selectors,
 )
-from scionlab.models import locks as guards
-from scionlab.models import locks as order_of_locks
-from scionlab.network import first_setup, host, infrastructure, infrastructure_links, uplink
-from scionlab.people import account, api_token, mail_links, second_factor
-from scionlab.rest import idempotency
-from scionlab.trust import chain, enrolment, isd, renewal, signing, vpn
-from scionlab.upstream import importer
-from scionlab.upstream.network import read_network
-from scionlab.versions import counters, generation, restarts
+from scionlab.testbed.versions import counters, restarts
+from scionlab.usage import uplink
+from scionlab.user_ases import user_as
+from scionlab.web.rest import idempotency
 from tests.concurrency.row_locks import ORDER, recorded
 from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec

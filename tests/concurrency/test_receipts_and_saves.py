@@ -13,10 +13,12 @@ import pytest
 from django.db import connection
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, User
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import Host, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db(transaction=True)

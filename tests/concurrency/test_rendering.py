@@ -13,9 +13,10 @@ from django.db import connection
 from django.db.models import QuerySet
 
 import config_tar
-from scionlab.configuration import render
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import Host, Link, User
+from scionlab.accounts.models import User
+from scionlab.delivery import render
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import Host, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,12 +13,13 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from scionlab import tasks
+from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, Mail, User
-from scionlab.models.selectors import links_of
 from scionlab.platform import outage, retry
+from scionlab.site import tasks
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
+from scionlab.testbed.selectors import links_of
 from tests.factories import UserFactory, attach, spec
 
 AtOnce = Callable[..., list[Any]]
@@ -98,7 +99,7 @@ def by_the_api(link: Link, owner: User, _administrator: User) -> Callable[[], An
 
 def by_an_administrator(link: Link, _owner: User, administrator: User) -> Callable[[], Any]:
     sent = {"bandwidth_kbit": "300", "active": "on"}
-    return partial(browser_of(administrator).post, f"/admin/scionlab/link/{link.pk}/change/", sent)
+    return partial(browser_of(administrator).post, f"/admin/testbed/link/{link.pk}/change/", sent)
 
 
 @pytest.mark.parametrize("door", [at_the_page, by_the_api, by_an_administrator])

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from scionlab.enforcement.last_contact import store
-from scionlab.models import Host
+from scionlab.delivery.last_contact import store
+from scionlab.testbed.models import Host
 from tests.factories import HostFactory
 
 DEADLINE_S = 20.0

@@ -15,10 +15,12 @@ from django.contrib import admin
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from scionlab.links import defaults, update, user_as
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import (
+from scionlab.accounts import account
+from scionlab.accounts.models import User
+from scionlab.limits import defaults, update
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed import host, infrastructure
+from scionlab.testbed.models import (
     AS,
     ISD,
     AttachmentPoint,
@@ -27,12 +29,12 @@ from scionlab.models import (
     Host,
     Link,
     ServiceState,
-    User,
     UserAS,
 )
-from scionlab.models.selectors import links_of
-from scionlab.network import host, infrastructure
-from scionlab.people import account, stale_pages
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases import user_as
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
+from scionlab.web.pages import stale_pages
 from tests.admin_pages import CHANGE, page
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory, UserFactory, attach, spec

@@ -11,12 +11,14 @@ import pytest
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab.links import profiles, timed_limit
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
-from scionlab.links.update import link_set_active
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, User, locks
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
+from scionlab.limits import profiles, timed_limit
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from scionlab.limits.update import link_set_active
+from scionlab.testbed import locks
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit
+from scionlab.testbed.selectors import links_of
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 

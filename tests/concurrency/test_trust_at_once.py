@@ -12,11 +12,15 @@ from cryptography import x509
 from django.db import IntegrityError
 from django.utils import timezone
 
-from scionlab.models import AS, TRC, ASKeys, Certificate, Host, SigningKey, locks
-from scionlab.network import infrastructure
-from scionlab.trust import isd, renewal, secrets_box, signing
-from scionlab.trust.pki.keys import key_from_pem
-from scionlab.trust.pki.updates import verify
+from scionlab.delivery import signing
+from scionlab.delivery.models import SigningKey
+from scionlab.platform import secrets_box
+from scionlab.scion_config import isd, renewal
+from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.pki.keys import key_from_pem
+from scionlab.scion_config.pki.updates import verify
+from scionlab.testbed import infrastructure, locks
+from scionlab.testbed.models import AS, Host
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]

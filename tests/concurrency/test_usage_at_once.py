@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from scionlab.models import AttachmentPoint, Host, UsageBatch, UsageDay, UsageSeries, UsageSlot, User
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, Host
 from scionlab.usage import ingest, rollup
+from scionlab.usage.models import UsageBatch, UsageDay, UsageSeries, UsageSlot
 from scionlab.usage.rollup import roll_up
 from tests.factories import attach, spec
 from tests.usage_world import simple, store, stored_samples, stored_sums

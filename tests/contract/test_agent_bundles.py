@@ -28,9 +28,9 @@ from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack
 from link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
-from scionlab.configuration.download import build_user_download
-from scionlab.host_api.receipt_format import parse_receipt
-from scionlab.models.host import trace_of
+from scionlab.delivery.download import build_user_download
+from scionlab.enforcement.receipt_format import parse_receipt
+from scionlab.testbed.models.host import trace_of
 from tests.agent_limiter import direction, limiter_state
 from tests.cases import table
 from tests.contract.config_samples import (

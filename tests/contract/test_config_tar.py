@@ -22,7 +22,7 @@ from config_tar import (
     pack,
 )
 from link_info import LinkInfo
-from scionlab.configuration.download import build_user_download
+from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
@@ -428,7 +428,7 @@ def test_same_download_gives_the_same_bytes() -> None:
 
 def test_sample_ends_satisfy_what_the_service_gives() -> None:
     """The samples have the attributes of the models' own `LocalLinkEnd`, so they prove something about it."""
-    from scionlab.models.link_ends import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
+    from scionlab.testbed.models.link_ends import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
 
     of_the_service_alone = {"link_id", "exception_kbit"}
     assert set(SampleEnd.__dataclass_fields__) == set(LocalLinkEnd.__dataclass_fields__) - of_the_service_alone

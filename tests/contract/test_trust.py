@@ -23,13 +23,16 @@ from ap_agent.document.state import write_state
 from ap_agent.document.trust import Trust, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import Host, HostReceipt, Link, SigningKey, selectors
-from scionlab.network.host import host_rotate_secret
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.trust.signing import signing_key_revoke, signing_key_rotate
-from scionlab.versions.generation import generation_raise
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.models import SigningKey
+from scionlab.delivery.signing import signing_key_revoke, signing_key_rotate
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed import selectors
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.testbed.models import Host, Link
 from tests.agent_limiter import limiter_state
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import basic, poll

@@ -105,7 +105,7 @@ def anna(made: Anna) -> Iterator[Anna]:
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.links.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
+        "from scionlab.linktests.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
         "TestPolicy.objects.all().delete()\n"
         "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.kernel
 
 USER_AS = UserAs("Rotation", "felix@example.org", "192.0.2.12", 50_400, 1_000, 0)
 _NEW_KEY = """
-from scionlab.trust.signing import key_ring, signing_key_rotate
+from scionlab.delivery.signing import key_ring, signing_key_rotate
 print(key_ring().entries[0]["key_id"])
 signing_key_rotate(actor=None)
 """
 _NEW_SECRET = """
 from scionlab.models import Host, User
-from scionlab.network.host import host_rotate_secret
-from scionlab.trust.signing import signing_key_revoke
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.delivery.signing import signing_key_revoke
 signing_key_revoke(key_id={old_key!r}, actor=None)
 host = Host.objects.get(attachment_point__pk={ap})
 host_rotate_secret(host_id=host.pk, actor=User.objects.get(email={admin!r}))

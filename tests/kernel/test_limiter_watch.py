@@ -15,7 +15,7 @@ from ap_agent.document.series import Series, read_series
 from link_tests import LinkTest
 from measuring.iproute import available
 from measuring.traffic import data, ends, run_traffic
-from scionlab.links.verdict import intervals_of
+from scionlab.linktests.verdict import intervals_of
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
 from tests.kernel.limiter_host import LimiterHost

@@ -14,10 +14,10 @@ from django.db import transaction
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from scionlab.links.attachment_rules import check_attachments
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AS, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS, VPNClient
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS, VPNClient
+from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_update
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 NEW = None

@@ -22,7 +22,7 @@ from bandwidth_config import Limits, LinkStep, RuleError, TimedLimits, generate_
 from link_info import LinkInfo, parse_link_info
 from link_rules import MAX_STEPS, check_steps, parse_ip
 from link_tests import UDP, WATCH, LinkTest
-from scionlab.links import profiles
+from scionlab.limits import profiles
 from tests.unit.test_link_info import End, OneHost
 
 T0 = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)

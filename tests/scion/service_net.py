@@ -18,9 +18,9 @@ from django.test import Client
 from lab.scion.host import Pings, ScionHost
 from measuring.iproute import LabError
 from measuring.netns import Lab
-from scionlab.models import AS, Host, Link, UserAS
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, Host, Link, UserAS
 from tests.factories import UserFactory, attach, spec
 from tests.web.polling import basic, config_members
 

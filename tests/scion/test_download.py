@@ -14,7 +14,7 @@ import pytest
 
 from lab.scion.net import CORE, ScionNet
 from lab.scion.programs import folder
-from scionlab.configuration.download import build_user_download
+from scionlab.delivery.download import build_user_download
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 

@@ -19,8 +19,8 @@ from lab.scion.host import DAEMON_ADDRESS, ScionHost
 from lab.scion.net import CORE, USER, ScionNet
 from lab.scion.programs import program
 from link_info import check_link_info
-from scionlab.trust.pki.certificates import Kind, isd_as_of, kind_of
-from scionlab.trust.pki.files import ca_files, trc_files
+from scionlab.scion_config.pki.certificates import Kind, isd_as_of, kind_of
+from scionlab.scion_config.pki.files import ca_files, trc_files
 
 # Alone: routers miss heartbeats, and take links down, when the processors are busy.
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]

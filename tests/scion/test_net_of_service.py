@@ -11,12 +11,13 @@ from django.utils import timezone
 from lab.scion import net as lab_net
 from lab.scion.net import AP, CORE, START_S, USER, ScionNet
 from measuring.iproute import available, cleanup_stale
-from scionlab.models import AS, Host, User
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.notation.isd_as import parse_isd_as
-from scionlab.trust.chain import as_new_keys
-from scionlab.trust.credentials import files_for
-from scionlab.trust.renewal import keys_renew
+from scionlab.accounts.models import User
+from scionlab.platform.notation.isd_as import parse_isd_as
+from scionlab.scion_config.chain import as_new_keys
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.renewal import keys_renew
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.models import AS, Host
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 

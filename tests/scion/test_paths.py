@@ -14,8 +14,9 @@ from django.urls import reverse
 from bandwidth_config import Limits
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab
-from scionlab.links.update import link_update
-from scionlab.models import Link, User
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import Link
 from tests.factories import api_token
 from tests.scion.conftest import PREFIX
 from tests.scion.service_net import ANNA, AP, BEN, CORE, ServiceNet

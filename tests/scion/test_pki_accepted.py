@@ -1,4 +1,4 @@
-"""What `scionlab.trust.pki` makes, judged by the real `scion-pki`."""
+"""What `scionlab.scion_config.pki` makes, judged by the real `scion-pki`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from bandwidth_config import RuleError
 from lab.scion.programs import program
-from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue
-from scionlab.trust.pki.files import chain_files
-from scionlab.trust.pki.lifetimes import LIFETIME
-from scionlab.trust.pki.trc import Trc, sign
-from scionlab.trust.pki.updates import verify
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue
+from scionlab.scion_config.pki.files import chain_files
+from scionlab.scion_config.pki.lifetimes import LIFETIME
+from scionlab.scion_config.pki.trc import Trc, sign
+from scionlab.scion_config.pki.updates import verify
 from tests.pki_testbed import CORE, NOW, SECOND_CORE, IsdKeys, credential, isd_keys
 
 USER = "17-ffaa:1:b6"

@@ -18,13 +18,13 @@ from lab.scion.net import CORE, START_S
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab
 from scion_files import FOLDER, PATH_METADATA_PATH
-from scionlab.configuration.render import config_for
-from scionlab.links.defaults import ap_update
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, Host, Link
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.versions.counters import hosts_bump
+from scionlab.delivery.render import config_for
+from scionlab.limits.defaults import ap_update
+from scionlab.limits.update import link_update
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AttachmentPoint, Host, Link
+from scionlab.testbed.versions.counters import hosts_bump
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 from tests.web.polling import config_members

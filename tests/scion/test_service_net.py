@@ -10,10 +10,10 @@ import pytest
 
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import ISD, Host
-from scionlab.trust.isd import trc_reset
-from scionlab.versions.generation import generation_raise
+from scionlab.delivery.generation import generation_raise
+from scionlab.scion_config.isd import trc_reset
+from scionlab.testbed.models import ISD, Host
+from scionlab.user_ases.user_as import user_as_delete
 from tests.scion.conftest import PREFIX
 from tests.scion.service_net import ANNA, AP, BEN, CORE, START_S, ServiceNet, pinging, time_until_answers
 

@@ -10,12 +10,14 @@ import pytest
 from django.utils import timezone
 
 from lab.scion.programs import program
-from scionlab.models import AS, TRC, AttachmentPoint, Host, User
-from scionlab.network.infrastructure import infrastructure_as_create, infrastructure_as_delete, infrastructure_as_update
-from scionlab.trust.chain import as_new_keys
-from scionlab.trust.credentials import files_for
-from scionlab.trust.isd import isd_ensure, trc_reset
-from scionlab.trust.renewal import keys_renew
+from scionlab.accounts.models import User
+from scionlab.scion_config.chain import as_new_keys
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.isd import isd_ensure, trc_reset
+from scionlab.scion_config.models import TRC
+from scionlab.scion_config.renewal import keys_renew
+from scionlab.testbed.infrastructure import infrastructure_as_create, infrastructure_as_delete, infrastructure_as_update
+from scionlab.testbed.models import AS, AttachmentPoint, Host
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scion_programs")]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import Limits, RuleError, format_exact_kbit, format_kbit
-from scionlab.notation.bandwidth import limits_warning, parse_bandwidth_text
+from scionlab.platform.notation.bandwidth import limits_warning, parse_bandwidth_text
 
 NB = "\N{NO-BREAK SPACE}"
 UNDERSTOOD = {

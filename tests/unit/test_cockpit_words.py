@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scionlab.enforcement.problems import EXPLANATIONS, in_short, reported
-from scionlab.templatetags.scionlab_cockpit import bar, percent
+from scionlab.web.templatetags.scionlab_cockpit import bar, percent
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from scionlab import gunicorn
+from scionlab.delivery.polls import worker
+from scionlab.delivery.polls.application import OTHER_FILES
 from scionlab.platform.beat import LEASE_S, RENEW_S
-from scionlab.polls import worker
-from scionlab.polls.application import OTHER_FILES
 from scionlab.settings import base
 from tests.servers import POSTGRES_OPTIONS, REDIS_OPTIONS
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
-from scionlab.links.default_plan import CHANGED_SINCE, SAME, SITE, TOO_HIGH, Line, Operation, differing, plan
+from scionlab.limits.default_plan import CHANGED_SINCE, SAME, SITE, TOO_HIGH, Line, Operation, differing, plan
 
 MAX_KBIT = 100_000_000
 KBIT = st.integers(0, MAX_KBIT)

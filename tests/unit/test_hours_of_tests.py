@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scionlab.links.test_hours import Hours, next_begin, say_hours
+from scionlab.linktests.test_hours import Hours, next_begin, say_hours
 
 ZURICH = "Europe/Zurich"
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
-from scionlab.notation.isd_as import (
+from scionlab.platform.notation.isd_as import (
     FIRST_USER_AS_ID,
     LAST_USER_AS_ID,
     MAX_AS_ID,

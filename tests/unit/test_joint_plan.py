@@ -8,7 +8,7 @@ import pytest
 
 from bandwidth_config import Limits, LinkStep
 from link_tests import TEST_LANES
-from scionlab.links.joint_plan import (
+from scionlab.linktests.joint_plan import (
     CONGEST_BOTH,
     CONGEST_ONE,
     SINGLES,
@@ -19,7 +19,7 @@ from scionlab.links.joint_plan import (
     read_choice,
     stages_of,
 )
-from scionlab.links.test_slots import LANE_AHEAD, LANE_REST, Slot, Taken
+from scionlab.linktests.test_slots import LANE_AHEAD, LANE_REST, Slot, Taken
 from scionlab.platform.field_errors import FieldRuleError
 
 T0 = datetime(2027, 1, 1, tzinfo=UTC)

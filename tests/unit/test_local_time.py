@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
-from scionlab.notation.local_time import parse_local_time, readings, write_local_time, zone_of
-from scionlab.pages.forms import TimeInput
+from scionlab.platform.notation.local_time import parse_local_time, readings, write_local_time, zone_of
+from scionlab.web.pages.forms import TimeInput
 from tests.cases import table
 
 ZURICH = ZoneInfo("Europe/Zurich")

@@ -20,8 +20,8 @@ from django.test import RequestFactory
 from django_guid import clear_guid, get_guid, set_guid
 from django_guid.middleware import guid_middleware
 
-from scionlab.host_api.document_reader import DocumentError
-from scionlab.host_api.receipt_format import parse_receipt
+from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.enforcement.receipt_format import parse_receipt
 
 
 @pytest.fixture

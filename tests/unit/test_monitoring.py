@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scionlab.operations.figures import STAGES
+from scionlab.site.figures import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES_FILE = ROOT / "packaging/prometheus/rules.yml"

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from bandwidth_config import RuleError
-from scionlab.trust.pki.certificates import Credential, Kind, Validity, isd_as_of, issue, kind_of, self_signed
-from scionlab.trust.pki.files import ca_files, chain_files, master_key_files
-from scionlab.trust.pki.keys import key_from_pem, key_to_pem, new_key, new_master_key
-from scionlab.trust.pki.lifetimes import LIFETIME, RENEWED_WITH_LEFT, TRC_LIFETIME, needs_renewal
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, isd_as_of, issue, kind_of, self_signed
+from scionlab.scion_config.pki.files import ca_files, chain_files, master_key_files
+from scionlab.scion_config.pki.keys import key_from_pem, key_to_pem, new_key, new_master_key
+from scionlab.scion_config.pki.lifetimes import LIFETIME, RENEWED_WITH_LEFT, TRC_LIFETIME, needs_renewal
 from tests.pki_testbed import CORE, NOW, credential, isd_keys
 
 USER = "17-ffaa:1:b6"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from scionlab.trust.pki.certificates import Kind
-from scionlab.trust.pki.lifetimes import LIFETIME, as_renewed_from
+from scionlab.scion_config.pki.certificates import Kind
+from scionlab.scion_config.pki.lifetimes import LIFETIME, as_renewed_from
 
 MADE = datetime(2026, 11, 23, tzinfo=UTC)
 

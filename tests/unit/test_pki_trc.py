@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from bandwidth_config import RuleError
-from scionlab.trust.pki.certificates import Credential, Kind, Validity
-from scionlab.trust.pki.files import trc_files
-from scionlab.trust.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
-from scionlab.trust.pki.signatures import make
-from scionlab.trust.pki.trc import Policy, Trc, TrcId, check, encode, read, sign
-from scionlab.trust.pki.updates import base_trc, next_trc, verify
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity
+from scionlab.scion_config.pki.files import trc_files
+from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
+from scionlab.scion_config.pki.signatures import make
+from scionlab.scion_config.pki.trc import Policy, Trc, TrcId, check, encode, read, sign
+from scionlab.scion_config.pki.updates import base_trc, next_trc, verify
 from tests.pki_testbed import NOW, SECOND_CORE, IsdKeys, credential, isd_keys
 
 VALIDITY = Validity.starting(NOW, TRC_LIFETIME)

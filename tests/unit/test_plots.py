@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import Limits, LinkStep
-from scionlab.links.presets import PRESETS, offered
-from scionlab.pages.plots import LIMIT_IN_VIEW, Mark, Slot, profile_plot, round_values, scale_of, slots_of, usage_plot
+from scionlab.limits.presets import PRESETS, offered
+from scionlab.web.pages.plots import (
+    LIMIT_IN_VIEW,
+    Mark,
+    Slot,
+    profile_plot,
+    round_values,
+    scale_of,
+    slots_of,
+    usage_plot,
+)
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 import pytest
 from django.db import DatabaseError
 
-from scionlab.polls import wakeup
-from scionlab.polls.known import MOST_PER_STATEMENT, HostState, Known
+from scionlab.delivery.polls import wakeup
+from scionlab.delivery.polls.known import MOST_PER_STATEMENT, HostState, Known
 
 
 def state(number: int) -> HostState:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from scionlab.polls.worker import PollServer, Worker
+from scionlab.delivery.polls.worker import PollServer, Worker
 
 REQUEST = b"PATCH /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 

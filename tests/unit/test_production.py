@@ -43,7 +43,7 @@ wanted = ("DEBUG", "PASSWORD_HASHERS", "SESSION_COOKIE_NAME", "SESSION_COOKIE_SE
 print(json.dumps([getattr(settings, name) for name in wanted]))
 settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["DATABASE"]}}
 from scionlab.asgi import application
-from scionlab.polls.worker import PollServer, Worker
+from scionlab.delivery.polls.worker import PollServer, Worker
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 PollServer(uvicorn.Config(application, **Worker.CONFIG_KWARGS)).run(sockets=[listener])

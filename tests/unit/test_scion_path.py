@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
-from scionlab.notation.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS, parse_paths, parse_traceroute
+from scionlab.paths.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS, parse_paths, parse_traceroute
 
 SEQUENCE = "17-ffaa:1:1#0,1 17-ffaa:0:1107#21,11 17-ffaa:0:1101#1,0"
 HUMAN = """Available paths to 17-ffaa:0:1101

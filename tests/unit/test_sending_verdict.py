@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scionlab.links.sending_steps import Evidence
-from scionlab.links.sending_verdict import sending_verdict
+from scionlab.linktests.sending_steps import Evidence
+from scionlab.linktests.sending_verdict import sending_verdict
 from tests.cases import case
 
 LIMIT = 1000  # kbit/s: 125 000 bytes, 100 packets a second

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scionlab.links.sending_verdict import sending_verdict
+from scionlab.linktests.sending_verdict import sending_verdict
 from tests.unit.test_sending_verdict import BEGAN, LIMIT, SECONDS, samples
 
 PAYLOAD = 119_550  # of 125 000 bytes a second, in full segments

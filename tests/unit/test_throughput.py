@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scionlab.links.framing import Framing
-from scionlab.links.throughput import Step
-from scionlab.pages.why import bars_of
+from scionlab.limits.framing import Framing
+from scionlab.linktests.pages.why import bars_of
+from scionlab.linktests.throughput import Step
 
 IPV4, IPV6, VPN = Framing(4, False, 1472), Framing(6, False, 1472), Framing(4, True, 1472)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scionlab.upstream import dump as upstream_dump
-from scionlab.upstream.dump import DumpError
-from scionlab.upstream.network import read_network
-from scionlab.upstream.report import Problem, Report
+from scionlab.importer import dump as upstream_dump
+from scionlab.importer.dump import DumpError
+from scionlab.importer.network import read_network
+from scionlab.importer.report import Problem, Report
 from tests.upstream_dump import Dump, large, small
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scionlab.links.verdict import intervals_of, percent, verdict_of
+from scionlab.linktests.verdict import intervals_of, percent, verdict_of
 
 LIMIT = 800  # kbit/s: 100 000 bytes a second
 SECOND = 100_000

@@ -19,28 +19,20 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep
-from scionlab.links.default_changes import default_change_preview
-from scionlab.links.default_plan import Operation
-from scionlab.links.exceptions import exception_request
-from scionlab.links.link_test import link_test_create
-from scionlab.links.profiles import Profile
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import (
-    ApiToken,
-    EnrolmentToken,
-    Host,
-    JointTest,
-    Link,
-    Mail,
-    MaximumException,
-    SigningKey,
-    TestPolicy,
-    User,
-    UserAS,
-)
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.accounts.models import ApiToken, Mail, User
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.delivery.models import EnrolmentToken, SigningKey
+from scionlab.limits.default_changes import default_change_preview
+from scionlab.limits.default_plan import Operation
+from scionlab.limits.exceptions import exception_request
+from scionlab.limits.models import MaximumException
+from scionlab.limits.profiles import Profile
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import JointTest, TestPolicy
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.models import Host, Link, UserAS
 from tests.factories import (
     AttachmentPointFactory,
     HostReceiptFactory,

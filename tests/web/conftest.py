@@ -24,10 +24,12 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.enforcement.last_contact import CONTACTS, HOSTS, TOKENS, TOKENS_USED
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
+from scionlab.delivery.last_contact import CONTACTS, HOSTS, TOKENS, TOKENS_USED
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.platform.redis_client import REST, client
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 from tests.web.polling import WebServer, serve
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scionlab.models import Host
+from scionlab.testbed.models import Host
 
 
 class Counters:

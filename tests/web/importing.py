@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from scionlab.models import (
+from scionlab.accounts.models import Mail, User
+from scionlab.importer.importer import import_scionlab
+from scionlab.importer.network import read_network
+from scionlab.importer.report import Report
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.scion_config.models import InstalledFiles
+from scionlab.testbed.models import (
     AS,
     ISD,
     VPN,
@@ -12,18 +18,11 @@ from scionlab.models import (
     BandwidthChange,
     BorderRouter,
     Host,
-    InstalledFiles,
     Interface,
     Link,
-    Mail,
-    User,
     UserAS,
     VPNClient,
 )
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.upstream.importer import import_scionlab
-from scionlab.upstream.network import read_network
-from scionlab.upstream.report import Report
 from tests.upstream_dump import Dump
 from tests.web.counters import Counters
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import uvicorn
 
-from scionlab.models import Host
-from scionlab.polls.application import Application
-from scionlab.polls.worker import PollServer, Worker
+from scionlab.delivery.polls.application import Application
+from scionlab.delivery.polls.worker import PollServer, Worker
+from scionlab.testbed.models import Host
 
 WRONG = "0" * 32
 

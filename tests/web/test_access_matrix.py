@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -23,9 +24,9 @@ from django.test import RequestFactory
 from pytest_django.plugin import DjangoDbBlocker
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.models import Host
-from scionlab.polls import known
-from scionlab.polls.application import read_poll
+from scionlab.delivery.polls import known
+from scionlab.delivery.polls.application import read_poll
+from scionlab.testbed.models import Host
 from tests.web.access import (
     METHODS,
     SAFE,
@@ -204,16 +205,16 @@ RULES: dict[str, Rule] = {
     "admin:app_list": Admin(ENTER),
     "admin/(?P<url>.*)$": Admin(dict.fromkeys(METHODS, 404)),
     "admin:auth_user_password_change": Admin(READ | {"POST": DONE}),
-    "admin:scionlab_host_agent": Admin({"GET": 200}, shows=SECRET),
-    "admin:scionlab_host_config": Admin({"GET": 200}, shows=SECRET),
-    "admin:scionlab_host_files": Admin({"GET": 200}, shows=SECRET),
-    "admin:scionlab_host_files_change": Admin({"POST": DONE}),
-    "admin:scionlab_host_complete": Admin({"GET": 200, "POST": DONE}),
-    "admin:scionlab_host_enrol": Admin({"POST": DONE}, shows=SECRET),
-    "admin:scionlab_as_keys": Admin(READ | {"POST": DONE}),
-    "admin:scionlab_signingkey_rotate": Admin(READ | {"POST": DONE}),
-    "admin:scionlab_signingkey_revoke": Admin(READ | {"POST": DONE}),
-    "admin:scionlab_host_rotate": Admin({"POST": DONE}),
+    "admin:testbed_host_agent": Admin({"GET": 200}, shows=SECRET),
+    "admin:testbed_host_config": Admin({"GET": 200}, shows=SECRET),
+    "admin:testbed_host_files": Admin({"GET": 200}, shows=SECRET),
+    "admin:testbed_host_files_change": Admin({"POST": DONE}),
+    "admin:testbed_host_complete": Admin({"GET": 200, "POST": DONE}),
+    "admin:testbed_host_enrol": Admin({"POST": DONE}, shows=SECRET),
+    "admin:testbed_as_keys": Admin(READ | {"POST": DONE}),
+    "admin:delivery_signingkey_rotate": Admin(READ | {"POST": DONE}),
+    "admin:delivery_signingkey_revoke": Admin(READ | {"POST": DONE}),
+    "admin:testbed_host_rotate": Admin({"POST": DONE}),
 }
 
 # What an administrator may do with the rows of each model; looking at them always.
@@ -344,7 +345,7 @@ class Writes:
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         harmless = sql.lstrip().startswith(("SELECT", "SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT"))
         result = execute(sql, params, many, context)
-        is_note = '"django_session"' in sql or '"scionlab_issuedlimits"' in sql
+        is_note = '"django_session"' in sql or '"enforcement_issuedlimits"' in sql
         if not harmless and not is_note and context["cursor"].rowcount != 0:
             self.seen.append(sql[:120])
         return result
@@ -393,11 +394,10 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "<path:object_id>": pk,
         "<id>": pk,
         "^(?:v[23]/)?host(?:/(?P<rest>.*))?$": "v3/host/x",
-        "^(?P<app_label>auth|scionlab)/$": "scionlab/",
-        "^(?P<app_label>scionlab|auth)/$": "scionlab/",
     }
     for place, value in values.items():
         route = route.replace(place, value)
+    route = re.sub(r"\^\(\?P<app_label>[a-z_|]+\)/\$", "testbed/", route)
     return [("/" + route, None)]
 
 
@@ -408,7 +408,7 @@ def ask(
     if caller.cookie:
         sent.setdefault("headers", {})["Cookie"] = f"sessionid={caller.cookie}"
     if method in SAFE:
-        query = "?app_label=scionlab&model_name=link&field_name=interface_a" if name == "admin:autocomplete" else ""
+        query = "?app_label=testbed&model_name=link&field_name=interface_a" if name == "admin:autocomplete" else ""
         request = FROM_ANYWHERE.generic(method, url + query, **sent)
     elif rule.json:
         body: dict[str, Any] = RECEIPT if name == "host_enforcement" else HARM_JSON.get((name, method), HARM_AS)

@@ -18,15 +18,16 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from bandwidth_config import RuleError
-from scionlab import tasks
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import AccountRequest, ApiToken, BandwidthChange, Link, Mail, MailKind, User, UserAS
-from scionlab.people import account
-from scionlab.people.account import account_create, account_delete, email_change
-from scionlab.people.mail_links import unsubscribe_link
+from scionlab.accounts import account
+from scionlab.accounts.account import account_create, account_delete, email_change
+from scionlab.accounts.mail_links import unsubscribe_link
+from scionlab.accounts.models import AccountRequest, ApiToken, Mail, MailKind, User
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.log_lines import Line
 from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
+from scionlab.site import tasks
+from scionlab.testbed.models import BandwidthChange, Link, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import PASSWORD, UserFactory, api_token
 from tests.web.html import Page
@@ -182,7 +183,7 @@ def test_an_address_with_an_account_is_answered_like_any_other(owner: User, name
     known, unknown, off = (answered(one) for one in (owner.email, "nobody@example.org", switched_off.email))
     assert known == unknown == off
     assert 2 <= len(known[-1]) <= 5
-    assert not any("scionlab_user" in sql for sql in known[-1]), "the request never looks at accounts"
+    assert not any("accounts_user" in sql for sql in known[-1]), "the request never looks at accounts"
 
 
 def test_only_the_address_itself_is_told_that_it_has_an_account(owner: User) -> None:

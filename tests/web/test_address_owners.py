@@ -8,14 +8,15 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from scionlab.accounts.models import User
 from scionlab.cockpit.notices import notices
-from scionlab.links.attachment_rules import check_attachments
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.models.selectors import links_of
-from scionlab.network.address_owners import SharedAddress, shared_addresses
-from scionlab.network.host import host_set_addresses
+from scionlab.testbed.address_owners import SharedAddress, shared_addresses
+from scionlab.testbed.host import host_set_addresses
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_update
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.web.test_rules_attachments import DOORS, each_door
@@ -122,8 +123,8 @@ def test_owners_who_share_an_address_are_told_to_administrators(
     assert notice.tone == "info"
     assert notice.text == (
         "User ASes of different owners share an address with each other or with a host of the testbed: "
-        '<a href="/admin/scionlab/link/?q=198.51.100.7">198.51.100.7</a> (owner@example.org, teammate@example.org), '
-        '<a href="/admin/scionlab/link/?q=198.51.100.99">198.51.100.99</a> (stranger@example.org, '
+        '<a href="/admin/testbed/link/?q=198.51.100.7">198.51.100.7</a> (owner@example.org, teammate@example.org), '
+        '<a href="/admin/testbed/link/?q=198.51.100.99">198.51.100.99</a> (stranger@example.org, '
         "teammate@example.org). This is normal behind a NAT; otherwise ask the owners."
     )
 

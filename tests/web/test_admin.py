@@ -13,9 +13,16 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
-from scionlab.links import defaults
-from scionlab.links.test_policy import BUILT_IN
-from scionlab.models import (
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.delivery.models import EnrolmentToken, SigningKey
+from scionlab.delivery.signing import key_ring
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits import defaults
+from scionlab.linktests.models import TestPolicy
+from scionlab.linktests.test_policy import BUILT_IN
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import (
     AS,
     ISD,
     VPN,
@@ -23,20 +30,11 @@ from scionlab.models import (
     BandwidthChange,
     BandwidthPolicy,
     BorderRouter,
-    EnrolmentToken,
     Host,
-    HostReceipt,
     Interface,
     Link,
-    Mail,
-    SigningKey,
-    TestPolicy,
-    User,
     UserAS,
 )
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.trust.signing import key_ring
 from tests.admin_pages import ADD, CHANGE, LIST, confirm_preview, page, versions
 from tests.cases import table
 from tests.factories import attach, spec

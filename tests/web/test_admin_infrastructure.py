@@ -15,12 +15,13 @@ from django.test import Client
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import snapshot
 from scion_files import build_topology
-from scionlab.links.update import link_set_active
-from scionlab.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS
-from scionlab.network.host import border_router_create
-from scionlab.network.infrastructure import infrastructure_as_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_set_active
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.host import border_router_create
+from scionlab.testbed.infrastructure import infrastructure_as_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec

@@ -11,19 +11,12 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from scionlab.links.user_as import user_as_create
-from scionlab.models import (
-    AS,
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Interface,
-    Link,
-    User,
-    UserAS,
-)
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, AttachmentPoint, Host, Interface, Link, UserAS
+from scionlab.user_ases.user_as import user_as_create
 from tests.admin_pages import LIST, page
 from tests.cases import table
 from tests.factories import attach, spec

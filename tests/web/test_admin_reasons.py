@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from scionlab.links.user_as import user_as_set_active
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.user_ases.user_as import user_as_set_active
 from tests.admin_pages import CHANGE, page
 from tests.web.html import Page
 

@@ -7,7 +7,8 @@ from django.test import Client
 from django.urls import reverse
 
 from bandwidth_config import Limits
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import attach, spec
 from tests.web.html import Page
 from tests.web.test_client import Run, _own_folder, logged_in, run, url

@@ -12,10 +12,13 @@ from django.core.cache import cache
 from django.db import transaction
 from django.test import Client
 
-from scionlab.links.link_test import link_test_create
-from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkTest, User, UserAS
-from scionlab.people.api_token import api_token_create
-from scionlab.rest.docs_views import description
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+from scionlab.web.rest.docs_views import description
 from tests.factories import PASSWORD, spec
 from tests.joint_world import enforced
 

@@ -15,12 +15,13 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
 from bandwidth_config import RuleError
-from scionlab.enforcement import last_contact
-from scionlab.models import ApiToken, Link, Mail, MailKind, User
-from scionlab.people.api_token import MAX_TOKENS, api_token_create, api_token_of
-from scionlab.people.mail import mail_send
+from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_of
+from scionlab.accounts.mail import mail_send
+from scionlab.accounts.models import ApiToken, Mail, MailKind, User
+from scionlab.delivery import last_contact
 from scionlab.platform import redis_client
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import Link
 from tests.cases import table
 from tests.factories import PASSWORD, api_token
 from tests.web.html import Page

@@ -13,11 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab.links.as_paths import MAX_WEIGHT, PathsReport, paths_report, weights_of
-from scionlab.links.link_test import link_test_create
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.paths.as_paths import MAX_WEIGHT, PathsReport, paths_report, weights_of
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab_bw.__main__ import main
 from tests.cases import case
 from tests.factories import api_token, attach, spec

@@ -17,13 +17,14 @@ from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
 from lab.servers import newest_postgres
-from scionlab.configuration.render import config_for
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AttachmentPoint, Host, Link, UsageDay, UsageSlot, UserAS
-from scionlab.trust.signing import key_ring
+from scionlab.delivery.render import config_for
+from scionlab.delivery.signing import key_ring
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.usage import partitions
+from scionlab.usage.models import UsageDay, UsageSlot
 from scionlab.usage.rollup import roll_up
+from scionlab.user_ases.user_as import user_as_update
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.usage_world import simple, store, stored_sums
 from tests.web.polling import config_members
@@ -37,7 +38,6 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs/operations.md").read_text(e
 NAME = "scionlab"  # of the database and of its user, in the guide
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-FIRST_MIGRATION = "0001"
 
 
 def block(heading: str) -> str:
@@ -153,7 +153,7 @@ def test_a_restored_service_goes_on(server: Server) -> None:
 
 def test_the_backup_of_an_older_version_gets_the_tables_of_this_one(server: Server) -> None:
     newest = server.schema()
-    call_command("migrate", "scionlab", FIRST_MIGRATION, verbosity=0)
+    call_command("migrate", "scion_config", "zero", verbosity=0)
     with transaction.atomic():  # without rows: today's models know columns that these tables may lack
         partitions.ensure([NOON.date()])
     server.restore(server.back_up())

@@ -9,12 +9,13 @@ from django.test import Client
 
 from config_tar import snapshot
 from scion_files import build_topology
-from scionlab.links.attachment_rules import check_attachments
-from scionlab.links.attachments import VM_ADDRESS, AttachmentSpec, spec_of
-from scionlab.links.user_as import user_as_create, user_as_update, values_of_user_as
-from scionlab.models import AttachmentPoint, Interface, Link, User, UserAS
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, Interface, Link, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.attachments import VM_ADDRESS, AttachmentSpec, spec_of
+from scionlab.user_ases.user_as import user_as_create, user_as_update, values_of_user_as
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters

@@ -22,22 +22,18 @@ from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.store import Store
 from bandwidth_config import RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
-from scionlab.configuration.complete import host_complete
-from scionlab.configuration.download import install_commands
-from scionlab.configuration.installed import (
-    Effect,
-    effect_of,
-    host_set_limits_only,
-    host_take_over,
-    host_take_over_undo,
-)
-from scionlab.configuration.render import user_download
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import BandwidthChange, DeletedHost, Host, InstalledFiles, Link, User, UserAS
-from scionlab.network.deleted_host import KEPT_FOR
-from scionlab.network.infrastructure import infrastructure_as_delete
-from scionlab.operations.retention import old_rows_forget
-from scionlab.versions.generation import generation_raise
+from scionlab.accounts.models import User
+from scionlab.delivery.download import install_commands
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.render import user_download
+from scionlab.scion_config.complete import host_complete
+from scionlab.scion_config.installed import Effect, effect_of, host_set_limits_only, host_take_over, host_take_over_undo
+from scionlab.scion_config.models import DeletedHost, InstalledFiles
+from scionlab.site.retention import old_rows_forget
+from scionlab.testbed.deleted_host import KEPT_FOR
+from scionlab.testbed.infrastructure import infrastructure_as_delete
+from scionlab.testbed.models import BandwidthChange, Host, Link, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.contract.stock_client import (
     OTHER_FILES,
     OTHER_HOST_ID,
@@ -509,7 +505,7 @@ def test_so_is_the_host_of_a_deleted_infrastructure_as(db: None) -> None:
 
 
 def change(door: Client, host: Host, do: str, **values: str) -> str:
-    url = f"/admin/scionlab/host/{host.pk}/files/change/"
+    url = f"/admin/testbed/host/{host.pk}/files/change/"
     return door.post(url, {"do": do, **values}, follow=True).content.decode()
 
 
@@ -522,7 +518,7 @@ def page(client: Client, path: str) -> str:
 def test_administrators_take_over_after_they_read_what_is_lost(door: Client, staff: User, user_host: Host) -> None:
     say(user_host, other_manifest())
     assert "1 host has SCION files of another coordination service" in page(door, "/cockpit/")
-    shown = page(door, f"/admin/scionlab/host/{user_host.pk}/files/")
+    shown = page(door, f"/admin/testbed/host/{user_host.pk}/files/")
     for path in OTHER_FILES:
         assert f"<code>/{path}</code>" in shown
     assert OTHER_URL in shown
@@ -537,12 +533,12 @@ def test_administrators_take_over_after_they_read_what_is_lost(door: Client, sta
 
 
 def test_administrators_set_limits_only_and_the_page_prints_our_agent_alone(door: Client, host: Host) -> None:
-    assert "sudo scionlab-config --host-id" in page(door, f"/admin/scionlab/host/{host.pk}/files/")
+    assert "sudo scionlab-config --host-id" in page(door, f"/admin/testbed/host/{host.pk}/files/")
     shown = change(door, host, "limits_only", reason="SCIONLab has it")
     (history,) = re.findall(r"/cockpit/history/[^\"]+", shown)
     assert "SCIONLab has it" in page(door, history)
     assert "sudo scionlab-config --host-id" not in shown
-    assert "scionlab-config" not in page(door, f"/admin/scionlab/host/{host.pk}/agent/")
+    assert "scionlab-config" not in page(door, f"/admin/testbed/host/{host.pk}/agent/")
     assert Host.objects.get(pk=host.pk).limits_only
     change(door, host, "not_limits_only")
     assert not Host.objects.get(pk=host.pk).limits_only
@@ -566,9 +562,9 @@ def test_every_page_that_shows_the_host_says_it(
         "taken_over": "Taken over from another coordination service, not fetched yet",
     }[state]
     for path in (
-        "/admin/scionlab/host/",
-        f"/admin/scionlab/host/{host.pk}/change/",
-        f"/admin/scionlab/host/{host.pk}/files/",
+        "/admin/testbed/host/",
+        f"/admin/testbed/host/{host.pk}/change/",
+        f"/admin/testbed/host/{host.pk}/files/",
         f"/cockpit/aps/{host.attachment_point.pk}/",
         f"/ases/{user_host.AS_id}/",
     ):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from scionlab.configuration.installed import Manifest, host_set_limits_only, manifest_note
-from scionlab.models import Host, UserAS
+from scionlab.scion_config.installed import Manifest, host_set_limits_only, manifest_note
+from scionlab.testbed.models import Host, UserAS
 from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.web.test_cockpit_browser import admin_page
 from tests.web.test_pages_axe import judge
@@ -68,8 +68,8 @@ def test_the_page_of_an_as_and_the_cockpit_say_it(admin_page: Page, user_as: Use
     expect(admin_page.get_by_role("link", name="Limits only")).to_be_visible()
     picture(admin_page, "cockpit-limits-only")
     judge(admin_page, "cockpit-limits-only")
-    admin_page.goto(f"/admin/scionlab/host/{host.pk}/files/")
+    admin_page.goto(f"/admin/testbed/host/{host.pk}/files/")
     expect(admin_page.get_by_role("button", name="Switch off limits only")).to_be_visible()
     picture(admin_page, "files-limits-only")
-    admin_page.goto(f"/admin/scionlab/host/{host.pk}/agent/")
+    admin_page.goto(f"/admin/testbed/host/{host.pk}/agent/")
     picture(admin_page, "agent-limits-only", is_ours=False)

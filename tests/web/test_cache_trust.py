@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.cache import cache
 from pytest_django import Settings
 
-from scionlab.configuration.render import config_for
-from scionlab.models import Host
+from scionlab.delivery.render import config_for
+from scionlab.delivery.signing import signing_keys_rewrap
 from scionlab.platform import redis_client
+from scionlab.platform.secrets_box import opened
 from scionlab.platform.signed_cache import ForgedValueError
-from scionlab.trust.secrets_box import opened
-from scionlab.trust.signing import signing_keys_rewrap
+from scionlab.testbed.models import Host
 from tests.cases import table
 
 pytestmark = pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL)")

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 from django.test import Client
 
-from scionlab.models import Link, User
+from scionlab.accounts.models import User
+from scionlab.testbed.models import Link
 from tests.cases import table
 
 

@@ -10,23 +10,16 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import (
-    AttachmentPoint,
-    BandwidthChange,
-    Link,
-    UsageBatch,
-    UsageSamples,
-    UsageSeries,
-    User,
-    UserAS,
-    selectors,
-)
-from scionlab.pages.change_lines import ChangeLine, change_lines
-from scionlab.pages.presenters import history_of
+from scionlab.accounts.models import User
+from scionlab.limits.pages.presenters import history_of
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link, UserAS
+from scionlab.usage.models import UsageBatch, UsageSamples, UsageSeries
 from scionlab.usage.packing import pack
+from scionlab.usage.pages.change_lines import ChangeLine, change_lines
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case
 from tests.factories import attach, spec

@@ -21,20 +21,14 @@ from django.core.cache import cache
 from django.db import connection
 from django.utils import timezone
 
-from scionlab.links.test_results import Sample, SideSample, Upload, result_store
-from scionlab.links.update import link_update
-from scionlab.models import (
-    ApiRequest,
-    ApiToken,
-    Host,
-    HostReceipt,
-    Link,
-    LinkTest,
-    TimedLimit,
-    User,
-    UserAS,
-)
-from scionlab.people.api_token import api_token_create
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import ApiToken, User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.update import link_update
+from scionlab.linktests.models import LinkTest
+from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
+from scionlab.testbed.models import Host, Link, TimedLimit, UserAS
+from scionlab.web.models import ApiRequest
 from scionlab_bw import credentials
 from scionlab_bw.__main__ import main
 from scionlab_bw.client import Service

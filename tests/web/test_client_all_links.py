@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from scionlab.links.joint_test import joint_test_create
-from scionlab.models import AttachmentPoint, HostReceipt, JointTest, LinkTest, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.joint_test import joint_test_create
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.testbed.models import AttachmentPoint, UserAS
 from scionlab_bw import all_links
 from tests.factories import spec
 from tests.joint_world import enforced, links_of, measured

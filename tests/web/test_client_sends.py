@@ -16,9 +16,12 @@ from django.db import connection
 from django.utils import timezone
 
 from link_tests import run_key
-from scionlab.links.link_test import link_test_create
-from scionlab.links.test_results import Sample, SideSample, Upload, result_store
-from scionlab.models import Host, HostReceipt, Interface, Link, LinkTest, TestResult, User
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import LinkTest, TestResult
+from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
+from scionlab.testbed.models import Host, Interface, Link
 from tests.web.test_client import Run, _own_folder, logged_in, run, url
 
 __all__ = ["_own_folder", "logged_in", "run", "url"]  # the fixtures

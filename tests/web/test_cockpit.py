@@ -15,26 +15,18 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import User
 from scionlab.cockpit.testbed import ApState, read_testbed
-from scionlab.cockpit.uplink_plot import SLOT, slot_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Verdict
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import link_status
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.models import (
-    AttachmentPoint,
-    BandwidthPolicy,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    TimedLimit,
-    UsageSeries,
-    User,
-    UserAS,
-)
-from scionlab.models.selectors import with_relations
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.selectors import with_relations
+from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
+from scionlab.usage.models import UsageSeries
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.usage_world import add_slot
 from tests.web.html import Page
@@ -334,7 +326,7 @@ def test_the_sites_cost_needs_a_currency(door: Client) -> None:
 def test_the_two_administrations_lead_to_each_other(door: Client, ap: AttachmentPoint) -> None:
     assert f'href="{reverse("cockpit")}"' in door.get("/admin/").content.decode()
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
-    for url in ("admin:scionlab_attachmentpoint_change", "admin:scionlab_host_change"):
+    for url in ("admin:testbed_attachmentpoint_change", "admin:testbed_host_change"):
         key = ap.pk if "point" in url else ap.host_id
         assert page.root.all("a", href=reverse(url, args=[key]))
 

@@ -11,19 +11,11 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from scionlab.models import (
-    AttachmentPoint,
-    BandwidthPolicy,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    MaximumException,
-    UsageCounter,
-    UsageDay,
-    UsageSeries,
-    User,
-    UserAS,
-)
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.models import MaximumException
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
+from scionlab.usage.models import UsageCounter, UsageDay, UsageSeries
 from tests.factories import PASSWORD, UserFactory, attach, spec
 from tests.web.test_pages_axe import judge
 from tests.web.test_pages_browser import CHROMIUM, browser

@@ -11,12 +11,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from scionlab.accounts.models import User
 from scionlab.cockpit import map as cockpit_map
 from scionlab.cockpit.reports import SLOTS, Reports, load_reports
 from scionlab.cockpit.testbed import read_testbed
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement, ReportGap
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, ReportGap, TimedLimit, User
+from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
 from tests.web.test_pages_link import MAX_BYTES, weight

@@ -11,8 +11,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from scionlab.cockpit.traffic import Billed, bill_of, csv_lines
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Link, UsageDay, UsageMonth, UsageSeries
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link
+from scionlab.usage.cockpit.traffic import Billed, bill_of, csv_lines
+from scionlab.usage.models import UsageDay, UsageMonth, UsageSeries
 from scionlab.usage.report import TrafficRow
 from tests.cases import table
 from tests.web.html import Page

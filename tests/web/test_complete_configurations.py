@@ -14,18 +14,19 @@ from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
-from scionlab import tasks
-from scionlab.configuration.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
-from scionlab.configuration.installed import full_configuration, host_set_limits_only
-from scionlab.configuration.render import config_for
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.update import link_update
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, ServiceState, User, UserAS
-from scionlab.network.host import host_set_addresses
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import hosts_bump
+from scionlab.scion_config.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
+from scionlab.scion_config.installed import full_configuration, host_set_limits_only
+from scionlab.site import tasks
+from scionlab.testbed.host import host_set_addresses
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, ServiceState, UserAS
+from scionlab.testbed.versions.counters import hosts_bump
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_update
 from tests.admin_pages import CHANGE, page
 from tests.cases import table
 from tests.factories import ASFactory, HostFactory, attach, spec
@@ -77,7 +78,7 @@ def test_rows_that_do_not_say_it_keep_topology_alone(user_as: UserAS) -> None:
     with connection.cursor() as cursor:
         names = ", ".join(f'"{one}"' for one in known)
         cursor.execute(
-            f"INSERT INTO scionlab_host (uid, {names}) SELECT 'old', {names} FROM scionlab_host WHERE id = %s",  # noqa: S608
+            f"INSERT INTO testbed_host (uid, {names}) SELECT 'old', {names} FROM testbed_host WHERE id = %s",  # noqa: S608
             [host.pk],
         )
     old = Host.objects.get(uid="old")
@@ -144,10 +145,10 @@ def test_the_files_that_pages_name_are_those_of_the_complete_tarball(link: Link,
 
 
 def test_an_administrator_completes_one_host(door: Client, staff: User, user_host: Host) -> None:
-    shown = door.get(f"/admin/scionlab/host/{user_host.pk}/files/").content.decode()
+    shown = door.get(f"/admin/testbed/host/{user_host.pk}/files/").content.decode()
     assert "This is not a complete SCION configuration" in shown
     counters = Counters()
-    url = f"/admin/scionlab/host/{user_host.pk}/files/change/"
+    url = f"/admin/testbed/host/{user_host.pk}/files/change/"
     shown = door.post(url, {"do": "complete", "reason": "asked for"}, follow=True).content.decode()
     assert counters.risen() == {user_host: CONFIG}
     assert "This is not a complete SCION configuration" not in shown
@@ -237,8 +238,8 @@ def test_who_has_limits_only_or_no_as_is_left_out(thirty: list[Host], staff: Use
 
 
 def test_administrators_start_and_stop_it_on_a_page(door: Client, staff: User, thirty: list[Host]) -> None:
-    url = "/admin/scionlab/host/complete/"
-    assert url in door.get("/admin/scionlab/host/").content.decode()
+    url = "/admin/testbed/host/complete/"
+    assert url in door.get("/admin/testbed/host/").content.decode()
     assert "30 hosts to complete" in door.get(url).content.decode()
     assert "All will be completed within 28 days from" in door.post(url, {"do": "start"}, follow=True).content.decode()
     assert run(timezone.now() + timedelta(hours=1)) == 2

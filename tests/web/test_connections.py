@@ -12,8 +12,8 @@ from django.core.management.base import SystemCheckError
 from django.db import connection, connections
 from pytest_django import Settings
 
-from scionlab.polls.connections import check_connections, of_a_web_process, of_the_site
-from scionlab.polls.threads import Threads, close_pool
+from scionlab.delivery.polls.connections import check_connections, of_a_web_process, of_the_site
+from scionlab.delivery.polls.threads import Threads, close_pool
 from tests.cases import table
 
 POOL = 2

@@ -8,8 +8,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from scionlab.models import AttachmentPoint, User
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint
+from scionlab.testbed.selectors import links_of
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +26,7 @@ def test_the_state_of_ones_links_reads_nobody_elses(
     with CaptureQueriesContext(connection) as statements:
         answer = client.get(f"/api/v1/links/?{asked}")
     assert len(answer.json()["results"]) <= 1
-    of_links = [one["sql"] for one in statements if '"scionlab_link"' in one["sql"]]
+    of_links = [one["sql"] for one in statements if '"testbed_link"' in one["sql"]]
     assert len(of_links) >= 3
     assert [sql for sql in of_links if f'"owner_id" = {owner.pk}' not in sql] == []
 

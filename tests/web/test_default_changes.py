@@ -11,7 +11,8 @@ from django.test import Client
 from django.urls import reverse
 
 from bandwidth_config import Limits, RuleError
-from scionlab.links.default_changes import (
+from scionlab.accounts.models import User
+from scionlab.limits.default_changes import (
     DefaultChangedError,
     default_change_apply,
     default_change_preview,
@@ -19,11 +20,13 @@ from scionlab.links.default_changes import (
     default_change_refresh,
     lines_of,
 )
-from scionlab.links.default_effects import affected_by
-from scionlab.links.default_plan import SITE, Line, Operation
-from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, BandwidthChange, DefaultChange, Link, User, selectors
+from scionlab.limits.default_effects import affected_by
+from scionlab.limits.default_plan import SITE, Line, Operation
+from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.limits.models import DefaultChange
+from scionlab.limits.update import link_update
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
@@ -247,7 +250,7 @@ def test_ticked_ones_follow_the_site_again(door: Client, links: list[Link], ap: 
 
 def page_of(ap: AttachmentPoint | None) -> str:
     name, pk = ("bandwidthpolicy", 1) if ap is None else ("attachmentpoint", ap.pk)
-    return reverse(f"admin:scionlab_{name}_change", args=[pk])
+    return reverse(f"admin:testbed_{name}_change", args=[pk])
 
 
 @table("of", ["site", "here"])
@@ -284,7 +287,7 @@ def test_a_default_that_no_link_feels_is_saved_at_once(
     """The same default in force, or an attachment point without Links."""
     one = ap_other if typed == "2000" else ap
     answer = door.post(page_of(one), {"default_bandwidth_kbit": typed, "total_kbit": "9000"})
-    assert answer["Location"] == reverse("admin:scionlab_attachmentpoint_changelist")
+    assert answer["Location"] == reverse("admin:testbed_attachmentpoint_changelist")
     one.refresh_from_db()
     assert (one.default_bandwidth_kbit, one.total_kbit) == (int(typed) if typed else None, 9000)
     assert not DefaultChange.objects.exists()

@@ -11,12 +11,15 @@ from django.db import IntegrityError
 from django.test import Client
 from django.utils import timezone
 
+from scionlab.accounts.models import User
 from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_format import parse_receipt
 from scionlab.enforcement.status import link_status
-from scionlab.host_api.receipt_format import parse_receipt
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, User, selectors
-from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.testbed import selectors
+from scionlab.testbed.host import host_rotate_secret, host_set_addresses
+from scionlab.testbed.models import Host, Link
 from tests.web.polling import credentials
 from tests.web.test_receipt import direction, document, link_entry
 

@@ -19,9 +19,11 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from config_tar import key_id_of
-from scionlab.models import EnrolmentToken, Host, SigningKey, User
-from scionlab.trust.enrolment import enrolment_token_create
-from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.accounts.models import User
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.delivery.models import EnrolmentToken, SigningKey
+from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.testbed.models import Host
 from tests.cases import table
 
 pytestmark = pytest.mark.django_db
@@ -203,7 +205,7 @@ def test_log_has_who_and_from_where_and_no_secret(host_a: Host, staff: User, cap
     random, _ = parts(host_a, staff)
     enrol("0" * 43, REMOTE_ADDR="203.0.113.66")
     enrol(random, REMOTE_ADDR="203.0.113.9")
-    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.trust.enrolment"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.delivery.enrolment"]
     pk = EnrolmentToken.objects.get().pk
     assert lines == [
         f"enrolment.token_made token={pk} host={host_a.pk} actor={staff.pk}",

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab.models import Host, IssuedLimits, Link, ServiceState, SigningKey, selectors
-from scionlab.trust.signing import signing_key_revoke, signing_key_rotate
-from scionlab.versions.generation import generation_raise
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.models import SigningKey
+from scionlab.delivery.signing import signing_key_revoke, signing_key_rotate
+from scionlab.enforcement.models import IssuedLimits
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link, ServiceState
 from tests.cases import table
 from tests.web.polling import config_members
 from tests.web.test_host_api import poll

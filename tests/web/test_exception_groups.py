@@ -12,10 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
-from scionlab.links.defaults import fan_out
-from scionlab.links.exceptions import Group, exception_change_group, exception_end, exceptions_notify
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, MaximumException, User
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import fan_out
+from scionlab.limits.exceptions import Group, exception_change_group, exception_end, exceptions_notify
+from scionlab.limits.models import MaximumException
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.html import Page
 from tests.web.test_exceptions import grant, later, mails, over, refused, versions

@@ -9,32 +9,24 @@ import pytest
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError, generate_link_info
+from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.census import take_census
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import link_status
-from scionlab.links.default_effects import affected_by
-from scionlab.links.default_plan import Line
-from scionlab.links.defaults import ap_default_set, fan_out, pending_attachment_points
-from scionlab.links.exceptions import (
+from scionlab.limits.default_effects import affected_by
+from scionlab.limits.default_plan import Line
+from scionlab.limits.defaults import ap_default_set, fan_out, pending_attachment_points
+from scionlab.limits.exceptions import (
     exception_decide,
     exception_end,
     exception_grant,
     exception_request,
     exceptions_notify,
 )
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import (
-    AttachmentPoint,
-    BandwidthChange,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    Mail,
-    MaximumException,
-    User,
-    UserAS,
-)
-from scionlab.models.selectors import with_relations
+from scionlab.limits.models import MaximumException
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.selectors import with_relations
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -231,7 +223,7 @@ def test_mails_that_were_sent_are_not_rendered_again(
     grant(link, staff, ends_at=later(3))
     soon = timezone.now() + timedelta(days=2.5)
     assert exceptions_notify(now=soon) == 1
-    monkeypatch.setattr("scionlab.links.exceptions.mail_of", lambda *_, **__: pytest.fail("rendered"))
+    monkeypatch.setattr("scionlab.limits.exceptions.mail_of", lambda *_, **__: pytest.fail("rendered"))
     assert exceptions_notify(now=soon) == 0
 
 

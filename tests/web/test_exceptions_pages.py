@@ -11,9 +11,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from scionlab.links.defaults import fan_out
-from scionlab.links.exceptions import exception_grant
-from scionlab.models import BandwidthChange, Link, MaximumException, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import fan_out
+from scionlab.limits.exceptions import exception_grant
+from scionlab.limits.models import MaximumException
+from scionlab.testbed.models import BandwidthChange, Link, UserAS
 from tests.factories import UserFactory
 from tests.web.html import Page
 from tests.web.test_pages_link import MAX_BYTES, weight

@@ -14,20 +14,14 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from scionlab.links.default_changes import default_change_preview
-from scionlab.links.default_plan import Operation
-from scionlab.models import (
-    ApiToken,
-    AttachmentPoint,
-    DefaultChange,
-    HostReceipt,
-    Link,
-    LinkTest,
-    TimedLimit,
-    User,
-    UserAS,
-)
-from scionlab.pages.own_pages import MAX_TYPED_BYTES
+from scionlab.accounts.models import ApiToken, User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.default_changes import default_change_preview
+from scionlab.limits.default_plan import Operation
+from scionlab.limits.models import DefaultChange
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
+from scionlab.web.pages.own_pages import MAX_TYPED_BYTES
 from tests.cases import table
 from tests.factories import PASSWORD
 from tests.web.html import Element, Page

@@ -6,7 +6,8 @@ from django.contrib.sessions.models import Session
 from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
 
-from scionlab.models import Link, User
+from scionlab.accounts.models import User
+from scionlab.testbed.models import Link
 from tests.factories import PASSWORD
 from tests.web.test_pages_browser import browser, pytestmark  # noqa: F401  the fixture, and what the tests need
 

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from pytest_django.plugin import DjangoDbBlocker
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.models import Link, LinkTest
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import Link
 from tests.factories import UserFactory, attach, spec
 from tests.web.access import World, addresses, basic, build_world, session_of
 from tests.web.test_access_matrix import urls_of

@@ -17,8 +17,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from scionlab.configuration.render import config_for
-from scionlab.models import AS, ISD, VPN, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Link, UserAS
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.web.html import Element, Page
 from tests.web.test_host_api import basic

@@ -12,8 +12,10 @@ from django.core.mail import EmailMessage, get_connection
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import HostReceipt, Link, User
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import Link
 from tests.cases import table
 from tests.factories import PASSWORD, UserFactory
 from tests.web.html import Page

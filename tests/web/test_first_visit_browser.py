@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from scionlab.models import User
+from scionlab.accounts.models import User
 from tests.factories import PASSWORD
 from tests.web.test_accounts import ask, deliver, path_in
 from tests.web.test_pages_axe import judge

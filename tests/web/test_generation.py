@@ -12,19 +12,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.models import (
-    EnrolmentToken,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    ServiceState,
-    User,
-    UserAS,
-    selectors,
-)
-from scionlab.trust.enrolment import enrolment_token_create, host_enrol
-from scionlab.versions.generation import generation_raise
+from scionlab.accounts.models import User
+from scionlab.delivery.enrolment import enrolment_token_create, host_enrol
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link, ServiceState, UserAS
 from tests.cases import table
 from tests.factories import HostFactory
 from tests.web.test_host_api import credentials, poll

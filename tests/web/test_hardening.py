@@ -24,12 +24,13 @@ from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import ApiToken, AttachmentPoint, BandwidthChange, Link, User, UserAS
+from scionlab.accounts.models import ApiToken, User
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import throttles
 from scionlab.platform.client_address import client_address, client_network
-from scionlab.tasks import forget_sessions
+from scionlab.site.tasks import forget_sessions
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.admin_pages import confirm_preview
 from tests.cases import table
 from tests.factories import PASSWORD, HostFactory, UserFactory, api_token
@@ -260,7 +261,7 @@ def test_another_password_ends_every_session_and_the_token(owner: User, door: Cl
         assert browser.get("/ases/").status_code == 200
     api_token(owner)
     new = {"password1": "a new long phrase", "password2": "a new long phrase", "usable_password": "true"}
-    assert door.post(f"/admin/scionlab/user/{owner.pk}/password/", new).status_code == 302
+    assert door.post(f"/admin/accounts/user/{owner.pk}/password/", new).status_code == 302
     assert [browser.get("/ases/").status_code for browser in browsers] == [302, 302]
     assert not ApiToken.objects.exists()
 
@@ -330,7 +331,7 @@ POLICY = {
         "/ases/new/",
         "/nowhere/",
         "/admin/",
-        "/admin/scionlab/link/",
+        "/admin/testbed/link/",
         "/api/v1/links/",
         "/api/v4/host/x/config",
         "/healthz",
@@ -417,12 +418,12 @@ def change(link: Link, owner: User) -> BandwidthChange:
 @table(
     "sql",
     [
-        "UPDATE scionlab_bandwidthchange SET new_kbit = 1",
-        "UPDATE scionlab_bandwidthchange SET actor_email = 'somebody@example.org'",
-        "UPDATE scionlab_bandwidthchange SET at = '2020-01-01 00:00:00+00'",
-        "UPDATE scionlab_bandwidthchange SET address = '192.0.2.99'",
-        "UPDATE scionlab_bandwidthchange SET actor_id = (SELECT max(id) FROM scionlab_user)",
-        "DELETE FROM scionlab_bandwidthchange",
+        "UPDATE testbed_bandwidthchange SET new_kbit = 1",
+        "UPDATE testbed_bandwidthchange SET actor_email = 'somebody@example.org'",
+        "UPDATE testbed_bandwidthchange SET at = '2020-01-01 00:00:00+00'",
+        "UPDATE testbed_bandwidthchange SET address = '192.0.2.99'",
+        "UPDATE testbed_bandwidthchange SET actor_id = (SELECT max(id) FROM accounts_user)",
+        "DELETE FROM testbed_bandwidthchange",
     ],
 )
 def test_the_database_itself_refuses_to_alter_the_record(change: BandwidthChange, teammate: User, sql: str) -> None:
@@ -486,11 +487,11 @@ def test_every_door_leaves_who_from_where_and_what(
     assert newest() == ("link", owner.email, "2001:db8::77", 500, 400)
 
     for url, values, kind in (
-        (f"/admin/scionlab/link/{link.pk}/change/", {"bandwidth_kbit": "350", "active": "on", "mtu": "1472"}, "link"),
-        ("/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "900"}, "site_default"),
-        (f"/admin/scionlab/attachmentpoint/{ap.pk}/change/", {"default_bandwidth_kbit": "800"}, "ap_default"),
+        (f"/admin/testbed/link/{link.pk}/change/", {"bandwidth_kbit": "350", "active": "on", "mtu": "1472"}, "link"),
+        ("/admin/testbed/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "900"}, "site_default"),
+        (f"/admin/testbed/attachmentpoint/{ap.pk}/change/", {"default_bandwidth_kbit": "800"}, "ap_default"),
         (
-            "/admin/scionlab/attachmentpoint/add/",
+            "/admin/testbed/attachmentpoint/add/",
             {"default_bandwidth_kbit": "700", "AS": str(HostFactory().AS_id)},
             "ap_default",
         ),
@@ -499,7 +500,7 @@ def test_every_door_leaves_who_from_where_and_what(
         assert newest()[:3] == (kind, staff.email, "198.51.100.77")
         assert newest()[4] == int(next(iter(values.values())))
     made = AttachmentPoint.objects.get(default_bandwidth_kbit=700)
-    assert sent(door, f"/admin/scionlab/attachmentpoint/{made.pk}/delete/", {"post": "yes"}) == 302
+    assert sent(door, f"/admin/testbed/attachmentpoint/{made.pk}/delete/", {"post": "yes"}) == 302
     assert newest() == ("ap_default", staff.email, "198.51.100.77", 700, None)
 
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)  # by the service: from nowhere

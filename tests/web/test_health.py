@@ -12,8 +12,8 @@ from django.test import Client
 from django_guid import get_guid
 from pytest_django import Settings
 
-from scionlab.operations import health
-from scionlab.trust.signing import signing_key_ensure
+from scionlab.delivery import health
+from scionlab.delivery.signing import signing_key_ensure
 from tests.cases import table
 
 pytestmark = pytest.mark.django_db
@@ -48,12 +48,12 @@ def test_a_process_lives_without_a_database_and_is_not_ready(monkeypatch: pytest
 
 
 def test_it_is_not_ready_before_the_migrations_are_applied() -> None:
-    ((_, newest),) = MigrationLoader(connection).graph.leaf_nodes("scionlab")
-    applied = MigrationRecorder(connection).migration_qs.filter(app="scionlab", name=newest)
+    ((_, newest),) = MigrationLoader(connection).graph.leaf_nodes("linktests")
+    applied = MigrationRecorder(connection).migration_qs.filter(app="linktests", name=newest)
     rows = list(applied)
     applied.delete()
     status, text = ask("/readyz")
-    assert (status, text) == (503, f"migrations: 1 missing, the first is scionlab.{newest}; run manage.py migrate\n")
+    assert (status, text) == (503, f"migrations: 1 missing, the first is linktests.{newest}; run manage.py migrate\n")
     assert ask("/healthz") == (200, "ok\n")
     MigrationRecorder.Migration.objects.bulk_create(rows)
     assert ask("/readyz") == (200, "ok\n")

@@ -15,10 +15,11 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.enforcement.last_contact import CONTACTS
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, Host, Link, ServiceState, User, UserAS
-from scionlab.tasks import flush_seen
+from scionlab.accounts.models import User
+from scionlab.delivery.last_contact import CONTACTS
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.site.tasks import flush_seen
+from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState, UserAS
 from tests.cases import table
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory

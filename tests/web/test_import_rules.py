@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from bandwidth_config import RuleError
-from scionlab.links.defaults import site_default_set
-from scionlab.management.commands.import_scionlab import Command
-from scionlab.models import AS, Host, Link, UserAS
-from scionlab.upstream import importer
+from scionlab.importer import importer
+from scionlab.importer.management.commands.import_scionlab import Command
+from scionlab.limits.defaults import site_default_set
+from scionlab.testbed.models import AS, Host, Link, UserAS
 from tests.cases import table
 from tests.upstream_dump import Dump, small
 from tests.web.importing import counted, everything, run

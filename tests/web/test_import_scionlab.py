@@ -12,32 +12,30 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from bandwidth_config import Limits, generate_link_info
-from scionlab.configuration.installed import host_set_limits_only
-from scionlab.links.profiles import outage
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import (
+from scionlab.accounts.account import account_update
+from scionlab.accounts.models import Mail, User
+from scionlab.importer import import_attachment_points, importer
+from scionlab.limits.profiles import outage
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.scion_config.installed import host_set_limits_only
+from scionlab.scion_config.models import DeletedHost, InstalledFiles
+from scionlab.scion_config.vpn import files_for as vpn_files
+from scionlab.scion_config.vpn import vpn_keys_renew
+from scionlab.testbed.models import (
     ISD,
     VPN,
     AttachmentPoint,
     BandwidthChange,
-    DeletedHost,
     Host,
-    InstalledFiles,
     Link,
-    Mail,
-    User,
     UserAS,
     VPNClient,
     VPNClientKeys,
     VPNServerKeys,
 )
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.people.account import account_update
-from scionlab.trust.vpn import files_for as vpn_files
-from scionlab.trust.vpn import vpn_keys_renew
-from scionlab.upstream import import_attachment_points, importer
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.upstream_dump import PASSWORD, Dump, large, small

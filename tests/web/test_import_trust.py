@@ -12,15 +12,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from django.utils import timezone
 
-from scionlab.models import AS, TRC, ASKeys, BandwidthChange, Certificate, Host
-from scionlab.trust.credentials import files_for
-from scionlab.trust.ends import endings
-from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
-from scionlab.trust.pki.keys import key_to_pem, new_key
-from scionlab.trust.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
-from scionlab.trust.pki.trc import Policy, read
-from scionlab.trust.pki.updates import base_trc, next_trc
-from scionlab.trust.renewal import keys_renew
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.ends import endings
+from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.scion_config.pki.keys import key_to_pem, new_key
+from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
+from scionlab.scion_config.pki.trc import Policy, read
+from scionlab.scion_config.pki.updates import base_trc, next_trc
+from scionlab.scion_config.renewal import keys_renew
+from scionlab.testbed.models import AS, BandwidthChange, Host
 from tests.trust_world import chain_of, trcs, verified_line
 from tests.upstream_dump import small
 from tests.web.counters import Counters

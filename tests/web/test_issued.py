@@ -13,11 +13,13 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab.configuration.render import config_for, render_ahead, user_download
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, Host, HostReceipt, IssuedLimits, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.delivery import issued
+from scionlab.delivery.render import config_for, render_ahead, user_download
+from scionlab.enforcement.models import HostReceipt, IssuedLimits
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
-from scionlab.versions import issued
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.cases import table
 from tests.web.polling import WebServer, config_members, until
 from tests.web.test_host_api import poll

@@ -9,9 +9,12 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from scionlab import tasks
-from scionlab.enforcement import last_contact
-from scionlab.models import Link, LinkTest, Mail, MaximumException, User
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery import last_contact
+from scionlab.limits.models import MaximumException
+from scionlab.linktests.models import LinkTest
+from scionlab.site import tasks
+from scionlab.testbed.models import Link
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +28,7 @@ def test_unreadable_result_of_a_test_keeps_no_mail_of_an_exception_back(
         link=link, tool="watch", begins_at=begins_at, ends_at=begins_at + timedelta(minutes=1), created_by=owner
     )
     LinkTest.objects.update(created_at=begins_at - timedelta(hours=1))
-    monkeypatch.setattr("scionlab.links.test_mails.status_of_test", json.loads)  # which reads no such row
+    monkeypatch.setattr("scionlab.linktests.test_mails.status_of_test", json.loads)  # which reads no such row
     MaximumException.objects.create(
         link=link,
         maximum_kbit=5000,

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Page
 
-from scionlab.links.joint_test import joint_test_create
-from scionlab.models import AttachmentPoint, User
+from scionlab.accounts.models import User
+from scionlab.linktests.joint_test import joint_test_create
+from scionlab.testbed.models import AttachmentPoint
 from tests.factories import spec
 from tests.joint_world import confirm, enforced, measured
 from tests.web.test_pages_axe import judge

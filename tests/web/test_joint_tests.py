@@ -11,31 +11,21 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from bandwidth_config import RuleError
-from scionlab.links.joint_report import JointStatus, status_of_joint, with_parts
-from scionlab.links.joint_test import joint_test_cancel, joint_test_create
-from scionlab.links.link_test import link_test_cancel, link_test_create
-from scionlab.links.profiles import constant
-from scionlab.links.test_mails import link_tests_notify
-from scionlab.links.test_slots import SlotTakenError
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth, link_update
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    JointTest,
-    Link,
-    LinkTest,
-    Mail,
-    TestPolicy,
-    TestResult,
-    TimedLimit,
-    User,
-    UserAS,
-)
-from scionlab.operations.retention import old_rows_forget
-from scionlab.pages.joint_panel import joint_panel
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth, link_update
+from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
+from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
+from scionlab.linktests.link_test import link_test_cancel, link_test_create
+from scionlab.linktests.models import JointTest, LinkTest, TestPolicy, TestResult
+from scionlab.linktests.pages.joint_panel import joint_panel
+from scionlab.linktests.test_mails import link_tests_notify
+from scionlab.linktests.test_slots import SlotTakenError
+from scionlab.site.retention import old_rows_forget
+from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.cases import case, table
 from tests.factories import api_token, spec
 from tests.joint_world import confirm, enforced, links_of, measured

@@ -8,9 +8,12 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page
 
-from scionlab.links.link_test import link_test_cancel, link_test_create
-from scionlab.links.test_results import Sample, SideSample, Upload, result_store, user_report_store
-from scionlab.models import Host, HostReceipt, Link, LinkTest, User
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.link_test import link_test_cancel, link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store, user_report_store
+from scionlab.testbed.models import Host, Link
 from station.tools import TOOLS
 from tests.web.test_pages_axe import judge
 from tests.web.test_pages_browser import CHROMIUM, browser, page

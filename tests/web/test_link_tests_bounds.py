@@ -10,9 +10,11 @@ from django.test import Client
 
 from bandwidth_config import RuleError, generate_link_info
 from link_info import check_link_info
-from scionlab.links.link_test import MAX_TESTS_PER_HOST, link_test_create
-from scionlab.links.test_policy import BUILT_IN
-from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User
+from scionlab.accounts.models import User
+from scionlab.linktests.link_test import MAX_TESTS_PER_HOST, link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.linktests.test_policy import BUILT_IN
+from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.factories import attach, spec
 from tests.web.standing_clock import Now, at, now
 

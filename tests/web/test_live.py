@@ -16,8 +16,9 @@ from django.utils.html import strip_tags
 from pytest_django import DjangoAssertNumQueries
 from redis.exceptions import RedisError
 
-from scionlab.models import Host, Link, User
-from scionlab.polls import wakeup
+from scionlab.accounts.models import User
+from scionlab.delivery.polls import wakeup
+from scionlab.testbed.models import Host, Link
 from scionlab.usage import live
 from tests.cases import table
 from tests.factories import attach, spec

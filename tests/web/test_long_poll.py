@@ -14,13 +14,14 @@ import pytest
 from django.db import connection
 
 import config_tar
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import Host, Link, User
-from scionlab.network.host import host_rotate_secret
+from scionlab.accounts.models import User
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.polls import known, wakeup
+from scionlab.delivery.polls.known import HostState, read_states
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client, wake
-from scionlab.polls import known, wakeup
-from scionlab.polls.known import HostState, read_states
-from scionlab.versions.generation import generation_raise
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.testbed.models import Host, Link
 from tests.factories import HostFactory
 from tests.web.polling import DEADLINE_S, LONG_S, NEVER_S, WRONG, WebServer, raw_poll, serve, until, versions_of
 

@@ -13,10 +13,13 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.links.link_test import link_test_cancel, link_test_create
-from scionlab.links.test_results import Upload, result_store
-from scionlab.models import Host, HostReceipt, Link, LinkTest, User
-from scionlab.polls import waiting_tests
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests import waiting_tests
+from scionlab.linktests.link_test import link_test_cancel, link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.linktests.test_results import Upload, result_store
+from scionlab.testbed.models import Host, Link
 from tests.factories import api_token
 from tests.web.polling import DEADLINE_S, LONG_S, Answer, WebServer, serve, until
 

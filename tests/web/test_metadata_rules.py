@@ -7,10 +7,10 @@ import json
 import pytest
 
 from bandwidth_config import RuleError
-from scionlab.links.defaults import ap_update
-from scionlab.models import AttachmentPoint
-from scionlab.network.path_metadata import MAX_CHARS, checked_metadata
+from scionlab.limits.defaults import ap_update
+from scionlab.paths.path_metadata import MAX_CHARS, checked_metadata
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint
 from tests.cases import table
 
 pytestmark = pytest.mark.django_db

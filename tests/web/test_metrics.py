@@ -24,14 +24,17 @@ from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.enforcement.status import link_status
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import Host, HostReceipt, Link, Mail, User, selectors
-from scionlab.operations import figures
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
 from scionlab.platform.metrics import names, shared
+from scionlab.site import figures
+from scionlab.testbed import selectors
+from scionlab.testbed.models import Host, Link
 from tests.cases import table
 
 ROOT = Path(__file__).resolve().parents[2]

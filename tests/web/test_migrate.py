@@ -7,14 +7,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.core.management.commands import migrate
 from django.db import OperationalError, connection, transaction
-from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.management.commands import migrate as ours
+from scionlab.platform.management.commands import migrate as ours
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import poll
 
@@ -71,7 +70,7 @@ def test_it_takes_the_lock_of_hosts_before_that_of_another_table(monkeypatch: py
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("CREATE TABLE bare ()")
             cursor.execute(
-                "SELECT mode FROM pg_locks WHERE relation = 'scionlab_host'::regclass AND pid = pg_backend_pid()"
+                "SELECT mode FROM pg_locks WHERE relation = 'testbed_host'::regclass AND pid = pg_backend_pid()"
             )
             found.extend(cursor.fetchall())
             transaction.set_rollback(True)
@@ -93,19 +92,6 @@ def test_another_error_ends_it_at_once_and_so_does_the_last_try(monkeypatch: pyt
     assert len(found) == 3
 
 
-def test_a_database_that_is_too_old_for_the_squashed_migration_is_refused() -> None:
-    recorder = MigrationRecorder(connection)
-    missing = [name for _, name in ours.SQUASHED.replaces if name > "0003"]
-    recorder.migration_qs.filter(app="scionlab", name__in=missing).delete()
-    try:
-        with pytest.raises(CommandError, match=r"up to 0002_bulk.* has 0028_usage_is_moved: deploy the last version"):
-            call_command("migrate", verbosity=0)
-    finally:
-        for name in missing:
-            recorder.record_applied("scionlab", name)
-    call_command("migrate", verbosity=0)
-
-
 @pytest.fixture
 def no_redis(settings: Settings) -> Iterator[str]:
     """The cache of a site without Redis; the name of its table, which no test database has."""
@@ -120,7 +106,7 @@ def no_redis(settings: Settings) -> Iterator[str]:
 
 def test_without_redis_it_makes_the_table_that_polls_need(no_redis: str, client: Client) -> None:
     host = attach(UserFactory(), spec(AttachmentPointFactory())).hosts.get()
-    for options in ({"plan": True}, {"app_label": "scionlab"}):
+    for options in ({"plan": True}, {"app_label": "testbed"}):
         call_command("migrate", verbosity=0, **options)
         assert no_redis not in connection.introspection.table_names()
     for _ in range(2):

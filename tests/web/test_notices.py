@@ -10,24 +10,15 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
+from scionlab.accounts.mail import mail_send
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement, Notice, NoticeWatch
 from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER, notices_find
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.profiles import outage
-from scionlab.links.timed_limit import timed_limit_cancel, timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    Mail,
-    Notice,
-    NoticeWatch,
-    User,
-    UserAS,
-)
-from scionlab.people.mail import mail_send
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.profiles import outage
+from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.cases import table
 from tests.factories import UserFactory, attach, spec
 

@@ -12,12 +12,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import generate_link_info
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.links.defaults import ap_update
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, LinkEnforcement, Mail, User
-from scionlab.models.selectors import with_relations
-from scionlab.pages.consequences import takes_effect
+from scionlab.limits.defaults import ap_update
+from scionlab.limits.pages.consequences import takes_effect
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
+from scionlab.testbed.selectors import with_relations
 from tests.cases import table
 from tests.web.html import Page
 from tests.web.test_receipt import direction, link_entry, store
@@ -80,13 +82,13 @@ def test_it_is_kept_with_who_set_it_and_why(link: Link, ap: AttachmentPoint, sta
 
 
 def test_administrators_set_it_in_django_admin(door: Client, link: Link, ap: AttachmentPoint) -> None:
-    url = reverse("admin:scionlab_link_change", args=[link.pk])
+    url = reverse("admin:testbed_link_change", args=[link.pk])
     typed = {"bandwidth_kbit": "1000", "active": "on", "reason": "looking first"}
     assert door.post(url, {**typed, "observe_only": "on"}).status_code == 302
     assert Link.objects.get(pk=link.pk).is_to_observe
     assert door.post(url, typed).status_code == 302
     assert not Link.objects.get(pk=link.pk).is_to_observe
-    url = reverse("admin:scionlab_attachmentpoint_change", args=[ap.pk])
+    url = reverse("admin:testbed_attachmentpoint_change", args=[ap.pk])
     assert door.post(url, {"observe_only": "on"}).status_code == 302
     assert Link.objects.get(pk=link.pk).is_to_observe
 
@@ -95,7 +97,7 @@ def test_an_owner_cannot_set_it(client: Client, owner: User, link: Link) -> None
     client.force_login(owner)
     refused = client.patch(f"/api/v1/links/{link.pk}/", {"observe_only": True}, content_type="application/json")
     assert (refused.status_code, refused.json()["code"]) == (400, "unknown_field")
-    assert client.get(reverse("admin:scionlab_link_change", args=[link.pk])).status_code == 302
+    assert client.get(reverse("admin:testbed_link_change", args=[link.pk])).status_code == 302
 
 
 # --- what holds -------------------------------------------------------------------------------------------------

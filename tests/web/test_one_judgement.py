@@ -14,23 +14,15 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.census import take_census
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement, NoticeWatch
 from scionlab.enforcement.notices import notices_find
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    Mail,
-    NoticeWatch,
-    TimedLimit,
-    User,
-)
-from scionlab.models.selectors import with_relations
-from scionlab.operations.metrics import exposition
+from scionlab.site.metrics import exposition
+from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit
+from scionlab.testbed.selectors import with_relations
 from scionlab_bw import tables
 from tests.cases import table
 from tests.web.html import Page

@@ -10,9 +10,11 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import DatabaseError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from django.test import Client
 
-from scionlab.models import User, UserAS, selectors
+from scionlab.accounts.models import User
 from scionlab.platform import outage
-from scionlab.rest import link_views
+from scionlab.testbed import selectors
+from scionlab.testbed.models import UserAS
+from scionlab.user_ases.rest import link_views
 from tests.cases import table
 
 pytestmark = pytest.mark.django_db

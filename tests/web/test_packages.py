@@ -9,10 +9,11 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from scionlab.configuration.render import config_for
-from scionlab.links.update import link_set_active
-from scionlab.links.user_as import user_as_set_active
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.limits.update import link_set_active
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.user_ases.user_as import user_as_set_active
 from tests.cases import table
 from tests.factories import api_token, attach, spec
 from tests.web.counters import Counters

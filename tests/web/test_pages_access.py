@@ -7,8 +7,10 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from django.test import Client
 
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, LinkTest, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import PASSWORD, attach, spec
 from tests.web.html import Page
@@ -113,8 +115,8 @@ def test_an_as_that_goes_while_its_form_is_saved_is_not_found(
             user_as_delete(user_as_id=of.pk, actor=owner)
         return None
 
-    monkeypatch.setattr("scionlab.pages.user_as.snapshot", deleted_meanwhile)
-    monkeypatch.setattr("scionlab.pages.link.snapshot", deleted_meanwhile)
+    monkeypatch.setattr("scionlab.user_ases.pages.user_as.snapshot", deleted_meanwhile)
+    monkeypatch.setattr("scionlab.limits.pages.link.snapshot", deleted_meanwhile)
     browser = browser_of(owner)
     for rest in ("edit/", f"links/{link.pk}/bandwidth/"):
         made = attach(owner, spec(link.attachment_point, public_port=50_777))
@@ -328,7 +330,7 @@ def test_a_programming_error_shows_the_page_500_and_no_traceback(owner: User, mo
     def broken(user: User) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("scionlab.models.selectors.user_ases_of", broken)
+    monkeypatch.setattr("scionlab.testbed.selectors.user_ases_of", broken)
     browser = Client(raise_request_exception=False)
     browser.force_login(owner)
     answer = browser.get("/ases/")

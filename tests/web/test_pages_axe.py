@@ -13,10 +13,12 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from bandwidth_config import Limits
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, TimedLimit, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
 from scionlab.usage import live
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.test_pages_browser import CHROMIUM, browser, page, refused_form

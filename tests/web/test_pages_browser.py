@@ -10,8 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from scionlab.usage import live
 from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
 from tests.web.test_pages_status import confirm

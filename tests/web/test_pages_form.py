@@ -9,9 +9,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.models import BandwidthChange, Host, Link, User, UserAS
-from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.testbed.models import BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page

@@ -15,27 +15,23 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.profiles import constant, square_wave
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import (
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.profiles import constant, square_wave
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import (
     VPN,
     AttachmentPoint,
     BandwidthChange,
-    HostReceipt,
     Interface,
     Link,
     TimedLimit,
-    UsageBatch,
-    UsageDay,
-    UsageSamples,
-    UsageSeries,
-    UsageSlot,
-    User,
     UserAS,
     VPNClient,
 )
+from scionlab.usage.models import UsageBatch, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from tests.cases import case, table
 from tests.factories import attach, spec
 from tests.usage_world import add_slot

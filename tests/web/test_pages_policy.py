@@ -9,14 +9,19 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Group
 from django.utils import timezone
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from lab.seed import seed_demo
-from scionlab.models import AttachmentPoint, EnrolmentToken, HostReceipt, Link, Mail, TestPolicy, User, UserAS
-from scionlab.trust.signing import signing_key_rotate
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.delivery.signing import signing_key_rotate
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.models import TestPolicy
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from tests.factories import PASSWORD
 from tests.web.test_access_matrix import MAY
 from tests.web.test_pages_browser import CHROMIUM, browser
@@ -52,7 +57,8 @@ class Witness:
 
 
 def list_of(model: str) -> str:
-    return f"/admin/{'auth' if model == 'group' else 'scionlab'}/{model}/"
+    (app,) = (one._meta.app_label for one in apps.get_models() if one._meta.model_name == model)
+    return f"/admin/{app}/{model}/"
 
 
 @pytest.fixture
@@ -106,8 +112,8 @@ def test_no_page_of_an_administrator_breaks_the_policy(
         "useras": user_as.pk,
     }
     witness.visit(*(f"/admin/scionlab/{model}/{pk}/change/" for model, pk in things.items()))
-    witness.visit(f"/admin/scionlab/host/{receipt.host_id}/agent/", f"/admin/scionlab/link/{link.pk}/delete/")
-    witness.visit(f"/admin/scionlab/link/{link.pk}/history/", f"/admin/scionlab/user/{staff.pk}/password/")
+    witness.visit(f"/admin/testbed/host/{receipt.host_id}/agent/", f"/admin/testbed/link/{link.pk}/delete/")
+    witness.visit(f"/admin/testbed/link/{link.pk}/history/", f"/admin/accounts/user/{staff.pk}/password/")
 
 
 # By how much the page, and the table of a list, are wider than what has room for them.
@@ -139,7 +145,7 @@ def test_every_list_of_django_admin_fits_1280_px(witness: Witness, staff: User) 
 
 def test_the_scripts_of_the_administrators_pages_run_under_it(witness: Witness, staff: User, link: Link) -> None:
     log_in(witness.page, staff)
-    witness.visit("/admin/scionlab/useras/")
+    witness.visit("/admin/testbed/useras/")
     witness.page.locator("#action-toggle").check()
     expect(witness.page.locator(".action-counter")).to_have_text("1 of 1 selected")
     witness.page.locator("#toggle-nav-sidebar").click()

@@ -13,9 +13,11 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, UserAS
 from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.html import Element, Page

@@ -9,11 +9,13 @@ from django.test import Client
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import Link, TimedLimit, UserAS
 from tests.cases import case, table
 from tests.web.html import Page
 
@@ -146,13 +148,13 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     client: Client, owner: User, user_as: UserAS, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
-    monkeypatch.setattr("scionlab.pages.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
+    monkeypatch.setattr("scionlab.limits.pages.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
     values = {"to_user": "500", "from_user": "", "begins_at": "", "ends": "until", "amount": "", "amount_unit": "h"}
     page = send(client, link, **values, until="2026-10-25 02:30")
     assert "2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00" in page.beside("Until", 2)
     page = send(client, link, button="preview", **values, until="2026-10-25 02:30+01:00")
     assert "(13 h 30 min)" in page.text
-    monkeypatch.setattr("scionlab.pages.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
+    monkeypatch.setattr("scionlab.limits.pages.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
     page = send(client, link, **values, until="2026-03-29 02:30")
     assert "Enter 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
     assert not TimedLimit.objects.exists()

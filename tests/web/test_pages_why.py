@@ -10,12 +10,15 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkEnforcement, UsageSamples, UsageSeries, User, UserAS
-from scionlab.models.usage import UsageBatch
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+from scionlab.usage.models import UsageSamples, UsageSeries
+from scionlab.usage.models.usage import UsageBatch
 from scionlab.usage.packing import pack
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case

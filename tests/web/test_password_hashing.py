@@ -15,7 +15,7 @@ from django.contrib.auth.hashers import Argon2PasswordHasher, PBKDF2PasswordHash
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.models import User
+from scionlab.accounts.models import User
 from scionlab.platform.passwords import child, hashers
 from scionlab.platform.passwords.place import HashingBusyError, HashingFailedError, Place
 from scionlab.settings import base
@@ -214,7 +214,7 @@ def test_a_full_place_is_503_in_the_shape_of_the_api(full: Place) -> None:
         ("/account/email/", {"email": "new@example.org", "password": PASSWORD}),
         ("/account/delete/", {"password": PASSWORD}),
         (
-            "/admin/scionlab/user/add/",
+            "/admin/accounts/user/add/",
             {"email": "new@example.org", "as_quota": "5", "password1": "y4ht zqpm", "password2": "y4ht zqpm"},
         ),
     ],

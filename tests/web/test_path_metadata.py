@@ -12,16 +12,17 @@ from django.urls import reverse
 
 from bandwidth_config import Limits
 from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
-from scionlab.configuration.installed import full_configuration, host_set_limits_only
-from scionlab.configuration.render import config_for
-from scionlab.links.defaults import ap_default_set, ap_update, fan_out, refuse_older_page
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
-from scionlab.network.infrastructure import attachment_point_create, attachment_point_delete
-from scionlab.people.stale_pages import StalePageError
-from scionlab.versions.counters import hosts_bump
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, refuse_older_page
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.scion_config.installed import full_configuration, host_set_limits_only
+from scionlab.testbed.infrastructure import attachment_point_create, attachment_point_delete
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.versions.counters import hosts_bump
+from scionlab.web.pages.stale_pages import StalePageError
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -210,7 +211,7 @@ def form(ap: AttachmentPoint, **values: str) -> dict[str, str]:
 
 
 def url_of(ap: AttachmentPoint) -> str:
-    return reverse("admin:scionlab_attachmentpoint_change", args=[ap.pk])
+    return reverse("admin:testbed_attachmentpoint_change", args=[ap.pk])
 
 
 def test_an_administrator_sets_both_on_the_page_of_the_attachment_point(

@@ -23,20 +23,15 @@ from django.utils import timezone
 
 from bandwidth_config import Limits
 from scion_files import TOPOLOGY_ONLY
-from scionlab.links.link_test import link_test_create
-from scionlab.links.path_view import PathView, path_views
-from scionlab.links.update import link_update
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    LinkTest,
-    UsageSeries,
-    User,
-)
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.update import link_update
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import LinkTest
+from scionlab.paths.path_view import PathView, path_views
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, Host, Link
+from scionlab.usage.models import UsageSeries
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
 from tests.usage_world import add_slot

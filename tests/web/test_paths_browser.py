@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from scionlab.models import AttachmentPoint, Link, User
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, Link
 from tests.factories import attach, spec
 from tests.web.test_pages_axe import judge
 from tests.web.test_pages_browser import CHROMIUM, browser, page

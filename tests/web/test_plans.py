@@ -12,16 +12,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from scionlab.models import AccountRequest, AttachmentPoint, BandwidthChange, Link, Mail
-from scionlab.pages.presenters import history_of, policy_and_dates
-from scionlab.people.account import account_requests_due
-from scionlab.people.outbox import due_ids
-from scionlab.people.stale_pages import last_bandwidth_change
+from scionlab.accounts.account import account_requests_due
+from scionlab.accounts.models import AccountRequest, Mail
+from scionlab.limits.pages.presenters import history_of, policy_and_dates
+from scionlab.platform.outbox import due_ids
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
+from scionlab.web.pages.stale_pages import last_bandwidth_change
 from tests.cases import case
 
 pytestmark = pytest.mark.django_db
 ROWS = 20_000
-AUDIT, MAILS, REQUESTS = "scionlab_bandwidthchange", "scionlab_mail", "scionlab_accountrequest"
+AUDIT, MAILS, REQUESTS = "testbed_bandwidthchange", "accounts_mail", "accounts_accountrequest"
 
 
 @pytest.fixture

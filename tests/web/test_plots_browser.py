@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, expect
 
-from scionlab.models import AttachmentPoint, User
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint
 from tests.web.test_pages_browser import CHROMIUM, browser, page
 from tests.web.test_pages_link import busy
 

@@ -12,18 +12,13 @@ from django.test import Client
 
 from bandwidth_config import RuleError
 from link_tests import ARMED_AHEAD_S
-from scionlab.links.link_test import link_test_create
-from scionlab.links.test_policy import BUILT_IN, allowance_of, who_may_what
-from scionlab.models import (
-    AttachmentPoint,
-    HostReceipt,
-    Link,
-    LinkTest,
-    TestPolicy,
-    UsageCounter,
-    UsageSeries,
-    User,
-)
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.link_test import link_test_create
+from scionlab.linktests.models import LinkTest, TestPolicy
+from scionlab.linktests.test_policy import BUILT_IN, allowance_of, who_may_what
+from scionlab.testbed.models import AttachmentPoint, Link
+from scionlab.usage.models import UsageCounter, UsageSeries
 from tests.cases import table
 from tests.factories import api_token
 from tests.web.standing_clock import T0, Now, at, now
@@ -234,7 +229,7 @@ def test_load_of_a_test_that_begins_later_is_looked_at_before_it_gets_its_key(
     ],
 )
 def test_administrators_set_hours_and_load(door: Client, values: dict[str, Any], words: str) -> None:
-    page = "/admin/scionlab/testpolicy/"
+    page = "/admin/linktests/testpolicy/"
     numbers = {name: value for name, value in BUILT_IN.columns().items() if value is not None}
     answer = door.post(
         f"{page}add/",
@@ -247,7 +242,7 @@ def test_administrators_set_hours_and_load(door: Client, values: dict[str, Any],
 
 def test_preview_has_load_and_hours(door: Client) -> None:
     policy("quick", max_load_percent=70, **ZURICH_MORNING)
-    shown = door.get("/admin/scionlab/testpolicy/").content.decode()
+    shown = door.get("/admin/linktests/testpolicy/").content.decode()
     assert "<td>at most 70 %</td><td>09:00 to 11:00 Europe/Zurich</td>" in shown
     assert "<td>any</td><td>at any time</td>" in shown  # of the other tools
     assert "<td>-</td><td>at any time</td>" in shown  # of a watch

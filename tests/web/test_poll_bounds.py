@@ -21,12 +21,12 @@ import pytest
 from django.db import DatabaseError, connections
 from pytest_django import Settings
 
-from scionlab.models import Host
-from scionlab.polls import known, threads, worker
-from scionlab.polls.answers import RETRY_AFTER_S
-from scionlab.polls.known import HostState, read_states
-from scionlab.polls.threads import Django
-from scionlab.versions.counters import hosts_bump
+from scionlab.delivery.polls import known, threads, worker
+from scionlab.delivery.polls.answers import RETRY_AFTER_S
+from scionlab.delivery.polls.known import HostState, read_states
+from scionlab.delivery.polls.threads import Django
+from scionlab.testbed.models import Host
+from scionlab.testbed.versions.counters import hosts_bump
 from tests.web.polling import (
     DEADLINE_S,
     LONG_S,
@@ -238,8 +238,8 @@ def test_stopping_answers_everybody_at_once(
 ) -> None:
     """And has them return over a time that is as long as they are many."""
     waiting = [server.wait(one) for one in (host, host_b)]
-    monkeypatch.setattr("scionlab.polls.application.RETURNS_PER_S", 0.1)
-    monkeypatch.setattr("scionlab.polls.answers.random.randint", lambda _, latest: latest)
+    monkeypatch.setattr("scionlab.delivery.polls.application.RETURNS_PER_S", 0.1)
+    monkeypatch.setattr("scionlab.delivery.polls.answers.random.randint", lambda _, latest: latest)
     began = time.monotonic()
     server.stop()
     answers = [one.result(DEADLINE_S) for one in waiting]

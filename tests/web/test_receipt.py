@@ -20,16 +20,18 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
+from scionlab.enforcement.receipt_format import MAX_BYTES, parse_receipt
 from scionlab.enforcement.receipt_values import Direction, Total
 from scionlab.enforcement.status import link_status
-from scionlab.host_api.document_reader import DocumentError
-from scionlab.host_api.receipt_format import MAX_BYTES, parse_receipt
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
-from scionlab.versions.generation import generation_raise
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.test_host_api import credentials, poll
@@ -416,7 +418,12 @@ def test_a_thousand_long_problems_do_not_fill_the_administrators_pages(host: Hos
     problem = {"code": "x" * 64, "subject": "y" * 200, "message": "z" * 2000}
     assert post(host, document(host, {}, problems=[problem] * 1000)).status_code == 200
     ap = f"/cockpit/aps/{host.attachment_point.pk}/"
-    pages = {"/cockpit/": 100_000, ap: 100_000, f"{ap}?problems=all": 100_000, "/admin/scionlab/hostreceipt/": 100_000}
+    pages = {
+        "/cockpit/": 100_000,
+        ap: 100_000,
+        f"{ap}?problems=all": 100_000,
+        "/admin/enforcement/hostreceipt/": 100_000,
+    }
     assert {page for page, most in pages.items() if len(door.get(page).content) > most} == set()
 
 

@@ -17,14 +17,16 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import Stored, receipt_store
 from scionlab.enforcement.receipt_changes import known_links
+from scionlab.enforcement.receipt_format import parse_receipt
 from scionlab.enforcement.status import link_status
-from scionlab.host_api.receipt_format import parse_receipt
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.test_receipt import document, error_entry, link_entry
@@ -126,8 +128,8 @@ def test_unchanged_receipt_reads_no_link(busy: Host) -> None:
         send(busy, entries(), T0 + MINUTE)
     # the mark of the last one; savepoint, receipt locked, generation, Links with timed limits, receipt, savepoint
     said = [one["sql"] for one in asked if "SAVEPOINT" not in one["sql"]]
-    assert len([one for one in said if one.startswith("SELECT") and '"scionlab_host"."uid"' not in one]) <= 4, said
-    assert not [one for one in said if 'FROM "scionlab_linkenforcement"' in one]
+    assert len([one for one in said if one.startswith("SELECT") and '"testbed_host"."uid"' not in one]) <= 4, said
+    assert not [one for one in said if 'FROM "enforcement_linkenforcement"' in one]
 
 
 def test_unchanged_receipts_are_the_last_report(busy: Host, link: Link) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.configuration.render import config_for
+from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.render import config_for
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import Stored, receipt_store
-from scionlab.host_api.receipt_format import parse_receipt
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest
-from scionlab.versions.generation import generation_raise
+from scionlab.enforcement.receipt_format import parse_receipt
+from scionlab.linktests.models import LinkTest
+from scionlab.testbed.models import Host, Link
 from tests.cases import table
 from tests.web.test_receipt import document, link_entry
 

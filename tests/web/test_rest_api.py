@@ -15,18 +15,10 @@ from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.models import (
-    ApiToken,
-    AttachmentPoint,
-    BandwidthChange,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    User,
-    UserAS,
-)
-from scionlab.people.api_token import api_token_create
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import ApiToken, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from tests.cases import table
 from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.counters import Counters
@@ -222,7 +214,7 @@ def test_patch_of_two_things_is_done_whole_or_not_at_all(
     def removed_meanwhile(*_: object, **__: object) -> None:
         raise Link.DoesNotExist
 
-    monkeypatch.setattr("scionlab.links.update.note_change", removed_meanwhile)  # when both were written
+    monkeypatch.setattr("scionlab.limits.update.note_change", removed_meanwhile)  # when both were written
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 5, "active": False}, format="json")
     assert error_of(response) == (404, "not_found")
     link.refresh_from_db()

@@ -10,10 +10,12 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from scionlab.links.update import link_update
-from scionlab.models import ApiRequest, ApiToken, AttachmentPoint, BandwidthPolicy, Link, TimedLimit, User, UserAS
-from scionlab.people.api_token import api_token_create
-from scionlab.tasks import forget_old_rows
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import ApiToken, User
+from scionlab.limits.update import link_update
+from scionlab.site.tasks import forget_old_rows
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, TimedLimit, UserAS
+from scionlab.web.models import ApiRequest
 from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.test_rest_api import _no_throttle_counts, api, error_of
@@ -469,7 +471,7 @@ def test_mistake_of_ours_is_told_in_the_one_shape(owner: User, link: Link, monke
     def mistaken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("scionlab.rest.link_views.link_update", mistaken)
+    monkeypatch.setattr("scionlab.user_ases.rest.link_views.link_update", mistaken)
     client = APIClient(raise_request_exception=False)
     client.credentials(HTTP_AUTHORIZATION=f"Token {api_token_create(user_id=owner.pk, name='t').text}")
     response = client.patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 5}, format="json")

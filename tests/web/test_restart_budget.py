@@ -10,13 +10,14 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import generate_link_info
-from scionlab.configuration.render import config_for
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import AttachmentPoint, Host, Link, RestartBudget, User, UserAS
-from scionlab.models.selectors import links_of
-from scionlab.network.host import host_set_addresses
-from scionlab.versions.restarts import restarts_deliver
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.testbed.host import host_set_addresses
+from scionlab.testbed.models import AttachmentPoint, Host, Link, RestartBudget, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.testbed.versions.restarts import restarts_deliver
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db

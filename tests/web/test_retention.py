@@ -10,28 +10,17 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab import tasks
+from scionlab.accounts.models import AccountRequest, ApiToken, Mail, User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.models import ReportGap
 from scionlab.enforcement.receipt_mails import deployment_note
-from scionlab.models import (
-    AccountRequest,
-    ApiRequest,
-    ApiToken,
-    BandwidthChange,
-    DefaultChange,
-    DeletedHost,
-    EnrolmentToken,
-    Host,
-    JointTest,
-    Link,
-    LinkTest,
-    Mail,
-    MaximumException,
-    ReportGap,
-    TimedLimit,
-    User,
-)
-from scionlab.operations import retention
-from scionlab.operations.retention import old_rows_forget
+from scionlab.limits.models import DefaultChange, MaximumException
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.scion_config.models import DeletedHost
+from scionlab.site import retention, tasks
+from scionlab.site.retention import old_rows_forget
+from scionlab.testbed.models import BandwidthChange, Host, Link, TimedLimit
+from scionlab.web.models import ApiRequest
 
 pytestmark = pytest.mark.django_db
 

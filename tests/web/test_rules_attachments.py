@@ -10,14 +10,15 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.links.attachment_rules import check_attachments
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.user_as import user_as_create, user_as_delete, user_as_update
-from scionlab.models import AS, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, numbers
-from scionlab.models.selectors import links_of
-from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.notation.isd_as import parse_as_id
+from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, AttachmentPoint, Host, Interface, Link, UserAS, VPNClient, numbers
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create, user_as_delete, user_as_update
 from tests.cases import table
 from tests.factories import (
     ASFactory,

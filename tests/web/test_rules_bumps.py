@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.defaults import ap_default_set, ap_update, fan_out, site_default_set
-from scionlab.links.update import link_set_active, link_set_bandwidth, link_update
-from scionlab.links.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.models.selectors import links_of
-from scionlab.network.host import host_rotate_secret, host_set_addresses
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, site_default_set
+from scionlab.limits.update import link_set_active, link_set_bandwidth, link_update
 from scionlab.platform import queue
-from scionlab.versions.changes import Changes, read_links, view_of
+from scionlab.testbed.host import host_rotate_secret, host_set_addresses
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.testbed.versions.changes import Changes, read_links, view_of
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters

@@ -9,7 +9,9 @@ from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
-from scionlab.models import (
+from scionlab.accounts.models import User
+from scionlab.testbed import selectors
+from scionlab.testbed.models import (
     AS,
     ISD,
     AttachmentPoint,
@@ -19,9 +21,7 @@ from scionlab.models import (
     Interface,
     Link,
     ServiceState,
-    User,
     VPNClient,
-    selectors,
 )
 from tests.cases import table
 from tests.factories import InterfaceFactory, UserFactory, attach, spec

@@ -9,13 +9,15 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS, selectors
-from scionlab.models.selectors import links_of
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.counters import Counters

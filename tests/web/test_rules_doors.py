@@ -12,11 +12,12 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import RuleError, parse_bandwidth
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_create
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_create
 from tests.cases import table
 from tests.factories import attach, spec
 
@@ -241,7 +242,7 @@ def through_admin(staff: User, ap: AttachmentPoint, values: dict[str, str]) -> R
     browser = Client()
     browser.force_login(staff)
     data = {"active": "on", "reason": "", **values}
-    response = browser.post(f"/admin/scionlab/link/{link.pk}/change/", data)
+    response = browser.post(f"/admin/testbed/link/{link.pk}/change/", data)
     if response.status_code == 302:
         return set()
     errors = response.context["adminform"].form.errors.as_data()

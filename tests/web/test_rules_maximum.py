@@ -8,13 +8,14 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import Limits
-from scionlab.links.attachments import AttachmentSpec
-from scionlab.links.profiles import constant
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_update
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AttachmentPoint, Link, TimedLimit, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.user_ases.user_as import user_as_update
 from tests.cases import table
 
 MAXIMUM = 300
@@ -120,7 +121,7 @@ class Place:
 
     def administrators(self, new: Limits) -> set[str]:
         data = {"bandwidth_kbit": str(new.to_user_kbit), "active": "on", "reason": ""}
-        response = self.admin.post(f"/admin/scionlab/link/{self.link.pk}/change/", data)
+        response = self.admin.post(f"/admin/testbed/link/{self.link.pk}/change/", data)
         return set() if response.status_code == 302 else set(response.context["adminform"].form.errors)
 
 

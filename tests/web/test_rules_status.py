@@ -11,13 +11,16 @@ from django.http import Http404
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.models import AttachmentPoint, Host, Link, LinkEnforcement, User, UserAS, selectors
-from scionlab.models.selectors import links_of, user_as_of, user_ases_of
-from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
+from scionlab.testbed import selectors
+from scionlab.testbed.host import host_rotate_secret, host_set_addresses
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.selectors import links_of, user_as_of, user_ases_of
+from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
 from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, LinkFactory, attach, spec
 

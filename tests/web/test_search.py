@@ -8,8 +8,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.pages import search
+from scionlab.accounts.models import User
+from scionlab.site import search
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import attach, spec
 from tests.web.html import Page
 

@@ -19,10 +19,10 @@ from django.test import Client
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisAway
 
-from scionlab.models import AccountRequest, Mail, User
-from scionlab.people.account import account_delete, account_request_answer
-from scionlab.people.mail_links import link_of
-from scionlab.trust.signing import signing_key_rotate, signing_keys_rewrap
+from scionlab.accounts.account import account_delete, account_request_answer
+from scionlab.accounts.mail_links import link_of
+from scionlab.accounts.models import AccountRequest, Mail, User
+from scionlab.delivery.signing import signing_key_rotate, signing_keys_rewrap
 from tests.cases import table
 from tests.factories import PASSWORD
 from tests.web.html import Page
@@ -199,7 +199,7 @@ def test_every_change_is_told_in_its_own_transaction(owner: User, monkeypatch: p
     browser = confirmed(owner)
     browser.post(f"{CODES}new/")
     assert len(told()) == 2
-    monkeypatch.setattr("scionlab.people.second_factor.mails_create", _fails)
+    monkeypatch.setattr("scionlab.accounts.second_factor.mails_create", _fails)
     with pytest.raises(OSError, match="no mail"):
         browser.post(f"{APP}remove/")
     assert Authenticator.objects.count() == 2, "no change without its mail"
@@ -241,8 +241,8 @@ def test_who_closes_an_account_takes_its_second_factor_along(owner: User) -> Non
 
 def test_log_in_of_django_admin_is_the_one_log_in(staff: User, owner: User) -> None:
     for client in (Client(), Client(REMOTE_ADDR="203.0.113.6")):
-        answer = client.get("/admin/login/?next=/admin/scionlab/link/")
-        assert answer["Location"] == "/login/?next=/admin/scionlab/link/"
+        answer = client.get("/admin/login/?next=/admin/testbed/link/")
+        assert answer["Location"] == "/login/?next=/admin/testbed/link/"
         posted = client.post("/admin/login/", {"username": staff.email, "password": PASSWORD})
         assert posted["Location"].startswith("/login/")
         assert not Session.objects.exists()
@@ -255,7 +255,7 @@ def test_log_in_of_django_admin_is_the_one_log_in(staff: User, owner: User) -> N
     assert browser.get("/admin/", follow=True).status_code == 403
 
 
-@table("url", ["/cockpit/", "/admin/", "/admin/scionlab/link/", "/account/tokens/", "/ases/"])
+@table("url", ["/cockpit/", "/admin/", "/admin/testbed/link/", "/account/tokens/", "/ases/"])
 def test_site_may_require_it_of_administrators(staff: User, owner: User, settings: Settings, url: str) -> None:
     users, admins = Client(), Client()
     users.force_login(owner)
@@ -285,7 +285,7 @@ def test_administrators_remove_what_was_lost_and_its_owner_is_told(owner: User, 
         browser = Client()
         browser.force_login(staff)
         data = {"action": "remove_second_factor", "_selected_action": [owner.pk, staff.pk]}
-        assert browser.post("/admin/scionlab/user/", data).status_code == 302
+        assert browser.post("/admin/accounts/user/", data).status_code == 302
     assert set(Authenticator.objects.values_list("user", flat=True)) == {staff.pk}, "not one's own"
     assert [mail.recipient for mail in Mail.objects.all()] == [owner.email]
     assert first_half(owner.email)[1]["Location"] == "/ases/"

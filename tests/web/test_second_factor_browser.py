@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from scionlab.models import User
+from scionlab.accounts.models import User
 from tests.factories import PASSWORD
 from tests.web.test_pages_axe import judge, pytestmark
 from tests.web.test_pages_browser import browser

@@ -15,9 +15,11 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from scionlab.models import EnrolmentToken, Host, Link, User
-from scionlab.models.host import secret_fits
-from scionlab.network.host import host_rotate_secret
+from scionlab.accounts.models import User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.testbed.models import Host, Link
+from scionlab.testbed.models.host import secret_fits
 from tests.admin_pages import CHANGE, LIST, page, versions
 from tests.cases import table
 from tests.web.test_host_api import basic, poll

@@ -14,12 +14,14 @@ from django.utils import timezone
 from bandwidth_config import RuleError, generate_link_info
 from lab import seed
 from lab.seed_demo import Command
+from scionlab.accounts.models import User
 from scionlab.enforcement.status import link_status
-from scionlab.links.defaults import site_default_set
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS, selectors
-from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.limits.defaults import site_default_set
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed import selectors
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS
 from tests.cases import table
 
 pytestmark = pytest.mark.django_db

@@ -10,9 +10,9 @@ from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
-from scionlab.enforcement import last_contact
-from scionlab.models import Host
+from scionlab.delivery import last_contact
 from scionlab.platform import redis_client
+from scionlab.testbed.models import Host
 from tests.web.polling import WebServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("polls")]
@@ -60,13 +60,13 @@ def test_the_embedded_database_is_written_alike(monkeypatch: pytest.MonkeyPatch)
     embedded = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})["default"]
     try:
         with embedded.cursor() as cursor:
-            cursor.execute("CREATE TABLE scionlab_host (id integer PRIMARY KEY, last_seen_at datetime)")
-            cursor.execute("INSERT INTO scionlab_host VALUES (1, NULL), (2, '2026-11-21 06:00:00.250000'), (3, NULL)")
+            cursor.execute("CREATE TABLE testbed_host (id integer PRIMARY KEY, last_seen_at datetime)")
+            cursor.execute("INSERT INTO testbed_host VALUES (1, NULL), (2, '2026-11-21 06:00:00.250000'), (3, NULL)")
             monkeypatch.setattr(last_contact, "connection", embedded)
             at_six = datetime(2026, 11, 21, 6, 0, tzinfo=UTC).timestamp()
             assert last_contact.store({1: at_six, 2: at_six, 99: at_six}) == 1
             assert last_contact.store({2: at_six + 0.5}) == 1
-            cursor.execute("SELECT last_seen_at FROM scionlab_host ORDER BY id")
+            cursor.execute("SELECT last_seen_at FROM testbed_host ORDER BY id")
             assert [row[0] and str(row[0]) for row in cursor.fetchall()] == [
                 "2026-11-21 06:00:00",
                 "2026-11-21 06:00:00.500000",

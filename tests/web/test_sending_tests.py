@@ -14,29 +14,21 @@ from django.test import Client
 from bandwidth_config import RuleError, generate_link_info
 from link_info import check_link_info
 from link_tests import MAX_TEST_S, run_key
-from scionlab.links import sending
-from scionlab.links.link_test import SlotTakenError, link_test_cancel, link_test_create
-from scionlab.links.profiles import Profile, constant, outage
-from scionlab.links.test_mails import link_tests_notify
-from scionlab.links.test_results import user_report_store
-from scionlab.links.test_start import confirmed_secret
-from scionlab.links.test_status import TestStatus, status_of_test, with_results
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Link,
-    LinkEnforcement,
-    LinkTest,
-    Mail,
-    TestPolicy,
-    TestResult,
-    User,
-)
-from scionlab.network.host import host_rotate_secret
-from scionlab.operations.retention import old_rows_forget
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.profiles import Profile, constant, outage
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.linktests import sending
+from scionlab.linktests.link_test import SlotTakenError, link_test_cancel, link_test_create
+from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
+from scionlab.linktests.test_mails import link_tests_notify
+from scionlab.linktests.test_results import user_report_store
+from scionlab.linktests.test_start import confirmed_secret
+from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
+from scionlab.site.retention import old_rows_forget
+from scionlab.testbed.host import host_rotate_secret
+from scionlab.testbed.models import AttachmentPoint, Host, Link
 from station.plan import from_json
 from station.tools import TOOLS
 from tests.cases import case, table

@@ -12,22 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.links.defaults import site_default_set
-from scionlab.models import (
-    AS,
-    ISD,
-    TRC,
-    VPN,
-    AttachmentPoint,
-    BandwidthChange,
-    EnrolmentToken,
-    Host,
-    Link,
-    User,
-    UserAS,
-    selectors,
-)
-from scionlab.network.first_setup import core_as_set_up
+from scionlab.accounts.models import User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.limits.defaults import site_default_set
+from scionlab.scion_config.models import TRC
+from scionlab.testbed import selectors
+from scionlab.testbed.first_setup import core_as_set_up
+from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from tests.cases import table
 from tests.factories import HostReceiptFactory, attach, spec
 from tests.web.html import Element, Page

@@ -22,11 +22,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
-from scionlab.configuration.render import config_for
-from scionlab.models import Host, Link, SigningKey, User
-from scionlab.tasks import rotate_signing_keys
-from scionlab.trust import signing
-from scionlab.trust.signing import (
+from scionlab.accounts.models import User
+from scionlab.delivery import signing
+from scionlab.delivery.models import SigningKey
+from scionlab.delivery.render import config_for
+from scionlab.delivery.signing import (
     key_ring,
     signing_key_ensure,
     signing_key_revoke,
@@ -34,6 +34,8 @@ from scionlab.trust.signing import (
     signing_key_rotate_if_due,
     signing_keys_rewrap,
 )
+from scionlab.site.tasks import rotate_signing_keys
+from scionlab.testbed.models import Host, Link
 from tests.cases import table
 from tests.web.counters import Counters
 from tests.web.test_host_api import poll
@@ -273,7 +275,7 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(
     assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (503, "60", "signing_key_unreadable")
     assert SigningKey.objects.count() == 1
     assert "cannot be decrypted" in door.get(reverse("cockpit")).content.decode()
-    downloaded = door.get(reverse("admin:scionlab_host_config", args=[host.pk]), follow=True)
+    downloaded = door.get(reverse("admin:testbed_host_config", args=[host.pk]), follow=True)
     assert "another SIGNING_SECRET" in downloaded.content.decode()
     owner = Client()
     owner.force_login(link.interface_b.AS.useras.owner)
@@ -311,8 +313,8 @@ def test_private_part_is_on_no_page_and_in_no_log(
     door: Client, staff: User, caplog: pytest.LogCaptureFixture, settings: Any
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    door.post(reverse("admin:scionlab_signingkey_rotate"))
-    door.post(reverse("admin:scionlab_signingkey_rotate"))
+    door.post(reverse("admin:delivery_signingkey_rotate"))
+    door.post(reverse("admin:delivery_signingkey_rotate"))
     key = SigningKey.objects.first()
     assert key is not None
     listed = StringIO()
@@ -320,9 +322,9 @@ def test_private_part_is_on_no_page_and_in_no_log(
     shown = "".join(
         door.get(url).content.decode()
         for url in (
-            reverse("admin:scionlab_signingkey_changelist"),
-            reverse("admin:scionlab_signingkey_change", args=[key.pk]),
-            reverse("admin:scionlab_signingkey_revoke", args=[key.pk]),
+            reverse("admin:delivery_signingkey_changelist"),
+            reverse("admin:delivery_signingkey_change", args=[key.pk]),
+            reverse("admin:delivery_signingkey_revoke", args=[key.pk]),
         )
     )
     assert key.public_key in shown
@@ -339,8 +341,8 @@ def test_private_part_is_on_no_page_and_in_no_log(
 def test_administrator_asks_first_then_makes_and_revokes(door: Client, staff: User, host: Host) -> None:
     key_ring()
     old = SigningKey.objects.get()
-    rotate = reverse("admin:scionlab_signingkey_rotate")
-    revoke = reverse("admin:scionlab_signingkey_revoke", args=[old.pk])
+    rotate = reverse("admin:delivery_signingkey_rotate")
+    revoke = reverse("admin:delivery_signingkey_revoke", args=[old.pk])
     assert "Create a new signing key?" in door.get(rotate).content.decode()
     assert SigningKey.objects.count() == 1
     assert "is the only valid signing key" in door.post(revoke, follow=True).content.decode()
@@ -360,7 +362,7 @@ def test_administrator_asks_first_then_makes_and_revokes(door: Client, staff: Us
 def test_keys_are_not_edited_or_deleted_by_hand(door: Client, what: str) -> None:
     key_ring()
     key = SigningKey.objects.get()
-    url = reverse(f"admin:scionlab_signingkey_{what}", args=[key.pk])
+    url = reverse(f"admin:delivery_signingkey_{what}", args=[key.pk])
     assert door.post(url, {"post": "yes", "revoked_at_0": ""}).status_code == 403
     assert SigningKey.objects.get() == key
 

@@ -23,18 +23,21 @@ from kombu.exceptions import ChannelError, OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from scionlab import tasks
-from scionlab.configuration import render
+from scionlab.accounts.mail import mail_send, mails_create
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery import render
+from scionlab.enforcement.models import IssuedLimits
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.links import defaults
-from scionlab.links.update import link_set_bandwidth
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS, selectors
-from scionlab.people.mail import mail_send, mails_create
-from scionlab.people.outbox import LEASE, due_ids
+from scionlab.limits import defaults
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.platform.outbox import LEASE, due_ids
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
 from scionlab.platform.redis_client import REST
-from scionlab.versions.changes import Changes
+from scionlab.site import tasks
+from scionlab.testbed import selectors
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, UserAS
+from scionlab.testbed.versions.changes import Changes
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
 from tests.web.test_host_api import manifest_of, poll
 

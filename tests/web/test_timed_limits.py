@@ -11,25 +11,17 @@ from pytest_django import DjangoAssertNumQueries
 from bandwidth_config import Limits, generate_link_info
 from link_info import parse_link_info
 from link_rules import MAX_STEPS_PER_HOST
+from scionlab.accounts.models import Mail, User
+from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import link_status
-from scionlab.links import profiles
-from scionlab.links.defaults import ap_default_set, fan_out
-from scionlab.links.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
-from scionlab.links.update import link_set_active, link_set_bandwidth, link_update
-from scionlab.links.user_as import user_as_delete, user_as_set_active, user_as_update
-from scionlab.models import (
-    AttachmentPoint,
-    BandwidthChange,
-    Host,
-    Link,
-    LinkEnforcement,
-    Mail,
-    TimedLimit,
-    User,
-    UserAS,
-)
-from scionlab.models.selectors import links_of
+from scionlab.limits import profiles
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from scionlab.limits.update import link_set_active, link_set_bandwidth, link_update
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.user_as import user_as_delete, user_as_set_active, user_as_update
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.standing_clock import T0, Now, at, now
@@ -186,7 +178,7 @@ def test_rules(link: Link, user_as: UserAS) -> None:
 
 def test_host_has_room_for_so_many_steps_and_no_more(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_STEPS_PER_HOST == 50_000
-    monkeypatch.setattr("scionlab.links.timed_limit.MAX_STEPS_PER_HOST", 9)
+    monkeypatch.setattr("scionlab.limits.timed_limit.MAX_STEPS_PER_HOST", 9)
     assert code_of(link) is None
     assert code_of(link, begins_at=T0 + HOUR) is None
     assert code_of(link, profiles.stair(Limits(1, 1), Limits(9, 9), 2, 60), T0 + 2 * HOUR) == "timed_host_full"

@@ -17,13 +17,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits
+from scionlab.accounts.models import User
 from scionlab.cockpit.testbed import ApState, read_testbed
-from scionlab.configuration.render import config_for
+from scionlab.delivery.render import config_for
 from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.total import TotalStatus, total_status
-from scionlab.links.defaults import ap_update
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, User
+from scionlab.limits.defaults import ap_update
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
 from tests.admin_pages import confirm_preview
 from tests.cases import table
 from tests.factories import attach, spec
@@ -117,7 +119,7 @@ def test_the_signed_text_has_it_from_the_next_version_on(ap: AttachmentPoint, li
 def test_administrators_set_it_in_django_admin_and_the_default_along_with_it(
     door: Client, ap: AttachmentPoint, link: Link, host_a: Host
 ) -> None:
-    url = reverse("admin:scionlab_attachmentpoint_change", args=[ap.pk])
+    url = reverse("admin:testbed_attachmentpoint_change", args=[ap.pk])
     host_a.refresh_from_db()
     before = host_a.limits_version
     typed = {"default_bandwidth_kbit": "300", "total_kbit": "5000", "reason": "cost"}

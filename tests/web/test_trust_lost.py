@@ -11,28 +11,20 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scion_files import TOPOLOGY_ONLY
-from scionlab import tasks
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import (
-    AS,
-    TRC,
-    ASKeys,
-    AttachmentPoint,
-    BandwidthChange,
-    Certificate,
-    Host,
-    SigningKey,
-    User,
-    UserAS,
-)
-from scionlab.network.host import host_create
-from scionlab.network.infrastructure import infrastructure_as_delete, infrastructure_as_update
-from scionlab.trust.chain import as_new_keys
-from scionlab.trust.credentials import files_for
-from scionlab.trust.isd import trc_reset
-from scionlab.trust.pki.certificates import Kind
-from scionlab.trust.renewal import keys_renew
-from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
+from scionlab.accounts.models import User
+from scionlab.delivery.models import SigningKey
+from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
+from scionlab.scion_config.chain import as_new_keys
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.isd import trc_reset
+from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.pki.certificates import Kind
+from scionlab.scion_config.renewal import keys_renew
+from scionlab.site import tasks
+from scionlab.testbed.host import host_create
+from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.trust_world import (

@@ -17,27 +17,18 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scion_files import TOPOLOGY_ONLY
-from scionlab import tasks
-from scionlab.models import (
-    AS,
-    TRC,
-    ASKeys,
-    AttachmentPoint,
-    BandwidthChange,
-    Certificate,
-    Host,
-    Link,
-    User,
-    UserAS,
-)
-from scionlab.network.host import host_create
-from scionlab.trust.chain import as_new_keys
-from scionlab.trust.credentials import files_for
-from scionlab.trust.isd import isd_ensure
-from scionlab.trust.pki.certificates import Kind, isd_as_of
-from scionlab.trust.pki.keys import key_from_pem
-from scionlab.trust.renewal import keys_renew
-from scionlab.versions.counters import hosts_bump
+from scionlab.accounts.models import User
+from scionlab.scion_config.chain import as_new_keys
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.isd import isd_ensure
+from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.pki.certificates import Kind, isd_as_of
+from scionlab.scion_config.pki.keys import key_from_pem
+from scionlab.scion_config.renewal import keys_renew
+from scionlab.site import tasks
+from scionlab.testbed.host import host_create
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.versions.counters import hosts_bump
 from tests.factories import attach, spec
 from tests.trust_world import (
     DAY,
@@ -258,7 +249,7 @@ def test_an_isd_of_another_service_gets_no_keys_before_its_core_as_is_taken_over
 def test_missing_keys_are_made_in_pieces(
     core: AS, ap: AttachmentPoint, ap_b: AttachmentPoint, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("scionlab.trust.renewal.ASES_PER_RUN", 1)
+    monkeypatch.setattr("scionlab.scion_config.renewal.ASES_PER_RUN", 1)
     assert [keys_renew() for _ in range(3)] == [1, 1, 0]
 
 

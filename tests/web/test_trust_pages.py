@@ -15,12 +15,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from scionlab.models import AS, ISD, TRC, ASKeys, BandwidthChange, Certificate, Host, User, UserAS
-from scionlab.network.infrastructure import infrastructure_as_create
-from scionlab.operations.figures import families
-from scionlab.trust.credentials import files_for
-from scionlab.trust.ends import endings
-from scionlab.trust.isd import isd_ensure
+from scionlab.accounts.models import User
+from scionlab.scion_config.credentials import files_for
+from scionlab.scion_config.ends import endings
+from scionlab.scion_config.isd import isd_ensure
+from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.site.figures import families
+from scionlab.testbed.infrastructure import infrastructure_as_create
+from scionlab.testbed.models import AS, ISD, BandwidthChange, Host, UserAS
 from tests.admin_pages import CHANGE, page
 from tests.cases import table
 from tests.pki_testbed import isd_keys
@@ -42,7 +44,7 @@ def text_of(door: Client, url: str) -> str:
 
 
 def keys_page(as_: AS) -> str:
-    return reverse("admin:scionlab_as_keys", args=[as_.pk])
+    return reverse("admin:testbed_as_keys", args=[as_.pk])
 
 
 def test_page_of_an_isd_shows_its_trcs_and_who_votes(door: Client, core: AS) -> None:

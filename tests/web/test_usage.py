@@ -12,14 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from scionlab import tasks
-from scionlab.links.update import link_set_active
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Link,
+from scionlab.accounts.models import User
+from scionlab.delivery.generation import generation_raise
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.update import link_set_active
+from scionlab.settings.base import CELERY_BEAT_SCHEDULE
+from scionlab.site import tasks
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.usage import rollup
+from scionlab.usage.compact import totals_unpack
+from scionlab.usage.ingest import Stored
+from scionlab.usage.models import (
     UsageBatch,
     UsageCounter,
     UsageDay,
@@ -28,17 +31,11 @@ from scionlab.models import (
     UsageSeries,
     UsageSlot,
     UsageUplink,
-    User,
-    UserAS,
 )
-from scionlab.settings.base import CELERY_BEAT_SCHEDULE
-from scionlab.usage import rollup
-from scionlab.usage.compact import totals_unpack
-from scionlab.usage.ingest import Stored
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import DirectionUsage, usage_of_link
-from scionlab.versions.generation import generation_raise
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.usage_world import Column, Kernel, document, simple, store, stored_samples, stored_sums, upload

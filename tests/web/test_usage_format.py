@@ -17,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from link_rules import MAX_INTERFACE_ID
-from scionlab.host_api.document_reader import DocumentError
-from scionlab.host_api.usage_format import (
+from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.testbed.models import Host, Link
+from scionlab.usage.batch import Sample
+from scionlab.usage.host_api.usage_format import (
     MAX_BRACKETS,
     MAX_BYTES,
     MAX_COMMAS,
@@ -28,8 +30,7 @@ from scionlab.host_api.usage_format import (
     parse_usage,
     read_body,
 )
-from scionlab.models import Host, Link, UsageBatch
-from scionlab.usage.batch import Sample
+from scionlab.usage.models import UsageBatch
 from tests.cases import table
 from tests.usage_world import simple, upload
 

@@ -10,19 +10,10 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scionlab.models import (
-    Host,
-    Link,
-    UsageBatch,
-    UsageDay,
-    UsageMonth,
-    UsageProgress,
-    UsageSeries,
-    UsageSlot,
-    UsageUplink,
-)
+from scionlab.testbed.models import Host, Link
 from scionlab.usage import months, partitions, rank
 from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.models import UsageBatch, UsageDay, UsageMonth, UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import usage_of_link
 from tests.usage_world import add_slot, simple, store, stored_samples, stored_sums

@@ -14,15 +14,17 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
 from lab.seed_usage import seed_usage
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import AttachmentPoint, Host, Link, UsageMonth, UsageSeries, UsageSlot, User, UserAS
+from scionlab.accounts.models import User
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.usage import months
 from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
+from scionlab.usage.models import UsageMonth, UsageSeries, UsageSlot
 from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.rows import LARGEST_KBIT
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.totals import next_month
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.usage_world import Column, add_slot, document, iso, simple, store, upload

@@ -26,16 +26,17 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from bandwidth_config import RuleError
-from scionlab.configuration.render import config_for
-from scionlab.links.attachments import spec_of
-from scionlab.links.update import link_set_active
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import VPN, AttachmentPoint, Host, Link, User, UserAS, VPNClient, VPNClientKeys, VPNServerKeys
-from scionlab.models.selectors import links_of
-from scionlab.network.host import host_set_addresses
-from scionlab.network.infrastructure import vpn_create, vpn_delete
-from scionlab.trust import openvpn
-from scionlab.trust.vpn import files_for, vpn_keys_renew
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.limits.update import link_set_active
+from scionlab.scion_config import openvpn
+from scionlab.scion_config.vpn import files_for, vpn_keys_renew
+from scionlab.testbed.host import host_set_addresses
+from scionlab.testbed.infrastructure import vpn_create, vpn_delete
+from scionlab.testbed.models import VPN, AttachmentPoint, Host, Link, UserAS, VPNClient, VPNClientKeys, VPNServerKeys
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachments import spec_of
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.admin_pages import CHANGE, LIST, page
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec

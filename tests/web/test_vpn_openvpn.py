@@ -19,10 +19,11 @@ import pytest
 
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab, Namespace
-from scionlab.links.user_as import user_as_delete
-from scionlab.models import AttachmentPoint, Host, User, UserAS
-from scionlab.network.infrastructure import vpn_create
-from scionlab.trust.vpn import files_for, vpn_keys_renew
+from scionlab.accounts.models import User
+from scionlab.scion_config.vpn import files_for, vpn_keys_renew
+from scionlab.testbed.infrastructure import vpn_create
+from scionlab.testbed.models import AttachmentPoint, Host, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.factories import attach, spec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel]

@@ -8,14 +8,15 @@ import pytest
 
 from config_tar import snapshot
 from scion_files import build_topology, systemd_units
-from scionlab.admin.link import RouterField
-from scionlab.links.attachments import AttachmentSpec, spec_of
-from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import user_as_update
-from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS, numbers
-from scionlab.models.selectors import links_of
-from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, numbers
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.admin.link import RouterField
+from scionlab.user_ases.attachments import AttachmentSpec, spec_of
+from scionlab.user_ases.user_as import user_as_update
 from tests.factories import AttachmentPointFactory, BorderRouterFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 

@@ -10,28 +10,28 @@ import pytest
 from ap_agent.agent.archive import DEFAULT_LIMITS
 from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import RuleError
-from scionlab.configuration.render import config_for
-from scionlab.links.attachments import spec_of
-from scionlab.links.user_as import user_as_delete, user_as_update
-from scionlab.models import (
+from scionlab.accounts.models import User
+from scionlab.delivery.render import config_for
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.scion_config import vpn as vpns
+from scionlab.scion_config.vpn import MAX_CLIENTS, files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.testbed.infrastructure import vpn_create
+from scionlab.testbed.models import (
     VPN,
     AttachmentPoint,
     BorderRouter,
     Host,
     Interface,
     Link,
-    User,
     UserAS,
     VPNClient,
     VPNServerKeys,
     numbers,
 )
-from scionlab.models.selectors import links_of
-from scionlab.network.infrastructure import vpn_create
-from scionlab.notation.isd_as import parse_as_id
-from scionlab.platform.field_errors import FieldRuleError
-from scionlab.trust import vpn as vpns
-from scionlab.trust.vpn import MAX_CLIENTS, files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachments import spec_of
+from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.factories import LinkFactory, attach, spec
 
 pytestmark = pytest.mark.django_db

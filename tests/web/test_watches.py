@@ -16,13 +16,16 @@ from django.test import Client
 from bandwidth_config import RuleError, generate_link_info
 from link_info import check_link_info
 from link_tests import MAX_TESTS_PER_LINK
-from scionlab.links import test_slots
-from scionlab.links.link_test import SlotTakenError, link_test_cancel, link_test_create, link_tests_retire
-from scionlab.links.test_policy import BUILT_IN, Allowance, allowance_of, who_may_what
-from scionlab.links.test_status import TestStatus, status_of_test, with_results
-from scionlab.links.update import link_set_active
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkTest, TestPolicy, TestResult, User
-from scionlab.operations.retention import old_rows_forget
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.update import link_set_active
+from scionlab.linktests import test_slots
+from scionlab.linktests.link_test import SlotTakenError, link_test_cancel, link_test_create, link_tests_retire
+from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
+from scionlab.linktests.test_policy import BUILT_IN, Allowance, allowance_of, who_may_what
+from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
+from scionlab.site.retention import old_rows_forget
+from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.factories import HostReceiptFactory, api_token, attach, spec
 from tests.web.access import basic
 from tests.web.standing_clock import T0, Now, at, now
@@ -225,7 +228,7 @@ def test_policies_count_at_the_next_request_and_the_highest_number_of_each_kind_
 
 
 def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None:
-    page = "/admin/scionlab/testpolicy/"
+    page = "/admin/linktests/testpolicy/"
     assert "600" in door.get(page).content.decode()
     values = {"applies_to": "everybody", "tool": "watch", "max_seconds": 601, "runs_per_day": 5, "max_pending": 1}
     values |= {"horizon_hours": 24, "limit_percent": 150, "megabytes_per_day": 100, "hours_zone": "UTC"}

@@ -48,7 +48,7 @@ def site(_running: Site) -> Site:
     """The service with everything up, the site default at 1000 kbit/s, and the owner's Links at 1000."""
     _running.mailbox.unconfirmed = ""
     _running.start()
-    _running.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 1000")
-    _running.postgres.ask("UPDATE scionlab_attachmentpoint SET maximum_kbit = 1000, default_bandwidth_kbit = NULL")
-    _running.postgres.ask("UPDATE scionlab_link SET bandwidth_kbit = 1000")
+    _running.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 1000")
+    _running.postgres.ask("UPDATE testbed_attachmentpoint SET maximum_kbit = 1000, default_bandwidth_kbit = NULL")
+    _running.postgres.ask("UPDATE testbed_link SET bandwidth_kbit = 1000")
     return _running

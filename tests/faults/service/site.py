@@ -194,7 +194,7 @@ class Site:
     def save_default(self, kbit: int) -> Answer:
         """An administrator sets the site's default on its page, and confirms the preview."""
         fields = {"default_bandwidth_kbit": str(kbit), "reason": "a test"}
-        saved = self.post("/admin/scionlab/bandwidthpolicy/1/change/", fields, as_staff=True)
+        saved = self.post("/admin/testbed/bandwidthpolicy/1/change/", fields, as_staff=True)
         preview = saved.headers.get("Location", "")
         return self.post(f"{preview}apply/", fields, as_staff=True) if "/cockpit/" in preview else saved
 
@@ -264,8 +264,8 @@ class Site:
     def versions(self, host: int = 0) -> tuple[str, int]:
         """G.H and L of the host of one of the attachment points."""
         sql = (
-            "SELECT generation, config_version, limits_version FROM scionlab_host, scionlab_servicestate WHERE"
-            " scionlab_host.id = %s"
+            "SELECT generation, config_version, limits_version FROM testbed_host, testbed_servicestate WHERE"
+            " testbed_host.id = %s"
         )
         ((generation, config_version, limits_version),) = self.postgres.ask(sql, self.facts["ap_hosts"][host])
         assert isinstance(limits_version, int)
@@ -275,19 +275,19 @@ class Site:
 
     def stored_kbit(self, *, link: int = 0) -> int:
         ((kbit,),) = self.postgres.ask(
-            "SELECT bandwidth_kbit FROM scionlab_link WHERE id = %s", self.facts["links"][link]
+            "SELECT bandwidth_kbit FROM testbed_link WHERE id = %s", self.facts["links"][link]
         )
         assert isinstance(kbit, int)
         return kbit
 
     def maxima(self) -> list[int]:
         """What each attachment point clamps to."""
-        rows = self.postgres.ask("SELECT maximum_kbit FROM scionlab_attachmentpoint ORDER BY id")
+        rows = self.postgres.ask("SELECT maximum_kbit FROM testbed_attachmentpoint ORDER BY id")
         return [kbit for (kbit,) in rows if isinstance(kbit, int)]
 
     def changes_of(self, link: int = 0) -> list[int]:
         """The bandwidths that the audit has for the Link, in their order."""
-        sql = "SELECT new_kbit FROM scionlab_bandwidthchange WHERE link_id = %s ORDER BY id"
+        sql = "SELECT new_kbit FROM testbed_bandwidthchange WHERE link_id = %s ORDER BY id"
         return [kbit for (kbit,) in self.postgres.ask(sql, self.facts["links"][link]) if isinstance(kbit, int)]
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("faults of the service")  # one process bre
 
 SHOW = """
 import django; django.setup()
-from scionlab.operations.metrics import exposition
+from scionlab.site.metrics import exposition
 print(exposition().decode())
 """
 

@@ -40,7 +40,7 @@ def test_a_new_web_tier_takes_over_and_no_accepted_save_is_lost(site: Site) -> N
         waiting = [InBackground(partial(_wait, site, host, site.port)) for host in range(3)]
         elsewhere = InBackground(partial(_wait, site, 0, new_port))
         time.sleep(0.5)  # they wait by now
-        locked = "SELECT 1 FROM scionlab_host WHERE id = %s FOR UPDATE"
+        locked = "SELECT 1 FROM testbed_host WHERE id = %s FOR UPDATE"
         with site.postgres.holding(locked, site.facts["ap_hosts"][0]):
             saving = InBackground(lambda: site.save(530))  # on the old one, in its middle when that shall end
             wait_for(site.postgres.somebody_waits, "the save is in its middle")

@@ -65,14 +65,14 @@ class EmbeddedSite(Site):
         return list(json.loads(done.stdout))
 
     def stored_kbit(self, *, link: int = 0) -> int:
-        (kbit,) = self._ask("SELECT bandwidth_kbit FROM scionlab_link WHERE id = ?", self.facts["links"][link])
+        (kbit,) = self._ask("SELECT bandwidth_kbit FROM testbed_link WHERE id = ?", self.facts["links"][link])
         return int(kbit)
 
     def maxima(self) -> list[int]:
-        return self._ask("SELECT maximum_kbit FROM scionlab_attachmentpoint ORDER BY id")
+        return self._ask("SELECT maximum_kbit FROM testbed_attachmentpoint ORDER BY id")
 
     def changes_of(self, link: int = 0) -> list[int]:
-        sql = "SELECT new_kbit FROM scionlab_bandwidthchange WHERE link_id = ? ORDER BY id"
+        sql = "SELECT new_kbit FROM testbed_bandwidthchange WHERE link_id = ? ORDER BY id"
         return self._ask(sql, self.facts["links"][link])
 
 

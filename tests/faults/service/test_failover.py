@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("faults of the service")  # one process bre
 
 SAVERS = 8
 BACK_WITHIN_S = 30
-NO_LIMIT = "UPDATE scionlab_attachmentpoint SET maximum_kbit = 1000000, default_bandwidth_kbit = 1000000"
+NO_LIMIT = "UPDATE testbed_attachmentpoint SET maximum_kbit = 1000000, default_bandwidth_kbit = 1000000"
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def test_while_the_database_is_away_everybody_is_told_when_to_come_back(site: Si
     time.sleep(0.3)
     site.postgres.stop()
     pages = [site.get("/ases/"), site.get("/login/", as_nobody=True), site.get("/admin/", as_staff=True)]
-    pages.append(site.post("/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "5"}, as_staff=True))
+    pages.append(site.post("/admin/testbed/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "5"}, as_staff=True))
     for page in pages[:1] + pages[2:]:
         assert is_told_to_come_back(page), page.text
         assert "saved completely or not at all" in page.text
@@ -48,7 +48,7 @@ def test_while_the_database_is_away_everybody_is_told_when_to_come_back(site: Si
 def test_a_save_that_the_restart_cuts_in_its_middle_is_not_half_stored(site: Site) -> None:
     """It has written the Link and waits for the host's row when the server is gone."""
     before = site.versions(), site.changes_of()
-    with site.postgres.holding("SELECT 1 FROM scionlab_host WHERE id = %s FOR UPDATE", site.facts["ap_hosts"][0]):
+    with site.postgres.holding("SELECT 1 FROM testbed_host WHERE id = %s FOR UPDATE", site.facts["ap_hosts"][0]):
         saving = InBackground(lambda: site.save(123))
         wait_for(site.postgres.somebody_waits, "the save is in its middle")
         site.postgres.stop()

@@ -78,7 +78,7 @@ def test_tasks_that_redis_forgot_are_found_in_the_database(site: Site) -> None:
     site.kill("beat")
     assert site.save_default(250).status == 302
     site.postgres.ask(
-        "INSERT INTO scionlab_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error)"
+        "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error)"
         " VALUES ('forgotten', '', 'owner@example.org', 'Enforced', 'It is.', now(), 0, now(), '')"
     )
     assert site.redis.command("flushall") == "OK"
@@ -94,8 +94,8 @@ def test_redis_restarts_under_a_worker_that_holds_messages(site: Site) -> None:
     """All connections are dead, and the worker has one task in its middle and others taken but not begun. Out of the
     box it dies of putting these back (kombu 5.7; `scionlab.celery`)."""
     assert site.save(600).status == 200
-    with site.postgres.holding("SELECT 1 FROM scionlab_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
-        site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 650")  # the page would wait too
+    with site.postgres.holding("SELECT 1 FROM testbed_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
+        site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 650")  # the page would wait too
         wait_for(site.postgres.somebody_waits, "the worker is in the middle of a sweep")
         wait_for(lambda: site.redis.command("hlen", "unacked") not in {"", "0"}, "and has taken another")
         site.redis.stop()

@@ -93,7 +93,7 @@ def test_a_document_that_only_the_host_knows_is_never_shown_as_enforced(site: Si
     answer = site.report(**have, **kernel).json
     assert STAGE_ENFORCED not in site.get(page).text
     assert answer == {"stored": True, "evidence_wanted": True}
-    assert site.postgres.ask("SELECT 1 FROM scionlab_linkenforcement WHERE link_id = %s", link) == []
+    assert site.postgres.ask("SELECT 1 FROM enforcement_linkenforcement WHERE link_id = %s", link) == []
     assert "raise_generation" not in site.get("/cockpit/", as_staff=True).text
     offered = manifest_in(site.poll(**have, digest=digest))
     ours = offered["sha256"]["etc/scion/link_info.json"]

@@ -19,14 +19,14 @@ from tests.faults.service.site import InBackground, Site, free_port
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 MAIL = (
-    "INSERT INTO scionlab_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error)"
+    "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error)"
     " VALUES (%s, '', 'owner@example.org', %s, 'It is.', now(), 0, now(), '') RETURNING id"
 )
 
 
 def limits_versions(site: Site) -> list[int]:
     rows = site.postgres.ask(
-        "SELECT limits_version FROM scionlab_host WHERE id = ANY(%s) ORDER BY id", site.facts["ap_hosts"]
+        "SELECT limits_version FROM testbed_host WHERE id = ANY(%s) ORDER BY id", site.facts["ap_hosts"]
     )
     return [version for (version,) in rows if isinstance(version, int)]
 
@@ -41,9 +41,9 @@ def kill_in_the_middle_of_a_fan_out(site: Site) -> bool:
     False where a sweep that had passed the first one before we changed the default came to that lock: the one process
     of the worker is then in an older fan-out than ours.
     """
-    with site.postgres.holding("SELECT 1 FROM scionlab_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
+    with site.postgres.holding("SELECT 1 FROM testbed_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
         # Written as a row: the page would wait for that lock as well.
-        site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 300")
+        site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 300")
         wait_for(site.postgres.somebody_waits, "a sweep is in the middle")
         if site.maxima()[0] != 300:
             return False
@@ -58,7 +58,7 @@ def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_tw
             break
         # By way of another one: three times 1000 may be from before the older fan-out ended.
         for default in (900, 1000):
-            site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = %s", default)
+            site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = %s", default)
             wait_for(lambda wanted=default: site.maxima() == [wanted] * 3, "the older fan-out is undone")
     assert site.maxima() == [300, 1000, 1000]
     site.start()
@@ -69,9 +69,9 @@ def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_tw
 def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> None:
     version, limits = site.versions()
     host = site.facts["ap_hosts"][0]
-    site.postgres.ask("UPDATE scionlab_host SET delivered_limits_version = 0 WHERE id = %s", host)
-    with site.postgres.holding("SELECT 1 FROM scionlab_host WHERE id = %s FOR UPDATE", host):
-        site.postgres.ask("DELETE FROM scionlab_issuedlimits WHERE host_id = %s", host)
+    site.postgres.ask("UPDATE testbed_host SET delivered_limits_version = 0 WHERE id = %s", host)
+    with site.postgres.holding("SELECT 1 FROM testbed_host WHERE id = %s FOR UPDATE", host):
+        site.postgres.ask("DELETE FROM enforcement_issuedlimits WHERE host_id = %s", host)
         site.redis.command("flushall")  # nobody has rendered what the host lacks, so the sweep has it done
         wait_for(site.postgres.somebody_waits, "the worker waits for the host's row")
         site.kill("worker")
@@ -87,9 +87,9 @@ def test_a_worker_killed_while_it_sends_a_mail_sends_it_after_the_lease(site: Si
     assert site.mailbox.reached.wait(timeout=DEADLINE_S)
     site.kill("worker")
     site.mailbox.unconfirmed = ""
-    row = "SELECT sent_at IS NULL, not_before > now() + interval '4 minutes' FROM scionlab_mail WHERE id = %s"
+    row = "SELECT sent_at IS NULL, not_before > now() + interval '4 minutes' FROM accounts_mail WHERE id = %s"
     assert site.postgres.ask(row, mail_id) == [(True, True)], "leased for five minutes to a worker that is dead"
-    site.postgres.ask("UPDATE scionlab_mail SET not_before = now() WHERE id = %s", mail_id)  # five minutes later
+    site.postgres.ask("UPDATE accounts_mail SET not_before = now() WHERE id = %s", mail_id)  # five minutes later
     site.start()
     wait_for(lambda: mails_with(site, "Interrupted") == 1, "worker is back, lease over: the mail is sent")
     wait_for(lambda: site.postgres.ask(row, mail_id)[0][0] is False, "it is noted as sent")
@@ -100,7 +100,7 @@ def test_without_beat_saves_are_carried_out_at_once_and_what_was_forgotten_waits
     site.kill("beat")
     assert site.save_default(350).status == 302
     wait_for(lambda: site.maxima() == [350, 350, 350], "the worker was told by the save itself")
-    site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 360")  # as if the message was lost
+    site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 360")  # as if the message was lost
     site.start()
     wait_for(lambda: site.maxima() == [360, 360, 360], "beat is back: the default is carried out")
 

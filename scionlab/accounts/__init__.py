@@ -1,0 +1,1 @@
+"""Users, registration, API tokens, the second factor, and their mails."""

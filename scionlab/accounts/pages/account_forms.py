@@ -1,0 +1,171 @@
+"""Forms of the account pages. The services check the rules of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, time, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib.auth.forms import SetPasswordMixin
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from scionlab.accounts.models import MailKind, User
+from scionlab.accounts.models.user import time_zone_names, validate_time_zone
+from scionlab.platform.field_errors import FieldRuleError
+
+if TYPE_CHECKING:  # generic for the type checker only
+    _SetPasswordMixin = SetPasswordMixin[User]
+else:
+    _SetPasswordMixin = SetPasswordMixin
+
+LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
+
+
+def _email(**attrs: str) -> forms.EmailField:
+    return forms.EmailField(
+        label="Email address",
+        max_length=254,
+        widget=forms.EmailInput(attrs={"autocomplete": "email", **attrs}),
+        error_messages={
+            "required": "Enter your email address.",
+            "invalid": "This is not an email address. Enter one like name@example.org.",
+        },
+    )
+
+
+class RulesForm(forms.Form):
+    """A form that can show an error of the service."""
+
+    def refuse(self, error: RuleError) -> None:
+        name = error.field if isinstance(error, FieldRuleError) and error.field in self.fields else None
+        self.add_error(name, forms.ValidationError(error.message, code=error.code))
+
+
+class EmailForm(RulesForm):
+    """Requests a mail, for an account or a password."""
+
+    email = _email()
+
+
+def _time_zone(*, required: bool = True) -> forms.CharField:
+    return forms.CharField(
+        label="Time zone",
+        required=required,
+        help_text="Used for times on pages and in emails.",
+        validators=[validate_time_zone],
+        widget=forms.Select,
+    )
+
+
+def _time_zones() -> list[Any]:
+    groups = groupby((name for name in time_zone_names() if "/" in name), key=lambda name: name.partition("/")[0])
+    return [("UTC", "UTC"), *((region, list(names)) for region, names in groups)]
+
+
+class NewAccountForm(_SetPasswordMixin, RulesForm):
+    """The form behind the link of the mail: the address is confirmed."""
+
+    full_name = forms.CharField(
+        required=False,
+        max_length=150,
+        label="Name",
+        help_text="Optional. Visible to administrators.",
+        widget=forms.TextInput(attrs={"autocomplete": "name"}),
+    )
+    time_zone = _time_zone(required=False)
+    password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="Repeat password")
+
+    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = User(email=email)
+        self.zones = _time_zones()
+
+    @property
+    def offers_browser_zone(self) -> bool:
+        """Only as long as no zone was chosen."""
+        return not self.is_bound
+
+    def clean(self) -> dict[str, Any]:
+        self.validate_passwords()
+        self.user.full_name = self.cleaned_data.get("full_name", "")
+        self.validate_password_for_user(self.user)
+        return super().clean() or self.cleaned_data
+
+
+class PasswordForm(RulesForm):
+    """Asks for the password again, before actions that a hijacked session must not do."""
+
+    password = forms.CharField(
+        label="Current password",
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        error_messages={"required": "Enter your password."},
+    )
+
+
+class NewEmailForm(PasswordForm):
+    email = _email()
+    field_order = ["email", "password"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["email"].label = "New email address"
+
+
+class ProfileForm(RulesForm):
+    full_name = forms.CharField(
+        required=False, max_length=150, label="Name", widget=forms.TextInput(attrs={"autocomplete": "name"})
+    )
+    time_zone = _time_zone()
+    mails = forms.MultipleChoiceField(
+        label="Email me when",
+        required=False,
+        choices=MailKind.choices,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Emails about your account, such as a new password, are always sent.",
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None, *, user: User) -> None:
+        wanted = [kind for kind in MailKind.values if kind not in user.mail_opt_outs]
+        initial = {"full_name": user.full_name, "time_zone": user.time_zone, "mails": wanted}
+        super().__init__(data, initial=initial)
+        self.user = user
+
+    @property
+    def zones(self) -> list[Any]:
+        """Grouped by region; includes an older name set by a program."""
+        own = self.user.time_zone
+        return [*([] if own in time_zone_names() else [(own, own)]), *_time_zones()]
+
+    @property
+    def opt_outs(self) -> list[str]:
+        return [kind for kind in MailKind.values if kind not in self.cleaned_data["mails"]]
+
+
+class TokenForm(RulesForm):
+    name = forms.CharField(
+        label="Name",
+        max_length=100,
+        help_text="Name of the program or machine that will use the token, for example “laptop”.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        error_messages={"required": "Enter a name, such as the program or machine that will use the token."},
+    )
+    may = forms.ChoiceField(
+        label="Access",
+        choices=[("read", "read-only"), ("write", "read and write")],
+        initial="read",
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose the access of the token."},
+    )
+    days = forms.ChoiceField(label="Valid for", choices=LIFETIMES, initial="90", required=False)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """End of its last day (UTC)."""
+        days = self.cleaned_data["days"]
+        if not days:
+            return None
+        return datetime.combine(timezone.now().date() + timedelta(days=int(days)), time(23, 59, 59), UTC)

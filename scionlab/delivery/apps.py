@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class DeliveryConfig(AppConfig):
+    name = "scionlab.delivery"
+    label = "delivery"

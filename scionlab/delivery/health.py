@@ -1,0 +1,92 @@
+"""Health checks for supervisors and load balancers, without a session and without TLS (docs/operations.md).
+
+    livez    this process responds: restart it if not
+    readyz   it can serve: send requests elsewhere if not
+    healthz  the database responds: for balancers of earlier versions
+
+Without Redis everything works, only later: both mention it, and neither fails. The text names the part and the remedy,
+but no address, name or message of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from scionlab.delivery.signing import unreadable_keys
+from scionlab.platform.queue import redis_problems
+
+
+@require_safe
+@never_cache
+def livez(_request: HttpRequest) -> HttpResponse:
+    """200, whatever the state of the database: a restart would not help."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@require_safe
+@never_cache
+def healthz(_request: HttpRequest) -> HttpResponse:
+    """200 while the database responds, otherwise 503."""
+    return _answer(_first_reason(_database))
+
+
+@require_safe
+@never_cache
+def readyz(_request: HttpRequest) -> HttpResponse:
+    """200 while the database responds, has this version's tables, and signing keys are readable; otherwise 503."""
+    return _answer(_first_reason(_database, _migrations, _signing_keys))
+
+
+def _answer(reasons: list[str]) -> HttpResponse:
+    lines = [*(reasons or ["ok"]), *redis_problems()]
+    headers = {"Retry-After": "5"} if reasons else {}
+    return HttpResponse(
+        "\n".join(lines) + "\n", status=503 if reasons else 200, content_type="text/plain", headers=headers
+    )
+
+
+def _first_reason(*checks: Callable[[], list[str]]) -> list[str]:
+    """First finding; later checks depend on earlier ones."""
+    try:
+        return next((found for found in (check() for check in checks) if found), [])
+    except DatabaseError as exc:
+        return [f"database: {type(exc).__name__}"]
+
+
+def _database() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return []
+
+
+_migrated = False
+
+
+def _migrations() -> list[str]:
+    """Cached once nothing is missing."""
+    global _migrated  # noqa: PLW0603  the process'
+    if _migrated:
+        return []
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        first = missing[0][0]
+        return [
+            f"migrations: {len(missing)} missing, the first is {first.app_label}.{first.name}; run manage.py migrate"
+        ]
+    _migrated = True
+    return []
+
+
+def _signing_keys() -> list[str]:
+    found = unreadable_keys()
+    if not found:
+        return []
+    return [f"signing keys: {len(found)} cannot be decrypted; set the SIGNING_SECRET that they were encrypted with"]

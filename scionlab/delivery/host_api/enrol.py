@@ -1,0 +1,62 @@
+"""Enrolment of a host: exchanges a one-time token for its credentials and this service's keys (docs/api.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, cast
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from scionlab.delivery.enrolment import host_enrol
+from scionlab.platform.api_errors import error_response
+from scionlab.platform.client_address import client_address
+from scionlab.platform.notation import strict_json
+from scionlab.platform.throttles import EnrolThrottle
+
+MAX_BYTES = 4096
+MAX_TOKEN_CHARS = 200
+
+
+@csrf_exempt  # no cookies involved
+def enrol(request: HttpRequest) -> HttpResponse:
+    """POST {"token": the random part}. Any invalid token gets the same 403."""
+    response = _answer(request)
+    response["Cache-Control"] = "no-store"  # contains the host's secret
+    return response
+
+
+def _answer(request: HttpRequest) -> HttpResponse:
+    if request.method != "POST":
+        response = error_response("method_not_allowed", "Use POST here.", 405)
+        response["Allow"] = "POST"
+        return response
+    throttle = EnrolThrottle()
+    if not throttle.allow_request(Request(request), cast(APIView, None)):
+        seconds = math.ceil(throttle.wait() or 1)
+        response = error_response("throttled", f"Too many attempts. Try again in {seconds} s.", 429)
+        response["Retry-After"] = str(seconds)
+        return response
+    content = request.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        return error_response("too_large", f"An enrolment has at most {MAX_BYTES} bytes.", 413)
+    token = _token(content)
+    if token is None:
+        return error_response("request_invalid", 'Send JSON: {"token": "the random part of the token"}.', 400)
+    found = host_enrol(random=token, address=client_address(request)) if len(token) <= MAX_TOKEN_CHARS else None
+    if found is None:
+        text = "The token is unknown, used or expired. Ask an administrator for a new one."
+        return error_response("token_invalid", text, 403)
+    return JsonResponse(asdict(found))
+
+
+def _token(content: bytes) -> str | None:
+    try:
+        document: Any = strict_json.load(content)
+    except strict_json.StrictJSONError:
+        return None
+    token = document.get("token") if isinstance(document, dict) else None
+    return token if isinstance(token, str) else None

@@ -1,0 +1,189 @@
+"""The host API v4: hosts fetch their configuration and report what they installed and enforce.
+
+It is SCIONLab's own API, so responses are those that the unmodified stock client expects (DOMAIN section 4).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from bandwidth_config import RuleError
+from scionlab.delivery.host_api.auth import host_endpoint, is_agent
+from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
+from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
+from scionlab.delivery.last_contact import CONTACTS
+from scionlab.delivery.render import config_for
+from scionlab.enforcement.receipt import receipt_refused, receipt_store
+from scionlab.enforcement.receipt_changes import known_links
+from scionlab.enforcement.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, parse_receipt
+from scionlab.enforcement.receipt_mails import deployment_note
+from scionlab.platform.api_errors import error_response
+from scionlab.platform.client_address import client_address
+from scionlab.scion_config.installed import full_fetched, manifest_note, refusal
+from scionlab.testbed.models.host import Host, trace_of
+from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 60  # wait for an administrator
+
+
+@host_endpoint("GET", "HEAD", tells_deleted=True)
+def config(request: HttpRequest, host: Host) -> HttpResponse:
+    """Return the configuration, or 304 if the host has it; a 304 costs one SQL statement. Our agent sends `limits` and
+    `digest`. `wait` is ignored here: `scionlab.delivery.polls` holds waiting polls and forwards them when
+    there is something to deliver."""
+    CONTACTS.note([host.pk])
+    version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
+    malformed = _malformed(version, limits, digest)
+    if malformed is not None:
+        return malformed
+    if host.AS_id is None:
+        return HttpResponse(status=204)
+    if version and _is_current(host, version, limits, digest):
+        return HttpResponse(status=304)
+    return _tarball(request, host) if is_agent(request) else _full(request, host, version)
+
+
+def _malformed(version: str, limits: str, digest: str) -> HttpResponse | None:
+    if version and not is_version(version):
+        return _version_invalid(version)
+    if limits and not is_number(limits):
+        return error_response(
+            "limits_invalid", f'limits "{limits[:40]}" is not a number. Send the limits version (L) that you have.', 400
+        )
+    if digest and not is_digest(digest):
+        text = f'digest "{digest[:80]}" is not 64 hexadecimal digits. Send the SHA-256 of the link_info.json in force.'
+        return error_response("digest_invalid", text, 400)
+    return None
+
+
+def _full(request: HttpRequest, host: Host, version: str) -> HttpResponse:
+    """The tarball for a client that installs SCION files, unless that would delete files of another service."""
+    generation = host.generation  # type: ignore[attr-defined]  # annotated by host_auth
+    refused = refusal(host, generation=generation, version=version)
+    if refused is not None:
+        answer = _refused(refused)
+        answer._has_been_logged = True  # type: ignore[attr-defined]  # Django would, as an error, every ten seconds
+        return answer
+    response = _tarball(request, host)
+    if request.method == "GET" and response.status_code == 200:
+        full_fetched(host_id=host.pk)
+    return response
+
+
+def _refused(exc: RuleError) -> HttpResponse:
+    """Respond 503, after which the stock client changes nothing and keeps polling until an administrator resolves
+    it."""
+    refused = error_response(exc.code, exc.message, 503)
+    refused["Retry-After"] = str(RETRY_AFTER_S)
+    return refused
+
+
+def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
+    try:
+        rendered = config_for(host)
+    except RuleError as exc:  # an administrator must correct it; the host keeps its configuration and polls again
+        logger.error("config.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
+        return _refused(exc)
+    response = HttpResponse(rendered.content, content_type="application/gzip")
+    response["Content-Disposition"] = f'attachment; filename="{rendered.file_name}"'
+    response["Content-Length"] = str(len(rendered.content))
+    response["ETag"] = rendered.etag
+    response["Cache-Control"] = "private, no-store"  # contains the host's secret
+    versions = (rendered.config_version, rendered.limits_version)
+    logger.info("config.delivered host=%s trace=%s", host.pk, trace_of(host.uid, *versions))
+    rises = host.delivered_config_version < versions[0] or host.delivered_limits_version < versions[1]
+    if request.method == "GET" and rises:
+        host_note_delivered(host_id=host.pk, config_version=versions[0], limits_version=versions[1])
+    return response
+
+
+@host_endpoint("POST")
+def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
+    """Store the version that the stock client has installed."""
+    version = request.POST.get("version", "")
+    if not is_version(version):
+        return _version_invalid(version)
+    generation, _, written = (one.lstrip("0") or "0" for one in version.partition("."))
+    if generation != str(host.generation):  # type: ignore[attr-defined]  # its H counts something else
+        return HttpResponse(status=304)
+    if len(written) > len(str(host.config_version)):  # also keeps thousands of digits away from int()
+        return HttpResponse(status=304)
+    with transaction.atomic():
+        if not host_set_deployed_version(host_id=host.pk, config_version=int(written)):
+            return HttpResponse(status=304)
+        deployment_note(host_id=host.pk)
+    return HttpResponse(status=200)
+
+
+@host_endpoint("POST")
+def installed(request: HttpRequest, host: Host) -> HttpResponse:
+    """Store what SCION files a host has, sent before the stock client's first fetch (docs/api.md)."""
+    content = request.read(MAX_MANIFEST_BYTES + 1)
+    if len(content) > MAX_MANIFEST_BYTES:
+        return error_response("too_large", f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.", 413)
+    try:
+        manifest = parse_manifest(content)
+    except ManifestError as exc:
+        return error_response(exc.code, exc.message, 400)
+    refused = manifest_note(host_id=host.pk, manifest=manifest)
+    if refused is not None:
+        return error_response(refused.code, refused.message, 409)
+    return JsonResponse({"installed": "nothing" if manifest.is_empty else "noted"})
+
+
+@host_endpoint("POST")
+def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
+    """Store the receipt of the attachment point's agent (docs/api.md)."""
+    # Read by hand: Django's limit for a body (DATA_UPLOAD_MAX_MEMORY_SIZE) is below a large receipt.
+    content = request.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        return error_response("too_large", f"A receipt has at most {MAX_BYTES} bytes.", 413)
+    if len(content) > MAX_BYTES_WITHOUT_LINKS and not hasattr(host, "attachment_point"):
+        text = f"A receipt of a host that is not an attachment point has at most {MAX_BYTES_WITHOUT_LINKS} bytes."
+        return error_response("too_large", text, 413)
+    try:
+        receipt = parse_receipt(content, known_links(host.pk).has)
+    except DocumentError as exc:
+        logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
+        receipt_refused(host_id=host.pk, why=exc.message)
+        return error_response(exc.code, exc.message, 400, exc.fields)
+    result = receipt_store(host_id=host.pk, receipt=receipt, address=client_address(request))
+    if result.is_news and receipt.versions is not None:
+        logger.info("receipt.news host=%s trace=%s", host.pk, trace_of(host.uid, *receipt.versions[1:]))
+    answer: dict[str, object] = {"stored": result.stored}
+    if result.unknown_links:
+        answer["ignored_links"] = [str(interface_id) for interface_id in result.unknown_links]
+    if result.evidence_wanted:
+        answer["evidence_wanted"] = True
+    return JsonResponse(answer)
+
+
+@csrf_exempt
+def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001  whatever it asks
+    """410 for older versions of the host API."""
+    return error_response(
+        "gone", "This version of the host API was removed. Use /api/v4/host/, or a newer client.", 410
+    )
+
+
+def _is_current(host: Host, version: str, limits: str, digest: str) -> bool:
+    return is_current(
+        version,
+        limits,
+        digest,
+        generation=host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
+        config_version=host.config_version,
+        limits_version=host.limits_version,
+        issued_digests=host.issued_digests,  # type: ignore[attr-defined]  # so is this
+    )
+
+
+def _version_invalid(version: str) -> HttpResponse:
+    return error_response("version_invalid", f'Version "{version[:40]}" is not of the form G.H, for example 1.18.', 400)

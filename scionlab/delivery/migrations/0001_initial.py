@@ -1,0 +1,47 @@
+import django.db.models.deletion
+import django.utils.timezone
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    initial = True
+
+    dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name='SigningKey',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('key_id', models.CharField(editable=False, max_length=32, unique=True, verbose_name='key id')),
+                ('public_key', models.CharField(editable=False, help_text='The 32 raw bytes in base64.', max_length=44)),
+                ('private_encrypted', models.TextField(editable=False)),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('not_after', models.DateTimeField(editable=False, verbose_name='valid until')),
+                ('revoked_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='revoked')),
+            ],
+            options={
+                'ordering': ['created_at', 'pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='EnrolmentToken',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('token_sha256', models.CharField(editable=False, max_length=64, unique=True)),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('expires_at', models.DateTimeField(editable=False, verbose_name='valid until')),
+                ('voided_at', models.DateTimeField(blank=True, help_text='Replaced by a newer token.', null=True, verbose_name='revoked at')),
+                ('used_at', models.DateTimeField(blank=True, null=True, verbose_name='used')),
+                ('used_from', models.GenericIPAddressField(blank=True, null=True, verbose_name='used from')),
+                ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['-pk'],
+            },
+        ),
+    ]

@@ -1,0 +1,49 @@
+"""Signing keys of configurations, and enrolment tokens of hosts."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from scionlab.testbed.models.host import Host
+
+
+class SigningKey(models.Model):
+    """An Ed25519 key of this service. Never deleted: revoked keys are announced to agents. The private part is
+    encrypted with SIGNING_SECRET, so that a backup of the database does not reveal it."""
+
+    key_id = models.CharField("key id", max_length=32, unique=True, editable=False)
+    public_key = models.CharField(max_length=44, editable=False, help_text="The 32 raw bytes in base64.")
+    private_encrypted = models.TextField(editable=False)
+    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    not_after = models.DateTimeField("valid until", editable=False)
+    revoked_at = models.DateTimeField("revoked", null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["created_at", "pk"]
+
+    def __str__(self) -> str:
+        return self.key_id
+
+    def is_valid(self) -> bool:
+        return self.revoked_at is None and timezone.now() < self.not_after
+
+
+class EnrolmentToken(models.Model):
+    """One-time token for a host's credentials and this service's keys. Only its hash is stored."""
+
+    token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="enrolment_tokens")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    expires_at = models.DateTimeField("valid until", editable=False)
+    voided_at = models.DateTimeField("revoked at", null=True, blank=True, help_text="Replaced by a newer token.")
+    used_at = models.DateTimeField("used", null=True, blank=True)
+    used_from = models.GenericIPAddressField("used from", null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"enrolment token of {self.host}, made {self.created_at:%Y-%m-%d %H:%M}"

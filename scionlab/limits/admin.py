@@ -1,0 +1,218 @@
+"""The site default and the defaults of attachment points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Count, Q, QuerySet
+from django.forms import ModelChoiceField
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+
+from scionlab.limits import defaults
+from scionlab.limits.default_changes import preview_if_felt
+from scionlab.limits.default_plan import SITE
+from scionlab.paths.path_metadata import checked_metadata
+from scionlab.platform.notation.shown import kbit
+from scionlab.testbed import infrastructure, selectors
+from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
+from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
+from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
+from scionlab.web.pages.forms import RuleField
+
+DEFAULT = "default_bandwidth_kbit"
+
+
+class BandwidthPolicyForm(ReasonForm):
+    default_bandwidth_kbit = KbitField(
+        label="Site default [kbit/s]",
+        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own. "
+        "0 blocks them all.",
+    )
+
+
+class DefaultAdmin(ServiceAdmin):
+    """A page with a default. If a new default changes the maximum of existing Links, saving leads to the preview of
+    that change, and the default is stored once it is confirmed there; everything else is saved immediately."""
+
+    rule_field = DEFAULT
+
+    def preview(self, request: HttpRequest, key: int, form: Any) -> bool:
+        """Whether the default waits for confirmation; then it is not logged as changed."""
+        wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
+        made = preview_if_felt(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
+        if made is None:
+            return False
+        form.changed_data = [name for name in form.changed_data if name not in {DEFAULT, "reason"}]
+        if form.changed_data:
+            self.message_user(request, "The other changes on the page were saved.", messages.SUCCESS)
+        request._preview = made  # type: ignore[attr-defined]  # read by `response_change`
+        return True
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        made = getattr(request, "_preview", None)
+        if made is None:
+            return super().response_change(request, obj)
+        return HttpResponseRedirect(reverse("cockpit_defaults_change", args=[made.pk]))
+
+
+@admin.register(BandwidthPolicy)
+class BandwidthPolicyAdmin(DefaultAdmin):
+    """A single row; the list page redirects to it."""
+
+    form = BandwidthPolicyForm
+    fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
+    offers = ("change",)
+    compared = (DEFAULT,)
+    note = (
+        "Lowering the default clamps Links above it; the requested limits are kept and apply again "
+        "when the default rises again. A default that concerns existing Links is previewed before it is set."
+    )
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        row = selectors.policy()
+        return HttpResponseRedirect(reverse("admin:testbed_bandwidthpolicy_change", args=[row.pk]))
+
+    @admin.display(description="Applies to")
+    def attachment_points(self, obj: BandwidthPolicy) -> str:
+        aps = AttachmentPoint.objects.all()
+        own = aps.filter(default_bandwidth_kbit__isnull=False).count()
+        total = aps.count()
+        return link_to_list(
+            AttachmentPoint, f"{total - own} of {total} attachment points; {own} have a default of their own"
+        )
+
+    @admin.display(description="Changes")
+    def changes(self, obj: BandwidthPolicy) -> str:
+        kind = BandwidthChange.Kind.SITE_DEFAULT
+        history = reverse("cockpit_history", query={"kind": kind.value})
+        return format_html('<a href="{}">history of changes</a>', history)
+
+    def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
+        wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
+        defaults.refuse_older_page(attachment_point_id=None, values={DEFAULT: wanted}, shown=self.shown(request))
+        if not self.preview(request, SITE, form):
+            defaults.site_default_set(default_bandwidth_kbit=wanted, actor=actor_of(request), reason=reason)
+
+
+class AttachmentPointForm(ReasonForm):
+    default_bandwidth_kbit = KbitField(
+        optional=True,
+        label="Default here [kbit/s]",
+        help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
+    )
+    total_kbit = KbitField(
+        optional=True,
+        label="Total of all Links [kbit/s]",
+        help_text="Maximum for all Links here together, in each direction. They share it in proportion to their "
+        "limits; no Link gets more than its own limit. Empty: no total.",
+    )
+    observe_only = forms.BooleanField(
+        label="Observe only",
+        required=False,
+        help_text="All Links here are measured but not limited.",
+    )
+    publishes_limits = forms.BooleanField(
+        label="Publish limits",
+        required=False,
+        help_text="This makes the limits of users public: anyone with a SCION path through an active Link of a user "
+        "AS here can see its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
+        "is enforced, the lower of both directions; no temporary limit; nothing for a Link at 0 or only observed. "
+        "etc/scion/staticInfoConfig.json has it, which SCION's control service reads once, at its start. A changed "
+        "limit restarts nothing: it is published after the host's next configuration, and caches delay it by 5 more "
+        "minutes. Switching this on or off raises H: SCION restarts on the host of the control service.",
+    )
+    path_metadata = RuleField(
+        checked_metadata,
+        label="Path metadata of the operator",
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 8, "spellcheck": "false"}),
+        help_text="JSON in the form of SCION's staticInfoConfig.json: Latency, Bandwidth, Geo, LinkType, Hops by "
+        'interface id, and Note. For example {"LinkType": {"1": "direct"}, "Bandwidth": {"1": {"Inter": 1000000}}}. '
+        "Where limits are published they take the place of Bandwidth, Inter of the Links of user ASes, also where none "
+        "is published (at 0, or only observed); all the rest stays as it is written here. Empty: none. A change raises "
+        "H: SCION restarts on the host of the control service.",
+    )
+
+
+@admin.register(AttachmentPoint)
+class AttachmentPointAdmin(DefaultAdmin):
+    form = AttachmentPointForm
+    list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
+    list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
+    search_fields = ["AS__label"]
+    compared = (DEFAULT, "total_kbit", "observe_only", "publishes_limits", "path_metadata")
+    note = (
+        "Links above the default are clamped to it; the requested limits are kept. A default that concerns existing "
+        "Links is previewed before it is set. Only the agent of this host gets a new configuration. The two fields of "
+        "path metadata restart SCION, once for each save."
+    )
+    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit"]})]
+    fields = ["AS", "host", *compared, "reason", "user_links", "vpn", "cockpit"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
+        link = "AS__interfaces__link_as_a"
+        mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
+        rows: QuerySet[AttachmentPoint] = super().get_queryset(request)
+        return rows.select_related("AS__isd", "host__AS__isd", "host__vpn").annotate(links=Count(link, filter=mine))
+
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> ModelChoiceField[Any] | None:
+        if db_field.name == "AS":
+            kwargs["queryset"] = (
+                AS.objects.filter(attachment_point=None, hosts__isnull=False).select_related("isd").distinct()
+            )
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: AttachmentPoint, form: Any, change: bool) -> None:
+        actor, reason = actor_of(request), form.cleaned_data["reason"]
+        if not change:
+            made = infrastructure.attachment_point_create(
+                as_=form.cleaned_data["AS"],
+                default_bandwidth_kbit=form.cleaned_data[DEFAULT],
+                actor=actor,
+                reason=reason,
+            )
+            obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
+            return
+        values = {name: form.cleaned_data[name] for name in self.compared}
+        defaults.refuse_older_page(attachment_point_id=obj.pk, values=values, shown=self.shown(request))
+        if self.preview(request, obj.pk, form):
+            del values[DEFAULT]
+        defaults.ap_update(attachment_point_id=obj.pk, values=values, actor=actor, reason=reason)
+
+    def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
+        infrastructure.attachment_point_delete(attachment_point_id=obj.pk, actor=actor_of(request))
+
+    @admin.display(description="ISD-AS", ordering="AS__as_id")
+    def isd_as(self, obj: AttachmentPoint) -> str:
+        return obj.AS.isd_as
+
+    @admin.display(description="label", ordering="AS__label")
+    def label(self, obj: AttachmentPoint) -> str:
+        return obj.AS.label
+
+    @admin.display(description="default here", ordering="default_bandwidth_kbit")
+    def default_here(self, obj: AttachmentPoint) -> str:
+        return "(site default)" if obj.default_bandwidth_kbit is None else kbit(obj.default_bandwidth_kbit)
+
+    @admin.display(description="Links to user ASes", ordering="links")
+    def user_links(self, obj: Any) -> str:
+        return link_to_list(Link, obj.links, q=obj.AS.isd_as, kind="user")
+
+    @admin.display(description="total", ordering="total_kbit")
+    def total(self, obj: AttachmentPoint) -> str:
+        return NOTHING if obj.total_kbit is None else kbit(obj.total_kbit)
+
+    @admin.display(description="VPN")
+    def vpn(self, obj: AttachmentPoint) -> str:
+        vpn: VPN | None = getattr(obj.host, "vpn", None)
+        return link_to(vpn, vpn.subnet) if vpn else NOTHING
+
+    @admin.display(description="cockpit")
+    def cockpit(self, obj: AttachmentPoint) -> str:
+        page, history = reverse("cockpit_ap", args=[obj.pk]), reverse("cockpit_history", query={"ap": obj.pk})
+        return format_html('<a href="{}">State, problems and Links</a>, <a href="{}">history</a>', page, history)

@@ -1,0 +1,309 @@
+"""Exceptions from the maximum: requested, approved or declined, granted directly, ended.
+
+A row is the administrators' decision. `defaults.apply_default` applies it to the Links, like a changed default: a task
+does so immediately, and again when the exception has ended (`tasks.sweep` finds that). L of a host rises only if a
+limit changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, prefetch_related_objects
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import RuleError, check_bandwidth, format_kbit
+from scionlab.accounts.mail import mail_of, mails_create
+from scionlab.accounts.models import Mail, User
+from scionlab.accounts.models.user import MailKind
+from scionlab.limits.models import MaximumException
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.local_time import say_time
+from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
+from scionlab.testbed import audit, locks, selectors
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+
+logger = logging.getLogger(__name__)
+
+LONGEST: Final = timedelta(days=366)
+TOLD_BEFORE: Final = timedelta(days=1)  # reminder before the end, for exceptions that last longer
+_TOLD_LATE: Final = timedelta(days=1)  # after a longer outage of mail server or worker, no mail is sent
+
+MOST_MEMBERS: Final = 500
+_NAMED: Final = 5  # attachment points named in a sentence
+_OF_GROUP: Final = ("members", "attachment_points__AS__isd")
+
+State = MaximumException.State
+
+
+@dataclass(frozen=True)
+class Group:
+    """The subject of a group's exception: its members, on their Links at its attachment points."""
+
+    name: str
+    members: Sequence[User]
+    attachment_points: Sequence[AttachmentPoint]
+
+
+@transaction.atomic
+def exception_request(
+    *, link_id: int, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+) -> MaximumException:
+    """Request a higher maximum for one Link; each administrator gets a mail. Raises `RuleError`
+    (`exception_not_limited`, `exception_asked`), `FieldRuleError` (`exception_not_higher`, those of `_check`),
+    `Link.DoesNotExist`."""
+    locks.lock_link(link_id)  # one of two concurrent requests sees the other
+    link = selectors.with_relations(Link.objects.filter(pk=link_id)).get()
+    ap = link.attachment_point
+    if ap is None:
+        text = "This link is not limited, so it has no maximum. Nothing was requested."
+        raise RuleError("exception_not_limited", text)
+    _check(maximum_kbit, ends_at, reason)
+    now_kbit = selectors.maximum_in_force(link, ap)
+    if maximum_kbit <= now_kbit:
+        text = (
+            f"{format_kbit(maximum_kbit)} is not above the maximum of {format_kbit(now_kbit)} that this link has now. "
+            "Enter more, or set the limit without a request."
+        )
+        raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
+    if MaximumException.objects.filter(link=link, state=State.ASKED, ends_at__gt=timezone.now()).exists():
+        text = "A request for this link is waiting for an answer. Wait for the answer before you send another one."
+        raise RuleError("exception_asked", text)
+    made = MaximumException.objects.create(
+        link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
+    )
+    audit.note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
+    administrators = User.objects.filter(is_staff=True, is_active=True)
+    page = settings.SITE_URL + reverse("cockpit_exceptions")
+    mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
+    return made
+
+
+@transaction.atomic
+def exception_grant(
+    *, of: User | UserAS | Link | Group, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+) -> MaximumException:
+    """Grant a higher maximum to a user, an AS, one Link, or a group until `ends_at`; the owner, or every member of the
+    group, gets a mail. Raises `FieldRuleError` (`_check`, `_check_group`)."""
+    _check(maximum_kbit, ends_at, reason)
+    made = MaximumException(
+        maximum_kbit=maximum_kbit,
+        ends_at=ends_at,
+        reason=reason,
+        state=State.APPROVED,
+        decided_by=actor,
+        decided_at=timezone.now(),
+    )
+    if isinstance(of, Group):
+        _check_group(of)
+        made.group = of.name
+    else:
+        setattr(made, "user" if isinstance(of, User) else "user_as" if isinstance(of, UserAS) else "link", of)
+    made.save()
+    if isinstance(of, Group):
+        made.members.set(of.members)
+        made.attachment_points.set(of.attachment_points)
+    _say_approved(made, people_of(made), actor=actor, reason=reason)
+    return made
+
+
+@transaction.atomic
+def exception_change_group(
+    *,
+    exception_id: int,
+    group: Group,
+    maximum_kbit: int,
+    ends_at: datetime,
+    reason: str,
+    actor: User,
+    shown_at: datetime | None = None,
+) -> MaximumException:
+    """Change the exception of a group. New members, and those whose maximum, end or attachment points change, get a
+    mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
+    `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
+    `MaximumException.DoesNotExist`."""
+    found, now = locks.lock_exception(exception_id), timezone.now()
+    prefetch_related_objects([found], *_OF_GROUP)
+    if not found.group or found.ends_at <= now:
+        raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
+    if shown_at is not None and shown_at != found.decided_at:
+        text = "This group was changed since you opened the page. Reload the page and enter your change again."
+        raise RuleError("exception_changed", text)
+    _check(maximum_kbit, ends_at, reason)
+    _check_group(group)
+    were, members = set(found.members.all()), set(group.members)
+    places = set(found.attachment_points.all())
+    is_same = (found.maximum_kbit, found.ends_at, places) == (maximum_kbit, ends_at, set(group.attachment_points))
+    left = sorted(were - members, key=lambda one: one.pk)
+    mails_create([_mail(found, "exception_ended", one, until=now) for one in left])
+    found.group, found.maximum_kbit, found.ends_at, found.reason = group.name, maximum_kbit, ends_at, reason
+    found.decided_by, found.decided_at = actor, now
+    found.save(update_fields=["group", "maximum_kbit", "ends_at", "reason", "decided_by", "decided_at"])
+    found.members.set(members)
+    found.attachment_points.set(group.attachment_points)
+    joined = sorted(members - were, key=lambda one: one.pk)
+    for verb, people in (("added", joined), ("removed", left)):
+        for one in people:
+            audit.note_exception(found, actor=actor, detail=f"{verb} {one.email}", reason=reason)
+    _say_approved(found, joined if is_same else people_of(found), actor=actor, reason=reason)
+    return found
+
+
+@transaction.atomic
+def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: User) -> MaximumException:
+    """Approve or decline a request; the user gets a mail. Raises `RuleError` (`exception_decided`, `exception_over`),
+    `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
+    found = locks.lock_exception(exception_id)
+    if found.state != State.ASKED:
+        text = f"This request was {found.get_state_display()} already. Reload the page."
+        raise RuleError("exception_decided", text)
+    if approve and found.ends_at <= timezone.now():
+        text = f"The request was for the time until {say_time(found.ends_at)}, which is over. Decline it."
+        raise RuleError("exception_over", text)
+    if not approve and not answer.strip():
+        text = "An answer is missing. Tell the user why the request is declined."
+        raise FieldRuleError("exception_answer", text, "answer")
+    found.state = State.APPROVED if approve else State.DECLINED
+    found.decided_by, found.decided_at, found.answer = actor, timezone.now(), answer.strip()[:200]
+    found.save(update_fields=["state", "decided_by", "decided_at", "answer"])
+    if approve:
+        _say_approved(found, people_of(found), actor=actor, reason=found.answer)
+    else:
+        audit.note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
+        mails_create([_mail(found, "exception_declined", found.asked_by or people_of(found)[0])])
+    return found
+
+
+@transaction.atomic
+def exception_end(*, exception_id: int, actor: User) -> MaximumException:
+    """End it now. Does nothing if it has ended or was not approved. Raises `MaximumException.DoesNotExist`."""
+    found = locks.lock_exception(exception_id)
+    now = timezone.now()
+    if found.state == State.APPROVED and found.ends_at > now:
+        found.ends_at = now
+        found.save(update_fields=["ends_at"])
+        audit.note_exception(found, actor=actor, detail=f"ended: {_words(found)}")
+        queue_after_commit(FAN_OUT_DEFAULTS)
+    return found
+
+
+@transaction.atomic
+def exceptions_notify(*, now: datetime | None = None) -> int:
+    """Notify owners of exceptions that end within a day, or have ended; return the number of new mails. Idempotent."""
+    now = now or timezone.now()
+    approved = MaximumException.objects.filter(state=State.APPROVED)
+    approved = approved.select_related("user", "user_as__owner", "user_as__isd", "link__interface_b__AS__useras__owner")
+    approved = approved.prefetch_related(*_OF_GROUP)
+    soon = approved.filter(ends_at__gt=now, ends_at__lte=now + TOLD_BEFORE, decided_at__lt=F("ends_at") - TOLD_BEFORE)
+    over = approved.filter(ends_at__gt=now - _TOLD_LATE, ends_at__lte=now)
+    due = [("exception_ends", one, person) for one in soon for person in people_of(one)]
+    due += [("exception_ended", one, person) for one in over for person in people_of(one)]
+    keys = {
+        _key(one, template, person, one.ends_at): (template, one, person)
+        for template, one, person in due
+        if person.accepts_mail(MailKind.CHANGED)
+    }
+    # A course of 500 is told once; rendering its mails at each run to find that out would take minutes a day.
+    told = set(Mail.objects.filter(key__in=keys).values_list("key", flat=True))
+    return mails_create([_mail(one, template, to) for key, (template, one, to) in keys.items() if key not in told])
+
+
+def people_of(exception: MaximumException) -> list[User]:
+    """Users whose Links it concerns."""
+    if exception.group:
+        return sorted(exception.members.all(), key=lambda one: one.pk)
+    if exception.user is not None:
+        return [exception.user]
+    user_as: Any = exception.user_as or (exception.link and exception.link.interface_b.AS.useras)
+    return [user_as.owner]
+
+
+def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
+    """Raises `FieldRuleError` (`bandwidth_too_high`, `bandwidth_negative`, `exception_ends`, `exception_reason`)."""
+    try:
+        check_bandwidth(maximum_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "maximum_kbit") from exc
+    if maximum_kbit == 0:
+        text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
+        raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
+    now = timezone.now()
+    if not now < ends_at <= now + LONGEST:
+        text = f"{say_time(ends_at)} is not within the next {LONGEST.days} days. Choose another end."
+        raise FieldRuleError("exception_ends", text, "ends_at")
+    if not 0 < len(reason.strip()) <= 200:
+        text = f"A reason has 1 to 200 characters; this one has {len(reason.strip())}. Say what the bandwidth is for."
+        raise FieldRuleError("exception_reason", text, "reason")
+
+
+def _check_group(group: Group) -> None:
+    """Raises `FieldRuleError` (`group_name`, `group_members`, `group_places`)."""
+    if not 0 < len(group.name.strip()) <= 60:
+        raise FieldRuleError("group_name", "A name has 1 to 60 characters. Name the course, for example.", "name")
+    if not 0 < len(group.members) <= MOST_MEMBERS:
+        text = f"A group has 1 to {MOST_MEMBERS} members; this one has {len(group.members)}."
+        raise FieldRuleError("group_members", f"{text} Create several groups for more.", "members")
+    if not group.attachment_points:
+        raise FieldRuleError("group_places", "Choose at least one attachment point.", "attachment_points")
+
+
+def _say_approved(exception: MaximumException, people: Sequence[User], *, actor: User, reason: str) -> None:
+    prefetch_related_objects([exception], *_OF_GROUP)
+    audit.note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
+    mails_create([_mail(exception, "exception_approved", one) for one in people])
+    queue_after_commit(FAN_OUT_DEFAULTS)
+    logger.info("exception.approved id=%s kbit=%s actor=%s", exception.pk, exception.maximum_kbit, actor.pk)
+
+
+def _words(exception: MaximumException) -> str:
+    words = f"at most {format_kbit(exception.maximum_kbit)} until {say_time(exception.ends_at, UTC)}"
+    return f"{words}, {len(exception.members.all())} members{_places(exception)}" if exception.group else words
+
+
+def _places(exception: MaximumException) -> str:
+    """For a group: " at 17-ffaa:0:1107, ..."; otherwise empty."""
+    if not exception.group:
+        return ""
+    names = [ap.AS.isd_as for ap in exception.attachment_points.all()]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f" at {', '.join(names[:_NAMED])}{more}"
+
+
+def _mail(
+    exception: MaximumException, template: str, to: User, *, page: str = "", until: datetime | None = None
+) -> Mail:
+    """Create one mail per event and person. `until`: another end for this person."""
+    until = until or exception.ends_at
+    context: dict[str, object] = {
+        "exception": exception,
+        "of": f"{exception.of}{_places(exception)}",
+        "asked_by": exception.asked_by,
+        "maximum": format_kbit(exception.maximum_kbit),
+        "until": say_time(until, to.tz),
+        "page": page or settings.SITE_URL + _page_of(exception),
+    }
+    key = _key(exception, template, to, until)
+    return mail_of(f"limits/mail/{template}.txt", context, key=key, recipient=to.email, kind=MailKind.CHANGED, user=to)
+
+
+def _key(exception: MaximumException, template: str, to: User, until: datetime) -> str:
+    """Of the event, which includes the end, which an administrator may change, and the decision."""
+    event = f"{until:%Y%m%d%H%M%S}"
+    if template == "exception_approved":
+        event += f".{exception.decided_at:%Y%m%d%H%M%S%f}"
+    return f"{template}:{exception.pk}:{event}:{to.pk}"
+
+
+def _page_of(exception: MaximumException) -> str:
+    if exception.link is not None:
+        return reverse("link_detail", args=[exception.link.interface_b.AS_id, exception.link.pk])
+    if exception.user_as is not None:
+        return reverse("user_as_detail", args=[exception.user_as.pk])
+    return reverse("user_as_list")  # for a user or a group

@@ -1,0 +1,53 @@
+import django.db.models.deletion
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    initial = True
+
+    dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name='DefaultChange',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_by_email', models.CharField(blank=True, max_length=254)),
+                ('what', models.CharField(help_text='Description of the change.', max_length=200)),
+                ('chosen', models.CharField(help_text='Description of the selection.', max_length=200)),
+                ('operation', models.JSONField(help_text='How the new numbers are derived from the old ones.')),
+                ('lines', models.JSONField(default=list)),
+                ('applied_at', models.DateTimeField(blank=True, help_text='Empty: a preview that was not applied.', null=True)),
+                ('reason', models.CharField(blank=True, max_length=200)),
+                ('result', models.JSONField(blank=True, default=dict, help_text='Counts of what changed.')),
+                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='default_changes', to=settings.AUTH_USER_MODEL)),
+                ('puts_back', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='put_back_by', to='limits.defaultchange')),
+            ],
+            options={
+                'ordering': ['-pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='MaximumException',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('group', models.CharField(blank=True, db_default='', default='', max_length=60)),
+                ('maximum_kbit', models.PositiveBigIntegerField(verbose_name='maximum [kbit/s]')),
+                ('ends_at', models.DateTimeField()),
+                ('reason', models.CharField(max_length=200)),
+                ('state', models.CharField(choices=[('asked', 'requested'), ('approved', 'approved'), ('declined', 'declined')], max_length=8)),
+                ('asked_at', models.DateTimeField(auto_now_add=True)),
+                ('decided_at', models.DateTimeField(blank=True, null=True)),
+                ('answer', models.CharField(blank=True, max_length=200)),
+                ('asked_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['-pk'],
+            },
+        ),
+    ]

@@ -1,0 +1,224 @@
+"""Timed limits: create, cancel, and remove from the configuration after the end.
+
+A row is in the configuration of the attachment point's host from `timed_limit_create` until `timed_limit_cancel` or
+`timed_limits_retire`, each of which raises L: a configuration is a function of its versions, not of the clock. The host
+also has the return to the Link's own limits (docs/adr/0013): nothing here depends on timing.
+
+Rows are changed under the lock of their attachment point, which also protects the checks of overlaps and of the host's
+steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from bandwidth_config import RuleError, check_change, format_number
+from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
+from scionlab.accounts.models import User
+from scionlab.enforcement.notices import timed_limit_cancelled_notify
+from scionlab.limits.locked import locked_link
+from scionlab.limits.profiles import Profile
+from scionlab.limits.retirement import retire, retire_at
+from scionlab.linktests.models import JointTest
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.local_time import say_time
+from scionlab.testbed import audit, selectors
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
+from scionlab.testbed.versions.changes import Changes
+from scionlab.web.pages.stale_pages import note_change
+
+logger = logging.getLogger(__name__)
+
+# "18:30" entered at 18:30:20 means now.
+PAST_GRACE = timedelta(seconds=60)
+
+
+class TimedOverlapError(FieldRuleError):
+    """`other` is the timed limit that overlaps."""
+
+    def __init__(self, message: str, other: TimedLimit) -> None:
+        super().__init__("timed_overlap", message, "begins_at")
+        self.other = other
+
+
+@transaction.atomic
+def timed_limit_create(
+    *,
+    link_id: int,
+    profile: Profile,
+    begins_at: datetime | None,
+    actor: User | None,
+    ends_at: datetime | None = None,
+    reason: str = "",
+) -> TimedLimit:
+    """Apply `profile` to the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
+
+    `ends_at`: the chosen end, None if a duration was chosen. It is kept even if the form was open for a while: the last
+    step is shortened. L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`,
+    `timed_inactive`, `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`,
+    `bandwidth_too_high`, `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
+    """
+    changes = Changes()
+    link = locked_link(link_id, changes)
+    begins_at = checked_beginning(begins_at, timezone.now())
+    profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
+    made = timed_limit_add(link, profile, begins_at, actor=actor, changes=changes, reason=reason)
+    note_change(link.interface_b.AS_id, actor=actor)
+    changes.carry_out()
+    return made
+
+
+def timed_limit_add(
+    link: Link,
+    profile: Profile,
+    begins_at: datetime,
+    *,
+    actor: User | None,
+    changes: Changes,
+    reason: str = "",
+    joint: JointTest | None = None,
+) -> TimedLimit:
+    """For services that hold the Link's lock and raise the counters. `joint`: the joint test that it congests for.
+    Raises as `timed_limit_create`."""
+    ap, now = _attachment_point(link), timezone.now()
+    _check_limits(profile, selectors.maximum_in_force(link, ap))
+    retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
+    _check_room(link, ap, profile, begins_at)
+    made = TimedLimit.objects.create(
+        link=link,
+        joint=joint,
+        kind=profile.kind,
+        begins_at=begins_at,
+        ends_at=begins_at + timedelta(seconds=profile.duration_s),
+        steps=[[step.offset_s, *step.limits] for step in profile.steps],
+        step_count=len(profile.steps),
+        highest_kbit=max(max(step.limits) for step in profile.steps),
+        created_by=actor,
+    )
+    audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
+    changes.note_limits({link.pk: link.interface_a.host_id})
+    logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
+    return made
+
+
+@transaction.atomic
+def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit:
+    """Cancel it; the Link's own limits apply as soon as the attachment point knows. Does nothing if it ended or was
+    cancelled. Raises `TimedLimit.DoesNotExist`."""
+    link_id = TimedLimit.objects.values_list("link_id", flat=True).get(pk=timed_limit_id)
+    changes = Changes()
+    try:
+        link = locked_link(link_id, changes)
+    except Link.DoesNotExist as exc:
+        raise TimedLimit.DoesNotExist(f"Temporary limit {timed_limit_id} was removed with its link.") from exc
+    if timed_limits_cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
+        note_change(link.interface_b.AS_id, actor=actor)
+        changes.note_limits({link.pk: link.interface_a.host_id})
+        timed_limit_cancelled_notify(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
+    changes.carry_out()
+    return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
+
+
+def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
+    """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
+    by_id = {link.pk: link for link in links}
+    timed_limits_cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+
+
+def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
+    """`retire` timed limits."""
+    now = now or timezone.now()
+    return retire(TimedLimit, until=now, now=now)
+
+
+def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+    """Cancel those of `which` at these Links that have not ended; like `timed_limits_end`. Return their number."""
+    now = timezone.now()
+    by_id = {link.pk: link for link in links}
+    running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")
+    found = list(running)
+    running.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
+    for one in found:
+        because = f" ({why})" if why else ""
+        audit.note_timed_limit(by_id[one.link_id], actor=actor, detail=f"cancelled{because}: {one}")
+        logger.info("timed_limit.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
+    return len(found)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def _attachment_point(link: Link) -> AttachmentPoint:
+    ap = link.attachment_point
+    if ap is None:
+        text = "This link is not limited. Choose the link of a user AS to its attachment point."
+        raise FieldRuleError("timed_not_limited", text, "link_id")
+    if not link.active:
+        text = "The link is inactive. Activate it first."
+        raise FieldRuleError("timed_inactive", text, "link_id")
+    return ap
+
+
+def checked_beginning(begins_at: datetime | None, now: datetime) -> datetime:
+    """The start to store; None: now. Raises `FieldRuleError` (`timed_past`, `timed_far`)."""
+    chosen = now if begins_at is None else begins_at
+    if chosen < now - PAST_GRACE:
+        text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."
+        raise FieldRuleError("timed_past", text, "begins_at")
+    if chosen > now + timedelta(seconds=MAX_TIMED_AHEAD_S):
+        text = f"{say_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier start."
+        raise FieldRuleError("timed_far", text, "begins_at")
+    return max(chosen, now).replace(microsecond=0)
+
+
+def _until(profile: Profile, begins_at: datetime, ends_at: datetime) -> Profile:
+    duration_s = (ends_at - begins_at) // timedelta(seconds=1)
+    if duration_s < 1:
+        text = f"{say_time(ends_at)} is not after the start, {say_time(begins_at)}. Choose a later end."
+        raise FieldRuleError("timed_past", text, "ends_at")
+    try:
+        check_steps(profile.steps, duration_s)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "ends_at") from exc
+    return replace(profile, duration_s=duration_s)
+
+
+def _check_limits(profile: Profile, maximum_kbit: int) -> None:
+    for step in profile.steps:
+        for error in check_change(None, step.limits, maximum_kbit).values():
+            raise FieldRuleError.of(error, "steps")
+
+
+def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: datetime) -> None:
+    """Call after ended ones are retired."""
+    ends_at = begins_at + timedelta(seconds=profile.duration_s)
+    present = TimedLimit.objects.filter(link=link, cancelled_at=None, retired_at=None)
+    other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
+    if other is not None:
+        text = (
+            f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
+            f"link: {other.describe()}. Cancel that one, or choose another time."
+        )
+        raise TimedOverlapError(text, other)
+    if present.count() >= MAX_TIMED_PER_LINK:
+        text = (
+            f"This link has {MAX_TIMED_PER_LINK} running or scheduled temporary limits, which is the maximum. "
+            "Cancel one, or wait until one has ended."
+        )
+        raise FieldRuleError("timed_many", text, "link_id")
+    here = TimedLimit.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
+    used = here.aggregate(total=Sum("step_count"))["total"] or 0
+    if used + len(profile.steps) > MAX_STEPS_PER_HOST:
+        text = (
+            f"The temporary limits at {ap.AS.isd_as} have {format_number(used)} steps of at most "
+            f"{format_number(MAX_STEPS_PER_HOST)}; {len(profile.steps)} more do not fit. Choose fewer steps, or "
+            "try again later."
+        )
+        raise FieldRuleError("timed_host_full", text, "steps")

@@ -1,0 +1,1 @@
+"""Watches, tests that send, joint tests; why a throughput is what it is."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class LinktestsConfig(AppConfig):
+    name = "scionlab.linktests"
+    label = "linktests"

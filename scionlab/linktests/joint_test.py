@@ -1,0 +1,249 @@
+"""Joint tests: reserve a time at all active Links of a user AS, or at none; cancel all of it.
+
+Its parts are normal tests of Links (`links.link_test`): each is limited, measured and judged separately. Congestion is
+made by timed limits, which are created and cancelled with the test. Everything happens in one transaction under the
+locks of all attachment points concerned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from link_tests import TEST_LANES
+from scionlab.accounts.models import User
+from scionlab.limits.locked import locked_links
+from scionlab.limits.retirement import retire_at
+from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_add
+from scionlab.linktests.joint_plan import (
+    CONGEST_BOTH,
+    SINGLES,
+    TOOL,
+    Choice,
+    Part,
+    congestion,
+    free_slots,
+    read_choice,
+    stages_of,
+)
+from scionlab.linktests.link_test import (
+    ARMED_AHEAD,
+    RETIRED_AFTER,
+    attachment_point_of,
+    beginning_of,
+    check_allowance,
+    check_room,
+    columns_of,
+    link_tests_cancel,
+    sent_bytes,
+)
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
+from scionlab.linktests.test_hours import Hours, next_begin
+from scionlab.linktests.test_policy import allowance_of
+from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, taken_at
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.retry import retried
+from scionlab.testbed import locks
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
+from scionlab.testbed.versions.changes import Changes
+from scionlab.web.pages.stale_pages import note_change
+
+logger = logging.getLogger(__name__)
+
+MIN_LINKS: Final = 2
+_SECOND: Final = timedelta(seconds=1)
+
+ApOf = Mapping[int, AttachmentPoint]  # by Link
+
+
+@transaction.atomic
+def joint_test_create(
+    *,
+    user_as_id: int,
+    kind: str,
+    actor: User,
+    begins_at: datetime | None = None,
+    seconds: int | None = None,
+    congested_percent: int | None = None,
+    congested_link_id: int | None = None,
+) -> JointTest:
+    """Reserve tests of all active Links from `begins_at` (aware; None: as soon as possible), or of none.
+
+    `seconds`: for each direction of a part. A congested Link alternates between `congested_percent` of its limits and
+    all of them; `congested_link_id` None: the one with the highest limit. Permissions are checked for each Link; each
+    part counts as a test of the day, all together as one pending test. L of each attachment point's host rises once.
+    Raises `FieldRuleError` (`joint_few`, `joint_lanes`, `joint_link`, those of `read_choice`, `link_test_create` and
+    `timed_limit_create`), `TimedOverlapError` if a timed limit overlaps, `SlotTakenError` with the next time at which
+    all Links are free, `UserAS.DoesNotExist`.
+    """
+    choice = read_choice(kind, seconds=seconds, percent=congested_percent, link_id=congested_link_id)
+    user_as = UserAS.objects.get(pk=user_as_id)
+    locks.lock_user(actor.pk)  # the person whose tests are counted
+    changes = Changes()
+    links = _active_links(user_as, changes)
+    ap_of = {link.pk: attachment_point_of(link) for link in links}
+    now = timezone.now()
+    mine = LinkTest.objects.filter(created_by=actor, tool=TOOL)
+    allowance = allowance_of(actor, TOOL)
+    begins_at = beginning_of(begins_at, now, allowance, TOOL)
+    plans: dict[int, Plan] = {}
+    sent = sent_bytes(mine, now)
+    rounds = 2 if kind == SINGLES else 1  # parts per Link
+    for link in links:
+        check_ready(link, TOOL, actor, now)
+        plan = plan_of(TOOL, {"seconds": choice.seconds}, link.limits_at(begins_at))
+        check_plan(plan, allowance, sent + (rounds - 1) * plan.offered_bytes)
+        plans[link.pk] = plan
+        sent += rounds * plan.offered_bytes
+    check_allowance(mine, allowance, now, more=rounds * len(links))
+    for ap in _distinct(ap_of):
+        if begins_at <= now + ARMED_AHEAD:
+            check_load(ap, allowance, now)
+        retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
+    for link in links:
+        check_room(link, ap_of[link.pk], now, more=rounds)
+    congested = _congested(choice, links)
+    times = _free_times(kind, plans, ap_of, begins_at, now=now, hours=allowance.hours)
+    made = JointTest.objects.create(
+        user_as=user_as,
+        kind=kind,
+        parameters=choice.to_json(),
+        begins_at=begins_at,
+        ends_at=_end(times),
+        created_by=actor,
+    )
+    _reserve(made, times, plans, ap_of)
+    _refuse_temporary_limits(links, made)
+    for link in congested:
+        profile = congestion(plans[link.pk].limits, choice, made.ends_at - made.begins_at)
+        first_at = made.begins_at + choice.half_s * _SECOND
+        timed_limit_add(link, profile, first_at, actor=actor, changes=changes, joint=made, reason="joint test")
+    if congested:
+        note_change(user_as.pk, actor=actor)
+    changes.note_documents(ap.host_id for ap in ap_of.values())
+    changes.carry_out()
+    logger.info("joint_test.created id=%s %s links=%s actor=%s", made.pk, made, sorted(ap_of), actor.pk)
+    return made
+
+
+@transaction.atomic
+def joint_test_cancel(*, joint_test_id: int, actor: User | None) -> JointTest:
+    """Cancel all parts that have not ended, and the congestion; the attachment points stop as soon as they know. Does
+    nothing if it ended or was cancelled. Raises `JointTest.DoesNotExist`."""
+    joint = JointTest.objects.get(pk=joint_test_id)
+    link_tests_cancel(LinkTest.objects.filter(joint=joint), joint.pk, actor=actor)
+    logger.info("joint_test.cancelled id=%s actor=%s", joint_test_id, actor and actor.pk)
+    return JointTest.objects.get(pk=joint_test_id)
+
+
+def joint_tests_end(links: Iterable[Link]) -> None:
+    """Cancel joint tests that lost a part; for services that only lock these Links, so the other parts are cancelled
+    after their commit."""
+    parts = LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=timezone.now())
+    for joint_id in parts.exclude(joint=None).values_list("joint", flat=True).distinct().order_by("joint"):
+        transaction.on_commit(partial(_cancel_if_there, joint_id), robust=True)  # the saved change stays
+
+
+def _cancel_if_there(joint_id: int) -> None:
+    if JointTest.objects.filter(pk=joint_id).exists():  # deleted with its AS
+        retried(joint_test_cancel)(joint_test_id=joint_id, actor=None)
+
+
+def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[int, Plan], ap_of: ApOf) -> None:
+    for part, slot in times:
+        LinkTest.objects.create(
+            joint=joint,
+            link_id=part.link_id,
+            tool=TOOL,
+            begins_at=slot.begins_at,
+            ends_at=slot.begins_at + part.length,
+            created_by=joint.created_by,
+            **columns_of(plans[part.link_id], ap_of[part.link_id], slot),
+        )
+
+
+def _free_times(
+    kind: str, plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
+) -> list[tuple[Part, Slot]]:
+    """Raises `HoursError`, or `SlotTakenError` with the next free time within `hours`."""
+    stages = stages_of(kind, [Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
+    taken = {ap.pk: taken_at(ap, now) for ap in _distinct(ap_of)}
+    earliest = begins_at
+    while True:
+        slots = free_slots(stages, taken, earliest, now=now)
+        times = list(zip(chain.from_iterable(stages), chain.from_iterable(slots), strict=True))
+        first_at, length = times[0][1].begins_at, _end(times) - times[0][1].begins_at
+        if earliest == begins_at:
+            check_hours(hours, begins_at, length)
+        earliest = next_begin(hours, first_at, length) or first_at
+        if earliest == first_at:
+            break
+    if first_at != begins_at:
+        raise SlotTakenError(length // _SECOND, first_at)
+    return times
+
+
+def _end(times: Iterable[tuple[Part, Slot]]) -> datetime:
+    return max(slot.begins_at + part.length for part, slot in times)
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def _active_links(user_as: UserAS, changes: Changes) -> list[Link]:
+    found = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=user_as.pk, active=True)
+    links = [link for link in locked_links(set(found.values_list("pk", flat=True)), changes) if link.active]
+    if len(links) < MIN_LINKS:
+        text = (
+            f"{user_as.isd_as} has {len(links)} active links; a joint test needs {MIN_LINKS} at least. Attach to "
+            "another attachment point, or activate a link."
+        )
+        raise FieldRuleError("joint_few", text, "kind")
+    for where, count in Counter(link.interface_a.AS.isd_as for link in links).items():
+        if count > TEST_LANES:
+            text = (
+                f"{count} active links are to {where}, where at most {TEST_LANES} tests send at once. Deactivate one."
+            )
+            raise FieldRuleError("joint_lanes", text, "kind")
+    return links
+
+
+def _congested(choice: Choice, links: list[Link]) -> list[Link]:
+    if choice.kind == SINGLES:
+        return []
+    if choice.kind == CONGEST_BOTH:
+        return links
+    if choice.link_id is None:
+        return [max(links, key=lambda one: sum(one.enforced))]
+    found = [one for one in links if one.pk == choice.link_id]
+    if not found:
+        known = ", ".join(str(one.pk) for one in links)
+        text = f"Link {choice.link_id} is not an active link of this AS. Choose one of {known}."
+        raise FieldRuleError("joint_link", text, "congested_link_id")
+    return found
+
+
+def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:
+    """Reject other timed limits: the limits during a joint test must follow from it alone."""
+    present = TimedLimit.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, retired_at=None)
+    other = present.filter(begins_at__lt=joint.ends_at, ends_at__gt=joint.begins_at).order_by("begins_at").first()
+    if other is not None:
+        where = next(one for one in links if one.pk == other.link_id).interface_a.AS.isd_as
+        text = (
+            f"The link to {where} has a temporary limit at that time: {other.describe()}. Cancel that one, or choose "
+            "another time."
+        )
+        raise TimedOverlapError(text, other)
+
+
+def _distinct(ap_of: ApOf) -> list[AttachmentPoint]:
+    return [ap for _, ap in sorted({ap.pk: ap for ap in ap_of.values()}.items())]

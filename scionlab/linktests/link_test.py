@@ -1,0 +1,271 @@
+"""Tests of Links: reserve a time, cancel, and remove from the configuration after the end.
+
+A row is in the configuration of the attachment point's host from `link_test_create` until it is cancelled or retired,
+each of which raises L, as with timed limits. Results are uploaded by the agent (`links.test_results`); nothing here
+depends on timing.
+
+Rows are changed under the lock of their attachment point. A database constraint also prevents overlapping tests of a
+Link (`platform.reservations`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
+from scionlab.accounts.models import User
+from scionlab.limits.locked import locked_link, locked_links
+from scionlab.limits.retirement import retire, retire_at
+from scionlab.limits.timed_limit import timed_limits_cancel
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
+from scionlab.linktests.test_policy import Allowance, allowance_of
+from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.local_time import say_time
+from scionlab.testbed import locks
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
+from scionlab.testbed.versions.changes import Changes
+
+logger = logging.getLogger(__name__)
+
+WATCH_LEAD_S = 3  # until the attachment point has it, in most cases
+SENDING_LEAD_S = 1  # the same; more, because both ends wait for each other
+PAST_GRACE = timedelta(seconds=60)  # "18:30" entered at 18:30:20 means now
+# Retired with the next test of the attachment point, which saves a document; long enough for a clock that is behind.
+RETIRED_AFTER = timedelta(minutes=2)
+SWEPT_AFTER = timedelta(days=1)  # if no other test followed
+MAX_TESTS_PER_HOST = 1000  # that have not ended
+
+ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)  # for later tests the load is checked when they start
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+
+
+@transaction.atomic
+def link_test_create(
+    *,
+    link_id: int,
+    begins_at: datetime | None,
+    actor: User,
+    tool: str = WATCH,
+    duration_s: int | None = None,
+    parameters: Mapping[str, object] | None = None,
+) -> LinkTest:
+    """Reserve a time from `begins_at` (aware; None: as soon as the attachment point can have it).
+
+    A watch has `duration_s`; other tools (`station.tools`) have `parameters` with defaults. L of the attachment point's
+    host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`, `test_far`,
+    `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
+    `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
+    """
+    locks.lock_user(actor.pk)  # the person whose tests are counted
+    changes = Changes()
+    link = locked_link(link_id, changes)
+    ap = attachment_point_of(link)
+    now = timezone.now()
+    allowance = allowance_of(actor, tool)
+    mine = LinkTest.objects.filter(created_by=actor, tool=tool)
+    begins_at = beginning_of(begins_at, now, allowance, tool)
+    plan = None
+    if tool == WATCH:
+        length = _watch_length(duration_s, parameters, allowance)
+    else:
+        plan = _plan(tool, duration_s, parameters, link, begins_at)
+        check_ready(link, tool, actor, now)
+        check_plan(plan, allowance, sent_bytes(mine, now))
+        if begins_at <= now + ARMED_AHEAD:
+            check_load(ap, allowance, now)
+        length = plan.duration_s * _SECOND
+    check_allowance(mine, allowance, now)
+    retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
+    slot = _slot(link, ap, begins_at, length, now, sends=plan is not None, hours=allowance.hours)
+    try:
+        with transaction.atomic():
+            made = LinkTest.objects.create(
+                link=link,
+                tool=tool,
+                begins_at=slot.begins_at,
+                ends_at=slot.begins_at + length,
+                created_by=actor,
+                **({} if plan is None else columns_of(plan, ap, slot)),
+            )
+    except IntegrityError as exc:  # a writer that bypasses this service
+        free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None, hours=allowance.hours)
+        raise SlotTakenError(length // _SECOND, free.begins_at) from exc
+    changes.note_documents([ap.host_id])
+    changes.carry_out()
+    logger.info("link_test.created id=%s %s actor=%s", made.pk, made, actor.pk)
+    return made
+
+
+@transaction.atomic
+def link_test_cancel(*, link_test_id: int, actor: User | None) -> LinkTest:
+    """Cancel a test; the attachment point stops it as soon as it knows. Does nothing if it ended or was cancelled. All
+    parts of a joint test are cancelled. Raises `LinkTest.DoesNotExist`."""
+    joint_id = LinkTest.objects.values_list("joint", flat=True).get(pk=link_test_id)
+    which = {"pk": link_test_id} if joint_id is None else {"joint": joint_id}
+    link_tests_cancel(LinkTest.objects.filter(**which), joint_id, actor=actor)
+    return LinkTest.objects.select_related("link").get(pk=link_test_id)
+
+
+def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: User | None) -> None:
+    """Cancel those of `rows` that have not ended, and the congestion of their joint test; for services that hold no
+    lock yet."""
+    changes = Changes()
+    links = locked_links(set(rows.values_list("link", flat=True)), changes)
+    hosts = {link.pk: link.interface_a.host_id for link in links}
+    now = timezone.now()
+    running = rows.filter(link__in=hosts, cancelled_at=None, ends_at__gt=now)
+    found = list(running)
+    LinkTest.objects.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
+    changes.note_documents({hosts[one.link_id] for one in found})
+    for one in found:
+        logger.info("link_test.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
+    if joint_id is not None:
+        congested = TimedLimit.objects.filter(joint=joint_id, link__in=hosts)
+        if timed_limits_cancel(links, congested, actor=actor, why="with its joint test"):
+            changes.note_limits({one: hosts[one] for one in congested.values_list("link", flat=True)})
+        JointTest.objects.filter(pk=joint_id, cancelled_at=None, ends_at__gt=now).update(cancelled_at=now)
+    changes.carry_out()
+
+
+def link_tests_end(links: Iterable[Link]) -> None:
+    """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
+    now = timezone.now()
+    LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=now).update(
+        cancelled_at=now
+    )
+
+
+def link_tests_retire(*, now: datetime | None = None) -> list[int]:
+    """`retire` tests that ended a day ago."""
+    now = now or timezone.now()
+    return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def attachment_point_of(link: Link) -> AttachmentPoint:
+    ap = link.attachment_point
+    if ap is None:
+        text = "This link is not limited, so it is not tested. Choose the link of a user AS to its attachment point."
+        raise FieldRuleError("test_not_limited", text, "link_id")
+    if not link.active:
+        raise FieldRuleError("test_inactive", "The link is inactive. Activate it first.", "link_id")
+    return ap
+
+
+def _watch_length(duration_s: int | None, parameters: Mapping[str, object] | None, allowance: Allowance) -> timedelta:
+    if duration_s is None:
+        raise FieldRuleError("required", "A watch needs a duration in seconds.", "duration_s")
+    if parameters:
+        raise FieldRuleError("test_for_watch", "A watch has no parameters. Leave them out.", "parameters")
+    try:
+        check_watch(duration_s, allowance.max_seconds)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "duration_s") from exc
+    return duration_s * _SECOND
+
+
+def _plan(
+    tool: str, duration_s: int | None, parameters: Mapping[str, object] | None, link: Link, begins_at: datetime
+) -> Plan:
+    if duration_s is not None:
+        text = f"Only a watch takes a duration; that of {tool} follows from its parameters. Leave it out."
+        raise FieldRuleError("test_for_watch", text, "duration_s")
+    return plan_of(tool, parameters or {}, link.limits_at(begins_at))
+
+
+def columns_of(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
+    return {
+        "ap": ap,
+        "lane": slot.lane,
+        "parameters": dict(plan.parameters),
+        "phases": [one.to_json() for one in plan.phases],
+        "kbit": plan.kbit,
+        "max_bytes": plan.max_bytes,
+        "offered_bytes": plan.offered_bytes,
+    }
+
+
+def beginning_of(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
+    """Whole seconds, and late enough for the attachment point."""
+    earliest = (now + WATCH_LEAD_S * _SECOND).replace(microsecond=0)
+    if tool != WATCH:  # rounded up: it must have the full time
+        earliest = now.replace(microsecond=0) + (SENDING_LEAD_S + bool(now.microsecond)) * _SECOND
+    if begins_at is None:
+        return earliest
+    if begins_at < now - PAST_GRACE:
+        text = f"{say_time(begins_at)} is in the past; it is {say_time(now)}. Choose a later start, or none."
+        raise FieldRuleError("test_past", text, "begins_at")
+    if begins_at > now + timedelta(hours=allowance.horizon_hours):
+        text = (
+            f"{say_time(begins_at)} is more than {allowance.horizon_hours} h ahead, which is as far as you may "
+            "schedule a test. Choose an earlier start."
+        )
+        raise FieldRuleError("test_far", text, "begins_at")
+    return max(begins_at.replace(microsecond=0), earliest)
+
+
+def sent_bytes(mine: Any, now: datetime) -> int:
+    found = mine.filter(created_at__gt=now - _DAY).aggregate(found=Sum("offered_bytes"))["found"]
+    return int(found or 0)
+
+
+def check_allowance(mine: Any, allowance: Allowance, now: datetime, *, more: int = 1) -> None:
+    """Check that `more` runs, reserved together, fit a person's allowance. A joint test counts as one pending test.
+    Raises `FieldRuleError` (`test_runs`, `test_pending`)."""
+    runs = mine.filter(created_at__gt=now - _DAY).count()
+    if runs + more > allowance.runs_per_day:
+        added = f", and this is {more} more" if more > 1 else ""
+        text = (
+            f"You started or scheduled {runs} tests within the last 24 hours{added}; you may {allowance.runs_per_day}. "
+            "Try again later, or ask the administrators for more."
+        )
+        raise FieldRuleError("test_runs", text, "link_id")
+    of_joint = mine.filter(cancelled_at=None, ends_at__gt=now).values_list("joint", flat=True)
+    pending = of_joint.filter(joint=None).count() + of_joint.exclude(joint=None).distinct().order_by().count()
+    if pending >= allowance.max_pending:
+        text = (
+            f"You have {pending} scheduled or running tests; you may have {allowance.max_pending}. Cancel one, or wait "
+            "until one has ended."
+        )
+        raise FieldRuleError("test_pending", text, "link_id")
+
+
+def _slot(
+    link: Link, ap: AttachmentPoint, begins_at: datetime, length: timedelta, now: datetime, **others: Any
+) -> Slot:
+    """`others` are those of `next_free`."""
+    check_hours(others["hours"], begins_at, length)
+    found = next_free(link.pk, ap, begins_at, length, now=now, **others)
+    if found.begins_at != begins_at:
+        raise SlotTakenError(length // _SECOND, found.begins_at)
+    check_room(link, ap, now)
+    return found
+
+
+def check_room(link: Link, ap: AttachmentPoint, now: datetime, *, more: int = 1) -> None:
+    """Check that the attachment point's document has room for `more` tests of the Link. Raises `FieldRuleError`
+    (`test_many`, `test_host_full`)."""
+    of_link = reserved(ap).filter(link=link).count()  # all in its document
+    if of_link + more > MAX_TESTS_PER_LINK:
+        text = (
+            f"This link has {of_link} tests that are scheduled, running or just over, of at most {MAX_TESTS_PER_LINK}. "
+            "Cancel one, or try again later."
+        )
+        raise FieldRuleError("test_many", text, "link_id")
+    of_host = reserved(ap).filter(ends_at__gt=now).count()
+    if of_host + more > MAX_TESTS_PER_HOST:
+        text = f"{ap.AS.isd_as} has {of_host} scheduled tests, of at most {MAX_TESTS_PER_HOST}. Try again later."
+        raise FieldRuleError("test_host_full", text, "link_id")

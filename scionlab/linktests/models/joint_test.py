@@ -1,0 +1,44 @@
+"""Joint tests of several Links of a user AS. Their parts are rows of `LinkTest`."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from scionlab.platform.readable import readable
+
+
+class JointTest(models.Model):
+    """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
+    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`links.joint_plan`).
+    Timed limits congest Links (`TimedLimit.joint`)."""
+
+    class Kind(models.TextChoices):
+        SINGLES = "singles-then-together", "each link alone, then all together"
+        CONGEST_ONE = "congest-one", "all together, one congested at times"
+        CONGEST_BOTH = "congest-both", "all together, all congested at times"
+
+    user_as = models.ForeignKey("testbed.UserAS", on_delete=models.CASCADE, related_name="joint_tests")
+    kind = models.CharField(max_length=32, choices=Kind)
+    parameters = models.JSONField()
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField(db_index=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-begins_at", "-pk"]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="joint_test_has_length"),
+            *readable("joint_test", "begins_at", "ends_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.user_as} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
+
+    @property
+    def duration_s(self) -> int:
+        return round((self.ends_at - self.begins_at).total_seconds())

@@ -1,0 +1,65 @@
+"""The page that explains a throughput: from the requested limit to the traffic that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from scionlab.enforcement.status import link_status
+from scionlab.limits.pages.link import link_or_404
+from scionlab.linktests.throughput import Step, explain
+from scionlab.usage.series import usage_of_link
+from scionlab.web.pages.own_pages import PageRequest, own_page
+from scionlab.web.pages.plots import WIDTH
+
+HOUR = timedelta(hours=1)
+DIRECTION_CHOICES = (("to_user", "To your AS"), ("from_user", "From your AS"))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A step of the waterfall plot: `left` from 0, `lost` behind it up to the previous step."""
+
+    step: Step
+    left: str
+    lost: str
+
+
+def bars_of(steps: Sequence[Step]) -> list[Bar]:
+    """In a box `WIDTH` wide. Unknown steps, and losses next to them, are not drawn."""
+    top = max((step.kbit or 0.0 for step in steps), default=0.0) or 1.0
+    found, before = [], 0.0
+    for step in steps:
+        if step.kbit is None:
+            found.append(Bar(step, "", ""))
+            continue
+        found.append(Bar(step, _x(step.kbit / top), _x(max(0.0, before - step.kbit) / top)))
+        before = step.kbit
+    return found
+
+
+def _x(share: float) -> str:
+    return f"{share * WIDTH:.1f}"
+
+
+@require_safe
+@own_page
+def link_why(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    user_as, link = link_or_404(request, pk, link_id)
+    now = timezone.now()
+    usage = usage_of_link(link.pk, begins_at=now - HOUR, ends_at=now, step="10s")
+    sides = explain(link_status(link, now=now), usage.points)
+    names = dict(DIRECTION_CHOICES)
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "sides": [(names[side.direction], side, bars_of(side.steps)) for side in sides],
+    }
+    return render(request, "linktests/why.html", context)

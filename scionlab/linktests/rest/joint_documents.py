@@ -1,0 +1,134 @@
+"""Joint tests in the REST API."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from scionlab.linktests.joint_plan import DEFAULT_CONGESTED_S, DEFAULT_PERCENT, DEFAULT_S
+from scionlab.linktests.joint_report import JointStatus
+from scionlab.linktests.models import JointTest
+from scionlab.linktests.rest.test_documents import LinkTestDocument
+from scionlab.linktests.test_status import State
+from scionlab.usage.batch import DIRECTIONS
+from scionlab.web.rest.fields import StrictSerializer, Whole
+
+
+class JointTestBody(StrictSerializer):
+    """What is to be done at all active Links of an AS, and when."""
+
+    kind = serializers.ChoiceField(choices=JointTest.Kind.choices)
+    seconds = Whole(
+        min_value=1,
+        required=False,
+        help_text=f"For each direction. Default: {DEFAULT_S}, or {DEFAULT_CONGESTED_S} where Links are congested.",
+    )
+    congested_percent = Whole(
+        min_value=1,
+        required=False,
+        help_text=f"Of its limit that a congested Link keeps. Default: {DEFAULT_PERCENT}.",
+    )
+    congested_link_id = Whole(
+        min_value=1, required=False, help_text="Of congest-one. Default: the Link with the highest limit."
+    )
+    begins_at = serializers.DateTimeField(
+        required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
+    )
+
+
+class SumDocument(serializers.Serializer[Any]):
+    """Means over the seconds in which all of these Links were loaded; null: not counted."""
+
+    seconds = serializers.IntegerField()
+    limit_kbit = serializers.FloatField(allow_null=True)
+    passed_kbit = serializers.FloatField(
+        allow_null=True, help_text="Counted by the limits at the attachment points, with all other traffic."
+    )
+    passed_percent = serializers.FloatField(allow_null=True, help_text="Of the limits.")
+    arrived_kbit = serializers.FloatField(
+        allow_null=True, help_text="Counted by the receiving ends, in the whole seconds after the first one."
+    )
+    dropped_percent = serializers.FloatField(
+        allow_null=True, help_text="At the limits, of all that came there: the waste of a load above the limit."
+    )
+
+
+class LoadDocument(serializers.Serializer[Any]):
+    """One Link under load."""
+
+    link_id = serializers.IntegerField()
+    attachment_point = serializers.CharField()
+    test_id = serializers.IntegerField(source="part.test.pk")
+    sum = SumDocument()
+
+
+class ShiftDocument(serializers.Serializer[Any]):
+    """A step of a limit under load."""
+
+    link_id = serializers.IntegerField()
+    at_s = serializers.IntegerField(help_text="Since the beginning of the joint test.")
+    before_kbit = serializers.IntegerField()
+    after_kbit = serializers.IntegerField()
+    took_s = serializers.IntegerField(
+        allow_null=True, help_text="Whole seconds until what passed followed it; null: it did not."
+    )
+
+
+class JointSideDocument(serializers.Serializer[Any]):
+    """One direction."""
+
+    text = serializers.CharField(help_text="For people.")
+    total = SumDocument(help_text="Of all Links together.")
+    links = LoadDocument(source="loads", many=True, help_text="Each Link, while all were tested together.")
+    alone = LoadDocument(many=True, help_text="Each Link, tested alone.")
+    alone_kbit = serializers.FloatField(allow_null=True, help_text="Sum of what passed of each Link alone.")
+    shifts = ShiftDocument(many=True)
+
+
+class JointTestDocument(serializers.Serializer[Any]):
+    """A joint test."""
+
+    id = serializers.IntegerField(source="joint.pk")
+    as_id = serializers.IntegerField(source="joint.user_as_id")
+    kind = serializers.ChoiceField(source="joint.kind", choices=JointTest.Kind.choices)
+    parameters = serializers.DictField(child=serializers.IntegerField(), source="joint.parameters")
+    begins_at = serializers.DateTimeField(source="joint.begins_at")
+    ends_at = serializers.DateTimeField(source="joint.ends_at")
+    created_at = serializers.DateTimeField(source="joint.created_at")
+    created_by = serializers.EmailField(source="joint.created_by.email", allow_null=True, default=None)
+    cancelled_at = serializers.DateTimeField(source="joint.cancelled_at", allow_null=True)
+    state = serializers.ChoiceField(choices=get_args(State))
+    is_good = serializers.BooleanField(
+        help_text="All parts found their limit enforced, and together the Links passed 95 % of their limits at least."
+    )
+    text = serializers.CharField(help_text="What was found, or why there is nothing, for people.")
+    parts = LinkTestDocument(many=True, help_text="The tests of single Links, by their time.")
+
+
+class JointSeriesDocument(serializers.Serializer[Any]):
+    """One Link in one direction: a value for each second since the beginning; null: nothing was measured then."""
+
+    link_id = serializers.IntegerField()
+    direction = serializers.ChoiceField(choices=DIRECTIONS)
+    passed_kbit = serializers.ListField(child=serializers.FloatField(allow_null=True))
+    limit_kbit = serializers.ListField(child=serializers.IntegerField(allow_null=True))
+    dropped_bytes = serializers.ListField(child=serializers.IntegerField())
+
+
+class JointTestReportDocument(JointTestDocument):
+    """A joint test with all that was measured."""
+
+    to_user = JointSideDocument()
+    from_user = JointSideDocument()
+    series = serializers.SerializerMethodField()
+
+    @extend_schema_field(JointSeriesDocument(many=True))
+    def get_series(self, status: JointStatus) -> Any:
+        found = []
+        for direction in DIRECTIONS:
+            for link_id, seconds in status.series(direction).items():
+                columns = zip(("passed_kbit", "limit_kbit", "dropped_bytes"), zip(*seconds, strict=True), strict=True)
+                found.append({"link_id": link_id, "direction": direction} | {name: [*row] for name, row in columns})
+        return JointSeriesDocument(found, many=True).data

@@ -1,0 +1,85 @@
+"""Joint tests of an AS over the REST API. Those of other users are 404, except for administrators."""
+
+# ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
+from __future__ import annotations
+
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
+from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
+from scionlab.linktests.models import JointTest
+from scionlab.linktests.rest.joint_documents import JointTestBody, JointTestDocument, JointTestReportDocument
+from scionlab.testbed.locks import lock_user, lock_user_as
+from scionlab.user_ases.rest.as_views import UserASView
+from scionlab.web.rest.queries import LinkTestQuery
+from scionlab.web.rest.schema import describe
+
+
+class UserASTestsView(UserASView):
+    query = LinkTestQuery
+
+    @describe("tests", "Joint tests of an AS", "Newest first.", answer=JointTestDocument, is_list=True)
+    def get(self, request: Request, pk: int) -> Response:
+        rows = with_parts(JointTest.objects.filter(user_as=self.user_as(pk)))
+        now = timezone.now()
+        return self.page_of(
+            rows, lambda found: JointTestDocument([status_of_joint(one, now=now) for one in found], many=True).data
+        )
+
+    @describe(
+        "tests",
+        "Test all Links of an AS together",
+        "Reserves a test of each active Link, or none. The user's end of each part begins with its `/start/`. "
+        "singles-then-together: each Link alone, one after the other, then all at once. congest-one, congest-both: all "
+        "at once, while temporary limits congest one Link, or all of them, at times. 409 `test_slot_taken`: another "
+        "test has that time; `next_free_at` is the next beginning at which all Links are free.",
+        body=JointTestBody,
+        answer=JointTestDocument,
+        success=status.HTTP_201_CREATED,
+        examples={
+            "Each Link alone, then all": {"kind": "singles-then-together"},
+            "One Link loses three quarters of its limit at times": {"kind": "congest-one", "congested_percent": 25},
+        },
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        self.user_as(pk)
+        return self.once(lambda: self._create(pk))
+
+    def _create(self, pk: int) -> Response:
+        wanted = JointTestBody(data=self.request.data)
+        wanted.is_valid(raise_exception=True)
+        with self.changing(lambda: self._lock(pk), lambda: self.document(pk)):
+            made = joint_test_create(user_as_id=pk, actor=self.person, **wanted.validated_data)
+        location = self.request.build_absolute_uri(f"/api/v1/joint-tests/{made.pk}/")
+        found = status_of_joint(with_parts(JointTest.objects.all()).get(pk=made.pk), now=timezone.now())
+        return Response(JointTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
+
+    def _lock(self, pk: int) -> None:
+        lock_user(self.person.pk)
+        lock_user_as(pk)
+
+
+class JointTestDetailView(UserASView):
+    def joint(self, pk: int) -> JointStatus:
+        rows = with_parts(JointTest.objects.filter(user_as__in=self.rows()))
+        return status_of_joint(get_object_or_404(rows, pk=pk), now=timezone.now())
+
+    @describe("tests", "One joint test, with what was measured", answer=JointTestReportDocument)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(JointTestReportDocument(self.joint(pk)).data)
+
+    @describe(
+        "tests",
+        "Cancel a joint test",
+        "All its parts, and the temporary limits that congest Links. Cancelling one that has ended has no effect.",
+        success=status.HTTP_204_NO_CONTENT,
+    )
+    def delete(self, request: Request, pk: int) -> Response:
+        user_as_id = self.joint(pk).joint.user_as_id
+        with self.changing(lambda: lock_user_as(user_as_id), lambda: JointTestReportDocument(self.joint(pk)).data):
+            joint_test_cancel(joint_test_id=pk, actor=self.person)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,59 @@
+"""Results as documents: JSON for scripts, CSV for spreadsheets. docs/api.md describes every column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scionlab.linktests.models import LinkTest, TestResult
+from scionlab.linktests.verdict import Interval, intervals_of
+from scionlab.usage.batch import DIRECTIONS
+
+_COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets", "lost_packets")
+CSV_HEADER: Final = (
+    "begins_at (UTC)",
+    "took (s)",
+    "enforced",
+    *(f"{one} {name}" for one in DIRECTIONS for name in _COUNTED),
+)
+
+
+def points_of(test: LinkTest) -> Iterator[dict[str, Any]]:
+    """One point per interval between two samples, in order of time; a direction whose counters were reset in it is
+    None."""
+    result = test.result_of(TestResult.Side.AP)
+    samples = [] if result is None else result.samples
+    sides = {name: {one.begins_at_ms: one for one in intervals_of(samples, name)} for name in DIRECTIONS}
+    for at_ms in sorted({*sides["to_user"], *sides["from_user"]}):
+        found = {name: sides[name].get(at_ms) for name in DIRECTIONS}
+        known = next(one for one in found.values() if one is not None)
+        yield {
+            "begins_at": datetime.fromtimestamp(at_ms / 1000, UTC),
+            "took_s": known.took_ms / 1000,
+            "in_force": known.in_force,
+            **{name: _counted(one) for name, one in found.items()},
+        }
+
+
+def _counted(one: Interval | None) -> dict[str, int] | None:
+    return None if one is None else {name: getattr(one, name) for name in _COUNTED}
+
+
+def points_csv(test: LinkTest) -> str:
+    """CSV with header (RFC 4180). No cell contains user text."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(CSV_HEADER)
+    for point in points_of(test):
+        cells = [(point[name] or {}).get(column, "") for name in DIRECTIONS for column in _COUNTED]
+        at = point["begins_at"].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        writer.writerow([at, point["took_s"], int(point["in_force"]), *cells])
+    return text.getvalue()
+
+
+def csv_name(test: LinkTest) -> str:
+    """`watch_7_20261121T060000Z.csv`."""
+    return f"{test.tool}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv"

@@ -1,1 +1,0 @@
-"""ISDs, infrastructure ASes, attachment points, hosts and their addresses."""

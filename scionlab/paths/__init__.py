@@ -1,0 +1,1 @@
+"""Limits along paths, path metadata, sums of several Links."""

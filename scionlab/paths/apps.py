@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class PathsConfig(AppConfig):
+    name = "scionlab.paths"
+    label = "paths"

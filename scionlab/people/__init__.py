@@ -1,1 +1,0 @@
-"""Accounts, API tokens, mails, and the audit log."""

@@ -1,1 +1,0 @@
-"""The REST API v1, for scripts."""

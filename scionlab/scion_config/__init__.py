@@ -1,0 +1,1 @@
+"""This service manages the hosts' SCION files: keys, certificates, TRCs, OpenVPN's files, takeover of a host."""

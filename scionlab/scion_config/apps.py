@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ScionConfigConfig(AppConfig):
+    name = "scionlab.scion_config"
+    label = "scion_config"

@@ -1,0 +1,161 @@
+"""Keys of an AS: master keys, and certificate and key of its control service. The AS's row is the lock.
+
+A new certificate raises H only of the control service's host, and only if its configuration is complete. So an upgrade
+of this service, which creates keys for every AS, restarts nothing; the keys are delivered with the host's next change,
+or by the button.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from scion_files import COMPLETE
+from scionlab.accounts.models import User
+from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
+from scionlab.platform.retry import retried
+from scionlab.platform.secrets_box import check_secret, sealed
+from scionlab.scion_config.credentials import control_service_host, credential_of, within
+from scionlab.scion_config.isd import core_keys_withdraw, isd_ensure, issue_of
+from scionlab.scion_config.models import ASKeys, Certificate
+from scionlab.scion_config.pki.certificates import Kind, Validity, issue
+from scionlab.scion_config.pki.keys import key_to_pem, new_key, new_master_key
+from scionlab.scion_config.pki.lifetimes import LIFETIME, as_renewed_from
+from scionlab.testbed import audit, locks
+from scionlab.testbed.audit import Issue
+from scionlab.testbed.models import AS, BandwidthChange, Host
+from scionlab.testbed.versions.counters import hosts_bump
+
+_OF_A_CERTIFICATE = ("ca", "content", "private_encrypted", "not_after", "renew_at")
+
+
+def usable_ca(now: datetime) -> Q:
+    return Q(kind=Certificate.Kind.CA, replaced_at=None, not_before__lte=now, not_after__gt=now)
+
+
+def as_equip(as_: AS, *, actor: User | None) -> None:
+    """Create keys and certificates of a new AS, in its transaction. No counter rises, as nothing was fetched. Raises
+    `RuleError` (`secret_unreadable`; for a core AS as `isd_ensure`)."""
+    if as_.is_core:
+        as_role_changed(as_, actor=actor)
+    own_keys_make([as_], actor=actor, is_new=True)
+
+
+def as_role_changed(as_: AS, *, actor: User | None) -> None:
+    """Update the ISD after an AS became core, is no longer core, or was deleted. The task does the rest. Raises
+    `RuleError` as `isd_ensure`."""
+    if isd_ensure(isd_id=as_.isd_id, actor=actor):
+        queue_after_commit(RENEW_KEYS)
+
+
+def own_keys_make(
+    ases: list[AS], *, actor: User | None, now: datetime | None = None, reason: str = "", is_new: bool = False
+) -> set[int]:
+    """Create a new certificate and key for each AS, and missing master keys. The ASes' rows are locked, or new
+    (`is_new`). Returns the hosts whose configuration contains replaced keys. Raises `RuleError`
+    (`secret_unreadable`)."""
+    check_secret()
+    now, pks = now or timezone.now(), [as_.pk for as_ in ases]
+    if not is_new:  # otherwise a configuration being rendered might contain replaced keys unnoticed
+        locks.lock_hosts(Host.objects.filter(AS__in=pks).values_list("pk", flat=True))
+    stored = {keys.AS_id: keys for keys in ASKeys.objects.filter(AS__in=pks)}
+    issued: list[Issue] = []
+    stale = set()
+    for as_ in ases:
+        host = control_service_host(as_.pk)
+        keys = stored.get(as_.pk) or _master_keys(as_)
+        if not is_new and host is not None and _is_complete(host):
+            stale.add(host.pk)
+        issued += _certify(keys, as_, now)
+        keys.save(update_fields=None if keys.pk is None else _OF_A_CERTIFICATE)
+    audit.note_issues(issued, actor=actor, reason=reason)
+    return stale
+
+
+def _is_complete(host: Host) -> bool:
+    """Whether its configuration contains keys, or would if there were any."""
+    return not host.limits_only and host.configuration_format >= COMPLETE
+
+
+def _master_keys(as_: AS) -> ASKeys:
+    """Not stored yet."""
+    first, second = sealed(new_master_key()), sealed(new_master_key())
+    return ASKeys(AS=as_, master0_encrypted=first, master1_encrypted=second)
+
+
+def _certify(keys: ASKeys, as_: AS, now: datetime) -> list[Issue]:
+    """Does nothing while the ISD has no CA."""
+    ca = ca_for(as_, now)
+    if ca is None:
+        return []
+    issuer, key = credential_of(ca), new_key()
+    validity = within(issuer, Validity.starting(now, LIFETIME[Kind.AS]))
+    certificate = issue(Kind.AS, as_.isd_as, validity, key.public_key(), issuer)
+    keys.ca, keys.content = ca, certificate.public_bytes(Encoding.DER)
+    keys.private_encrypted = sealed(key_to_pem(key))
+    keys.not_after = validity.not_after
+    # Not in the first third of its life: a certificate that is short because its CA could not be renewed is not
+    # replaced every hour.
+    earliest = now + (validity.not_after - now) / 3
+    keys.renew_at = max(as_renewed_from(validity.not_after, as_.isd_as), earliest)
+    return [issue_of(Kind.AS, as_.isd_as, certificate.serial_number, validity)]
+
+
+def ca_for(as_: AS, now: datetime) -> Certificate | None:
+    """The issuer of its certificate: its own CA for a core AS, otherwise that of the ISD's first core AS."""
+    rows = Certificate.objects.filter(usable_ca(now), isd=as_.isd_id)
+    found = list(rows.select_related("isd").order_by("as_id"))
+    own = [row for row in found if row.as_id == as_.as_id]
+    return next(iter(own + found), None)
+
+
+@retried
+@transaction.atomic
+def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = False, core: bool = False) -> AS:
+    """Replace lost or leaked keys: a new certificate and key. H of the control service's host rises once, and that of
+    all hosts of an AS whose configurations have no keys yet.
+
+    `master`: also new master keys, so H of all hosts of the AS rises, and paths through it are renewed over hours.
+    `core`: also new voters, root and CA of a core AS, and a TRC with them; the task then issues new certificates to all
+    ASes below. Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_ensure`), `AS.DoesNotExist`.
+    """
+    now = timezone.now()
+    as_ = AS.objects.select_related("isd").get(pk=as_id)
+    if core:
+        locks.lock_isd(as_.isd_id)
+    locks.lock_keys_of_ases([as_id])
+    as_ = AS.objects.select_related("isd").get(pk=as_id)
+    if core:
+        _renew_core(as_, actor=actor, now=now, reason=reason)
+    if ca_for(as_, now) is None:
+        text = f"ISD {as_.isd.isd_id} has no core AS with a CA that issues certificates. Create a core AS first."
+        raise RuleError("isd_without_core_as", text)
+    has_some = bool(own_keys_make([as_], actor=actor, now=now, reason=reason))
+    if master:
+        _renew_master_keys(as_, actor=actor, reason=reason)
+    served = list(Host.objects.filter(AS=as_, limits_only=False))
+    # Hosts of one AS with different master keys would reject each other's paths.
+    everybody = {host.pk for host in served} if master or not has_some else set()
+    own = {host.pk for host in served if host == control_service_host(as_id)}
+    hosts_bump(config_ids=everybody, alone_ids=own)
+    return as_
+
+
+def _renew_core(as_: AS, *, actor: User, now: datetime, reason: str) -> None:
+    if not as_.is_core:
+        raise RuleError("as_not_core", f"{as_} is not a core AS: it has no voters, root or CA.")
+    core_keys_withdraw(as_, now)
+    isd_ensure(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
+    queue_after_commit(RENEW_KEYS)
+
+
+def _renew_master_keys(as_: AS, *, actor: User, reason: str) -> None:
+    first, second = sealed(new_master_key()), sealed(new_master_key())
+    ASKeys.objects.filter(AS=as_).update(master0_encrypted=first, master1_encrypted=second)
+    made = Issue(BandwidthChange.Kind.CERTIFICATE, as_.isd_as, "new master keys")
+    audit.note_issues([made], actor=actor, reason=reason)

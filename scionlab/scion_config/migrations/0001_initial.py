@@ -1,0 +1,112 @@
+import django.db.models.deletion
+import django.utils.timezone
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    initial = True
+
+    dependencies = [
+        ('testbed', '0001_initial'),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name='DeletedHost',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('uid', models.CharField(max_length=32, unique=True, verbose_name='host id')),
+                ('secret_sha256', models.CharField(max_length=64)),
+                ('previous_secret_sha256', models.CharField(blank=True, max_length=64)),
+                ('deleted_at', models.DateTimeField(db_index=True)),
+            ],
+            options={
+                'ordering': ['pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='Certificate',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('as_id', models.BigIntegerField(help_text='A number, because the AS may be deleted.', verbose_name='AS number')),
+                ('kind', models.CharField(choices=[('sensitive-voting', 'sensitive voter'), ('regular-voting', 'regular voter'), ('cp-root', 'root'), ('cp-ca', 'CA')], max_length=16)),
+                ('content', models.BinaryField(help_text='DER.')),
+                ('private_encrypted', models.TextField(blank=True)),
+                ('not_before', models.DateTimeField()),
+                ('not_after', models.DateTimeField(verbose_name='valid until')),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('replaced_at', models.DateTimeField(help_text='Empty: this is the one in use.', null=True)),
+                ('isd', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='certificates', to='testbed.isd')),
+                ('issuer', models.ForeignKey(help_text='Only of a CA.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='issued', to='scion_config.certificate')),
+            ],
+            options={
+                'ordering': ['pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='ASKeys',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('master0_encrypted', models.TextField()),
+                ('master1_encrypted', models.TextField()),
+                ('content', models.BinaryField(default=b'', help_text='The AS certificate in DER.')),
+                ('private_encrypted', models.TextField(blank=True)),
+                ('not_after', models.DateTimeField(null=True, verbose_name='valid until')),
+                ('renew_at', models.DateTimeField(db_index=True, null=True)),
+                ('AS', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='keys', to='testbed.as')),
+                ('ca', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='chains', to='scion_config.certificate')),
+            ],
+            options={
+                'verbose_name': 'keys of an AS',
+                'verbose_name_plural': 'keys of ASes',
+                'ordering': ['pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='InstalledFiles',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('owner', models.CharField(choices=[('ours', 'this service, or none'), ('other', 'another coordination service')], max_length=8)),
+                ('seen_at', models.DateTimeField()),
+                ('version', models.CharField(blank=True, help_text='Empty: not reported.', max_length=40)),
+                ('url', models.CharField(blank=True, help_text='Empty: not reported.', max_length=200)),
+                ('files', models.JSONField(blank=True, help_text='Paths in its manifest. Empty: not reported.', null=True)),
+                ('units', models.JSONField(blank=True, help_text='systemd units in its manifest. Empty: not reported.', null=True)),
+                ('taken_over_at', models.DateTimeField(blank=True, null=True)),
+                ('fetched_at', models.DateTimeField(blank=True, help_text='When the stock client first got a full configuration from here.', null=True)),
+                ('host', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='installed_files', to='testbed.host')),
+                ('taken_over_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='TRC',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('base', models.PositiveIntegerField()),
+                ('serial', models.PositiveIntegerField()),
+                ('content', models.BinaryField(help_text='The .trc file: CMS in DER.')),
+                ('not_before', models.DateTimeField()),
+                ('not_after', models.DateTimeField(verbose_name='valid until')),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('isd', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='trcs', to='testbed.isd')),
+            ],
+            options={
+                'verbose_name': 'TRC',
+                'ordering': ['isd__isd_id', 'base', 'serial'],
+            },
+        ),
+        migrations.AddConstraint(
+            model_name='certificate',
+            constraint=models.UniqueConstraint(condition=models.Q(('replaced_at', None)), fields=('isd', 'as_id', 'kind'), name='one_certificate_of_a_kind_in_use'),
+        ),
+        migrations.AddConstraint(
+            model_name='trc',
+            constraint=models.UniqueConstraint(fields=('isd', 'base', 'serial'), name='trc_is_made_once'),
+        ),
+    ]

@@ -1,0 +1,302 @@
+"""ISDs, infrastructure ASes, interfaces, border routers and VPNs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Count, F, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+
+from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
+from scionlab.platform.notation.shown import age
+from scionlab.scion_config.admin.trust import KeysPages, certificate_table, trc_table
+from scionlab.scion_config.vpn import MAX_CLIENTS, vpn_keys_renew
+from scionlab.testbed import infrastructure
+from scionlab.testbed.host import border_router_create
+from scionlab.testbed.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
+from scionlab.web.admin.base import (
+    AdministratorsOnly,
+    ReadOnlyAdmin,
+    ServiceAdmin,
+    ServiceForm,
+    actor_of,
+    apply_to_each,
+)
+from scionlab.web.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked, marked
+from scionlab.web.admin.search import FoundByAs
+from scionlab.web.pages.forms import RuleField
+from scionlab.web.pages.stale_pages import last_admin_change, refuse_stale, values_of
+
+
+@admin.register(ISD)
+class ISDAdmin(AdministratorsOnly):
+    list_display = ["isd_id", "label", "ases"]
+    search_fields = ["label", "isd_id"]
+    compared = ("label",)
+    add_fieldsets = [(None, {"fields": ["isd_id", "label"]})]
+    fields = ["isd_id", "label", "trcs"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
+        rows: QuerySet[ISD] = super().get_queryset(request)
+        return rows.annotate(as_count=Count("ases"))
+
+    def save_model(self, request: HttpRequest, obj: ISD, form: Any, change: bool) -> None:
+        """Save directly, as there is no service for it: with the row locked, and only the edited columns."""
+        if not change:
+            obj.save()
+            return
+        stored = values_of(ISD.objects.select_for_update(no_key=True).get(pk=obj.pk), self.compared)
+        wanted, known = values_of(obj, self.compared), self.known(request, self.compared)
+        refuse_stale(shown=known, stored=stored, wanted=wanted, last=lambda: last_admin_change(obj))
+        obj.save(update_fields=[name for name in self.compared if wanted[name] != stored[name]])
+
+    @admin.display(description="TRCs")
+    def trcs(self, obj: ISD) -> str:
+        return trc_table(obj)
+
+    @admin.display(description="ASes", ordering="as_count")
+    def ases(self, obj: Any) -> str:
+        return link_to_list(AS, obj.as_count, isd__id__exact=obj.pk) if obj.as_count else "0"
+
+
+def _as_id(text: str) -> int:
+    """Parse an id like `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_for_users`)."""
+    as_id = parse_as_id(text)
+    infrastructure.check_infrastructure_as_id(as_id)
+    return as_id
+
+
+class ASForm(ServiceForm):
+    """Only label and role of an AS can be changed here."""
+
+
+class NewASForm(ServiceForm):
+    """A new AS is created with its host."""
+
+    as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
+    public_ipv4 = forms.CharField(label="Public IPv4 of the first host", required=False, max_length=64)
+    public_ipv6 = forms.CharField(label="Public IPv6 of the first host", required=False, max_length=64)
+    bind_ip = forms.CharField(
+        label="Bind IP",
+        required=False,
+        max_length=64,
+        help_text="Local address if the host is behind NAT.",
+    )
+
+
+class KindFilter(ChoiceFilter):
+    title = "kind"
+    parameter_name = "kind"
+    found = {
+        "ap": ("attachment points", Q(attachment_point__isnull=False)),
+        "infrastructure": ("other infrastructure", Q(attachment_point=None, useras=None)),
+        "user": ("user ASes", Q(useras__isnull=False)),
+    }
+
+
+@admin.register(AS)
+class ASAdmin(FoundByAs, KeysPages):
+    form = ASForm
+    add_form = NewASForm
+    change_form_template = "admin/testbed/as/change_form.html"
+    list_display = ["isd_as", "label", "kind", marked("is_core", "core"), "hosts", "links"]
+    list_filter = [KindFilter, "isd", "is_core"]
+    as_paths = [""]
+    search_text = ["label", "useras__owner__email"]
+    search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
+    rule_field = "as_id"
+    compared = ("label", "is_core")
+    add_fieldsets = [(None, {"fields": ["isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip"]})]
+    fields = ["isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at"]
+    note = "An AS is created with one host and one border router. Addresses and routers are edited on the host's page."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
+        related = ("isd", "useras__owner", "attachment_point")
+        count = Count("interfaces", distinct=True)
+        rows: QuerySet[AS] = super().get_queryset(request)
+        return rows.select_related(*related).prefetch_related("hosts").annotate(link_count=count)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """User ASes are read-only here; they have their own pages."""
+        return super().has_change_permission(request, obj) and getattr(obj, "useras", None) is None
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and getattr(obj, "useras", None) is None
+
+    def save_model(self, request: HttpRequest, obj: AS, form: Any, change: bool) -> None:
+        values = form.cleaned_data
+        if change:
+            infrastructure.infrastructure_as_update(
+                as_id=obj.pk,
+                label=values["label"],
+                is_core=values["is_core"],
+                shown=self.shown(request),
+                actor=actor_of(request),
+            )
+            return
+        made = infrastructure.infrastructure_as_create(
+            isd=values["isd"].isd_id,
+            as_text=format_as_id(values["as_id"]),
+            label=values["label"],
+            is_core=values["is_core"],
+            public_ipv4=values["public_ipv4"] or None,
+            public_ipv6=values["public_ipv6"] or None,
+            bind_ip=values["bind_ip"] or None,
+            actor=actor_of(request),
+        )
+        obj.pk = made.pk
+
+    def delete_model(self, request: HttpRequest, obj: AS) -> None:
+        infrastructure.infrastructure_as_delete(as_id=obj.pk, actor=actor_of(request))
+
+    @admin.display(description="ISD-AS", ordering="as_id")
+    def isd_as(self, obj: AS) -> str:
+        return obj.isd_as
+
+    @admin.display(description="kind")
+    def kind(self, obj: AS) -> str:
+        user_as = getattr(obj, "useras", None)
+        if user_as is not None:
+            return link_to(user_as, f"user AS of {user_as.owner}")
+        ap = getattr(obj, "attachment_point", None)
+        return "infrastructure" if ap is None else link_to(ap, "attachment point")
+
+    @admin.display(description="hosts")
+    def hosts(self, obj: AS) -> str:
+        return format_html_join("", "{}<br>", ((link_to(host),) for host in obj.hosts.all())) or NOTHING
+
+    @admin.display(description="certificates")
+    def certificates(self, obj: AS) -> str:
+        return certificate_table(obj)
+
+    @admin.display(description="Links", ordering="link_count")
+    def links(self, obj: Any) -> str:
+        return link_to_list(Link, obj.link_count, q=obj.isd_as) if obj.link_count else "0"
+
+
+@admin.register(Interface)
+class InterfaceAdmin(FoundByAs, ReadOnlyAdmin):
+    list_display = ["name", "as_link", linked("host"), "public_ip", "public_port", "bind_ip", "bind_port", "link"]
+    as_paths = ["AS__"]
+    search_text = ["AS__label"]
+    search_ips = ["public_ip", "bind_ip"]
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address"
+    fields = ["name", "as_link", "host", "border_router", "public_ip", "public_port", "bind_ip", "bind_port"]
+    fields += ["vpn_client", "link"]
+    note = (
+        "The service assigns ids and ports. Edit the addresses of a user AS on its own page, others on the page "
+        "of the host."
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Interface]:
+        links = [f"link_as_{end}__interface_{end_}__AS__isd" for end in "ab" for end_ in "ab"]
+        related = ("AS__isd", "AS__useras", "host__AS__isd", "border_router__host", "vpn_client__vpn", *links)
+        return super().get_queryset(request).select_related(*related)
+
+    @admin.display(description="interface", ordering="interface_id")
+    def name(self, obj: Interface) -> str:
+        return str(obj)
+
+    @admin.display(description="AS", ordering="AS__as_id")
+    def as_link(self, obj: Interface) -> str:
+        return link_to(getattr(obj.AS, "useras", None) or obj.AS, obj.AS.isd_as)
+
+    @admin.display(description="Link")
+    def link(self, obj: Interface) -> str:
+        return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
+
+
+class BorderRouterForm(ServiceForm):
+    """Only the host is selected."""
+
+
+@admin.register(BorderRouter)
+class BorderRouterAdmin(ServiceAdmin):
+    form = BorderRouterForm
+    list_display = ["name", linked("host"), "internal_port", "interfaces"]
+    search_fields = ["host__label"]
+    offers = ("add",)
+    rule_field = "host"
+    add_fieldsets = [(None, {"fields": ["host"]})]
+    fields = ["name", "host", "internal_port", "interfaces"]
+    note = (
+        "A host is created with its first border router; further ones are added here. The service assigns numbers and "
+        "ports. A router is in the configuration of its AS once it has a Link."
+    )
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "host":
+            infrastructure_hosts = Host.objects.filter(AS__isnull=False, AS__useras=None)
+            kwargs["queryset"] = infrastructure_hosts.select_related("AS__isd")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: BorderRouter, form: Any, change: bool) -> None:
+        made = border_router_create(host=form.cleaned_data["host"], actor=actor_of(request))
+        obj.pk, obj.number = made.pk, made.number
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
+        rows: QuerySet[BorderRouter] = super().get_queryset(request)
+        return rows.select_related("host__AS__isd").annotate(interfaces_here=Count("interfaces"))
+
+    @admin.display(description="interfaces", ordering="interfaces_here")
+    def interfaces(self, obj: Any) -> int:
+        return int(obj.interfaces_here)
+
+
+class VPNForm(ServiceForm):
+    subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets the first address.")
+
+
+@admin.register(VPN)
+class VPNAdmin(ServiceAdmin):
+    form = VPNForm
+    list_display = ["subnet", linked("host"), "server_ip", "server_port", "clients", "keys_made"]
+    rule_field = "subnet"
+    add_fieldsets = [(None, {"fields": ["host", "subnet", "server_port"]})]
+    fields = ["host", "subnet", "server_ip", "server_port", "clients", "keys_made"]
+    actions = ["make_keys"]
+    note = (
+        "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
+        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients. "
+        f"A VPN has at most {MAX_CLIENTS} clients, however large its subnet is."
+    )
+
+    @admin.action(description="Create new keys for the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
+    def make_keys(self, request: HttpRequest, queryset: QuerySet[VPN]) -> None:
+        def service(vpn: VPN) -> None:
+            vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request))
+            self.log_change(request, vpn, "Created new keys.")
+
+        done = "{count} VPNs have new keys. Each is down until its hosts have installed them."
+        apply_to_each(self, request, queryset.order_by("pk"), service, done)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[VPN]:
+        rows: QuerySet[VPN] = super().get_queryset(request)
+        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"), made_at=F("keys__made_at"))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "host":
+            kwargs["queryset"] = Host.objects.filter(attachment_point__isnull=False, vpn=None).select_related("AS__isd")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: VPN, form: Any, change: bool) -> None:
+        if not change:
+            values = form.cleaned_data
+            made = infrastructure.vpn_create(
+                host=values["host"], subnet=values["subnet"], server_port=values["server_port"]
+            )
+            obj.pk, obj.server_ip = made.pk, made.server_ip
+
+    def delete_model(self, request: HttpRequest, obj: VPN) -> None:
+        infrastructure.vpn_delete(vpn_id=obj.pk)
+
+    @admin.display(description="clients", ordering="clients_here")
+    def clients(self, obj: Any) -> int:
+        return int(obj.clients_here)
+
+    @admin.display(description="keys created", ordering="made_at")
+    def keys_made(self, obj: Any) -> str:
+        return "none" if obj.made_at is None else age(obj.made_at)

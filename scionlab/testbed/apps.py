@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class TestbedConfig(AppConfig):
+    name = "scionlab.testbed"
+    label = "testbed"

@@ -1,0 +1,1 @@
+"""The versions of a host's configuration."""

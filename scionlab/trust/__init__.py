@@ -1,1 +1,0 @@
-"""Keys: signing of configurations, the testbed's PKI, VPNs, and enrolment of hosts."""

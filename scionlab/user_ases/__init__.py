@@ -1,0 +1,1 @@
+"""A user's ASes: form, pages, REST, attachments."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class UserAsesConfig(AppConfig):
+    name = "scionlab.user_ases"
+    label = "user_ases"

@@ -1,0 +1,251 @@
+"""A user's ASes: list, detail, create, edit, (de)activate, delete and download."""
+
+from __future__ import annotations
+
+import logging
+from itertools import chain
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from bandwidth_config import RuleError
+from scion_files import COMPLETE
+from scionlab.delivery.render import user_download
+from scionlab.limits.pages.consequences import snapshot
+from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
+from scionlab.platform.notation.bandwidth import parse_bandwidth_text
+from scionlab.scion_config.installed import effect_of
+from scionlab.scion_config.models.installed import FILES_WORDS, files_state
+from scionlab.testbed import selectors
+from scionlab.testbed.models import UserAS
+from scionlab.usage.pages.dials import sums_of
+from scionlab.usage.pages.usage_panel import sparks_of
+from scionlab.user_ases.pages.attachment_point_field import Choice
+from scionlab.user_ases.pages.editor import UserASEditor
+from scionlab.user_ases.user_as import (
+    check_shown,
+    user_as_change,
+    user_as_create,
+    user_as_delete,
+    user_as_set_active,
+    user_as_update,
+)
+from scionlab.web.pages.common import gone_is_404, nothing_typed, say_saved
+from scionlab.web.pages.conflict import conflict_of
+from scionlab.web.pages.forms import AttachmentForm, Problem
+from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
+from scionlab.web.pages.stale_pages import StalePageError
+
+logger = logging.getLogger(__name__)
+
+
+@require_safe
+@own_page
+def user_as_list(request: PageRequest) -> HttpResponse:
+    now = timezone.now()
+    ases = selectors.user_ases_of(request.user)
+    statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
+    sums = sums_of(ases)
+    rows = [
+        {"user_as": user_as, "statuses": found, "passing": sums.get(user_as.pk)}
+        for user_as, found in zip(ases, statuses, strict=True)
+    ]
+    live = is_live(chain.from_iterable(statuses))
+    context = {"nav": "ases", "rows": rows, "live": request.path if rows else "", "every_s": 2 if live else 10}
+    return render(request, "user_ases/list.html", context)
+
+
+@require_safe
+@own_page
+def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
+    user_as, now = selectors.user_as_of(request.user, pk), timezone.now()
+    links = selectors.links_of(user_as)
+    statuses, sparks = statuses_of(links, now=now), sparks_of(links, now=now)
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "rows": [LinkPanel(status, now, spark=sparks.get(status.link.pk)) for status in statuses],
+        "live": request.path,
+        "every_s": 2 if is_live(statuses) else 10,
+        **_scion_files(user_as),
+        "typed_kbit": (taken_back(request) or QueryDict()).get("bandwidth_kbit", ""),
+        "is_active": any(status.link.active for status in statuses),
+        "now": now,
+    }
+    return render(request, "user_ases/detail.html", context)
+
+
+def _scion_files(user_as: UserAS) -> dict[str, Any]:
+    """Which service manages the SCION files of its host, and what a fetch would do to them."""
+    host = selectors.hosts_of([user_as]).get(user_as.pk)
+    if host is None:
+        return {}
+    state = files_state(host)
+    effect = effect_of(host, host.installed_files) if state in {"other", "taken_over"} else None
+    is_complete = host.limits_only or host.configuration_format >= COMPLETE
+    return {"files": state, "files_words": FILES_WORDS[state], "effect": effect, "lacks_files": not is_complete}
+
+
+# --- create and edit ------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@own_page
+def user_as_new(request: PageRequest) -> HttpResponse:
+    choices = _choices(None)
+    if request.method != "POST":
+        return _editor(request, _typed_before(request, choices, None) or UserASEditor.blank(choices))
+    editor = _posted(request, choices, user_as=None)
+    if "save" in request.POST and editor.is_valid(reader=request.user):
+        try:
+            user_as = user_as_create(owner=request.user, actor=request.user, **editor.values())
+        except RuleError as exc:
+            editor.refuse(exc)
+        else:
+            say_saved(request, user_as, None, done=f"{user_as.isd_as} was created.")
+            return redirect("user_as_detail", pk=user_as.pk)
+    return _editor(request, editor)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@own_page
+@gone_is_404
+def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    choices = _choices(user_as)
+    if request.method != "POST":
+        stored = UserASEditor.stored(user_as, selectors.links_of(user_as), choices)
+        return _editor(request, _typed_before(request, choices, user_as) or stored)
+    editor = _posted(request, choices, user_as=user_as)
+    if "save" not in request.POST:
+        return _editor(request, editor)
+    before = snapshot(user_as)
+    try:
+        if editor.is_valid(reader=request.user):
+            user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
+            say_saved(request, user_as, before)
+            return redirect("user_as_detail", pk=user_as.pk)
+        # An error may be caused by outdated input (a deleted Link); the conflict says more.
+        check_shown(user_as, shown=editor.shown_values())
+    except StalePageError as exc:
+        conflict = conflict_of(exc, reader=request.user)
+        if exc.is_untouched:
+            return nothing_typed(request, conflict, "user_as_detail", pk)
+        editor = UserASEditor.in_conflict(request.POST, choices, user_as=user_as, conflict=conflict, stored=exc.stored)
+    except RuleError as exc:
+        editor.refuse(exc)
+    return _editor(request, editor)
+
+
+@require_safe
+@own_page
+def attachment_preview(request: PageRequest) -> HttpResponse:
+    """Part of the page: preview of the bandwidths of one row. Read-only."""
+    row = request.GET.get("row", "")
+    form = AttachmentForm(request.GET, prefix=row, choices=_choices(None))
+    link = selectors.link_at(request.user, form["link_id"].value(), form["attachment_point"].value())
+    if link is not None:
+        form.stored, form.exception_kbit = link.requested, link.exception_kbit
+    return render(request, "user_ases/understood.html", {"limits": form.understood, "row": form})
+
+
+def _choices(user_as: UserAS | None) -> list[Choice]:
+    policy = selectors.policy()
+    return [Choice.of(ap, policy, user_as=user_as) for ap in selectors.open_attachment_points()]
+
+
+def _typed_before(request: PageRequest, choices: list[Choice], user_as: UserAS | None) -> UserASEditor | None:
+    """Input from before the login."""
+    typed = taken_back(request)
+    return None if typed is None else UserASEditor.rearranged(typed, choices, user_as=user_as)
+
+
+def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | None) -> UserASEditor:
+    """Buttons that add or remove a row validate and save nothing."""
+    kind = UserASEditor.submitted if "save" in request.POST else UserASEditor.rearranged
+    return kind(request.POST, choices, user_as=user_as)
+
+
+def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
+    context = {"nav": "ases", "editor": editor, "user_as": editor.user_as, "problems": editor.problems}
+    return render(request, "user_ases/form.html", context, status=409 if editor.conflict else 200)
+
+
+# --- limit, activate, delete, download -------------------------------------------------------------------------------
+
+
+@require_POST
+@own_page
+@form_on("user_as_detail", "pk")
+@gone_is_404
+def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    before = snapshot(user_as)
+    try:
+        kbit = parse_bandwidth_text(request.POST.get("bandwidth_kbit", ""))
+        user_as_change(user_as_id=user_as.pk, actor=request.user, bandwidth_kbit=kbit)
+    except RuleError as exc:
+        messages.error(request, exc.message)
+    else:
+        say_saved(request, user_as, before)
+    return redirect("user_as_detail", pk=user_as.pk)
+
+
+@require_POST
+@own_page
+@form_on("user_as_detail", "pk")
+@gone_is_404
+def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    active = request.POST.get("active") == "1"
+    before = snapshot(user_as)
+    try:
+        user_as_set_active(user_as_id=user_as.pk, actor=request.user, active=active)
+    except RuleError as exc:
+        messages.error(request, exc.message)
+    else:
+        say_saved(request, user_as, before, done="Activated." if active else "Deactivated.")
+    return redirect("user_as_detail", pk=user_as.pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@own_page
+@gone_is_404
+def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    user_as = selectors.user_as_of(request.user, pk)
+    problems: list[Problem] = []
+    if request.method == "POST":
+        isd_as = user_as.isd_as
+        try:
+            user_as_delete(user_as_id=user_as.pk, actor=request.user)
+        except RuleError as exc:
+            problems = [Problem("main", "", exc.message)]
+        else:
+            messages.success(
+                request, f"{isd_as} was deleted. The attachment points remove the links with their next poll."
+            )
+            return redirect("user_as_list")
+    context: dict[str, Any] = {"nav": "ases", "user_as": user_as, "links": selectors.links_of(user_as)}
+    return render(request, "user_ases/delete.html", context | {"problems": problems})
+
+
+@require_safe
+@own_page
+@gone_is_404
+def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
+    """Download the configuration of the AS's host. It contains the host's secret, so it is never cached."""
+    user_as = selectors.user_as_of(request.user, pk)
+    try:
+        name, content = user_download(user_as)
+    except RuleError as exc:  # the owner cannot correct it, and should not see details
+        logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
+        messages.error(request, "The configuration cannot be created: an administrator has to resolve a problem.")
+        return redirect("user_as_detail", pk=user_as.pk)
+    response = HttpResponse(content, content_type="application/gzip")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

@@ -1,0 +1,199 @@
+"""User ASes over the REST API, with the same services as the pages."""
+
+# ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from rest_framework import exceptions, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from bandwidth_config import RuleError
+from scionlab.accounts.models import User
+from scionlab.delivery.render import user_download
+from scionlab.platform.api_errors import RuleViolations
+from scionlab.testbed.locks import lock_user_as
+from scionlab.testbed.models import Link, UserAS
+from scionlab.testbed.selectors import hosts_of, with_relations
+from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.rest import bodies, documents
+from scionlab.user_ases.user_as import user_as_change, user_as_create, user_as_delete, user_as_update
+from scionlab.web.rest.base import ApiView, HoldsSecret
+from scionlab.web.rest.queries import UserASQuery
+from scionlab.web.rest.schema import BINARY, describe
+
+logger = logging.getLogger(__name__)
+
+_ATTACHMENT = {"attachment_point_id": 1, "public_ip": "198.51.100.30", "public_port": 50000, "bandwidth_kbit": 250}
+EXAMPLE = {"label": "Lab", "installation_type": "dedicated", "attachments": [_ATTACHMENT]}
+KEEP_AND_ADD = {
+    "label": "Lab",
+    "installation_type": "dedicated",
+    "attachments": [{"link_id": 7, **_ATTACHMENT}, {"attachment_point_id": 2, "use_vpn": True}],
+}
+
+
+class NotRenderable(exceptions.APIException):
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "configuration_unavailable"
+    default_detail = "The configuration cannot be created: an administrator has to resolve a problem."
+    headers = {"Retry-After": "60"}
+
+
+class UserASView(ApiView):
+    def rows(self) -> QuerySet[UserAS]:
+        ases = UserAS.objects.select_related("isd", "owner")
+        return ases if self.person.is_staff else ases.filter(owner=self.person)
+
+    def user_as(self, pk: int) -> UserAS:
+        """Raises `Http404`."""
+        return get_object_or_404(self.rows(), pk=pk)
+
+    def documents(self, ases: list[UserAS]) -> Any:
+        """The ASes with their Links; three additional statements for any number."""
+        by_as: dict[int, list[Link]] = {}
+        links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
+        for link in with_relations(links).order_by("interface_b__interface_id"):
+            by_as.setdefault(link.interface_b.AS_id, []).append(link)
+        return documents.UserASDocument(ases, many=True, context={"links_by_as": by_as, "hosts": hosts_of(ases)}).data
+
+    def document(self, pk: int) -> Any:
+        return self.documents([self.user_as(pk)])[0]
+
+
+def _checked(request: Request, user_as: UserAS | None, reader: User) -> bodies.UserASBody:
+    """Raises `ValidationError` for malformed values, `RuleViolations` with all broken rules."""
+    change = bodies.UserASBody(data=request.data)
+    change.is_valid(raise_exception=True)
+    kind = change.validated_data["installation_type"]
+    errors = check_attachments(change.specs(), user_as=user_as, installation_type=kind, reader=reader)
+    if errors:
+        raise RuleViolations(errors)
+    return change
+
+
+class UserASListView(UserASView):
+    query = UserASQuery
+
+    @describe("ASes", "Your ASes", answer=documents.UserASDocument, is_list=True)
+    def get(self, request: Request) -> Response:
+        return self.page_of(_filtered(self.rows(), self.asked), self.documents)
+
+    @describe(
+        "ASes",
+        "Create an AS",
+        "With its host and one Link per attachment. Over the VPN (`use_vpn`) no address is needed.",
+        body=bodies.UserASBody,
+        answer=documents.UserASDocument,
+        success=status.HTTP_201_CREATED,
+        examples={"One attachment": EXAMPLE},
+    )
+    def post(self, request: Request) -> Response:
+        return self.once(self._create)
+
+    def _create(self) -> Response:
+        change = _checked(self.request, None, self.person)
+        made = user_as_create(
+            owner=self.person,
+            actor=self.person,
+            label=change.validated_data["label"],
+            installation_type=change.validated_data["installation_type"],
+            attachments=change.specs(),
+            scion_packages=change.validated_data.get("scion_packages"),
+        )
+        location = self.request.build_absolute_uri(f"/api/v1/ases/{made.pk}/")
+        return Response(self.document(made.pk), status=status.HTTP_201_CREATED, headers={"Location": location})
+
+
+def _filtered(ases: QuerySet[UserAS], asked: dict[str, Any]) -> QuerySet[UserAS]:
+    links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=OuterRef("pk"))
+    if "attachment_point_id" in asked:
+        ases = ases.filter(Exists(links.filter(interface_a__AS__attachment_point=asked["attachment_point_id"])))
+    if "active" in asked:
+        has_active = Exists(links.filter(active=True))
+        ases = ases.filter(has_active if asked["active"] else ~has_active)
+    if "label" in asked:
+        ases = ases.filter(label__icontains=asked["label"])
+    if "owner" in asked:
+        ases = ases.filter(owner__email__iexact=asked["owner"])
+    return ases.order_by(asked["sort"], "pk")
+
+
+class UserASDetailView(UserASView):
+    @describe("ASes", "One of your ASes", answer=documents.UserASDocument)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(self.document(pk))
+
+    @describe(
+        "ASes",
+        "Replace an AS",
+        "Attachments with a `link_id` are kept or edited, others added, missing ones removed. Send If-Match so "
+        "that concurrent changes are not overwritten.",
+        body=bodies.UserASBody,
+        answer=documents.UserASDocument,
+        examples={"Keep one, add one": KEEP_AND_ADD},
+    )
+    def put(self, request: Request, pk: int) -> Response:
+        user_as = self.user_as(pk)
+        change = _checked(request, user_as, self.person)
+        joins = {spec.attachment_point_id for spec in change.specs()}
+        with self.changing(lambda: lock_user_as(pk, joins=joins), lambda: self.document(pk)):
+            user_as_update(
+                user_as_id=pk,
+                actor=self.person,
+                label=change.validated_data["label"],
+                installation_type=change.validated_data["installation_type"],
+                attachments=change.specs(),
+                scion_packages=change.validated_data.get("scion_packages"),
+            )
+        return Response(self.document(pk))
+
+    @describe(
+        "ASes",
+        "Rename an AS, limit or (de)activate all its attachments, or set the packages of its host",
+        "Omitted fields keep their values. A label is for people only: it changes no configuration.",
+        body=bodies.UserASChangeBody,
+        answer=documents.UserASDocument,
+        examples={"Rename": {"label": "Lab, second floor"}, "One limit for all Links": {"bandwidth_kbit": 500}},
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        self.user_as(pk)
+        change = bodies.UserASChangeBody(data=request.data)
+        change.is_valid(raise_exception=True)
+        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
+            user_as_change(user_as_id=pk, actor=self.person, **change.validated_data)
+        return Response(self.document(pk))
+
+    @describe("ASes", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)
+    def delete(self, request: Request, pk: int) -> Response:
+        self.user_as(pk)
+        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
+            user_as_delete(user_as_id=pk, actor=self.person)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class UserASConfigurationView(UserASView):
+    permission_classes = (*UserASView.permission_classes, HoldsSecret)
+
+    @describe(
+        "ASes",
+        "Download the configuration of an AS",
+        "The configuration folder of the host as tar.gz. It contains the secret of the host, so a read-only token "
+        "is rejected.",
+        answer=BINARY,
+    )
+    def get(self, request: Request, pk: int) -> HttpResponse:
+        user_as = self.user_as(pk)
+        try:
+            name, content = user_download(user_as)
+        except RuleError as exc:  # the owner cannot correct it, and should not see details
+            logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
+            raise NotRenderable from exc
+        response = HttpResponse(content, content_type="application/gzip")
+        response["Content-Disposition"] = f'attachment; filename="{name}"'
+        return response
