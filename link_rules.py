@@ -19,6 +19,8 @@ MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/
 MIN_PORT = 1024
 MAX_PORT = 65_535
 
+AT_LIMIT_PERCENT = 95  # a link is at its limit from this share on
+
 MAX_STEPS = 200  # of one timed limit
 MIN_STEP_S = 1
 MAX_TIMED_S = 30 * 24 * 3600  # a forgotten timed limit ends within a month

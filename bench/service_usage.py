@@ -181,7 +181,7 @@ def _series(number: int) -> UsageSeries:
 
 def _sums(series_id: int, at_ms: int, half: int | None) -> Both:
     """Of both directions, different for each series and time. None: both halves."""
-    from scionlab.usage.batch import DIRECTIONS
+    from scionlab.enforcement.directions import DIRECTIONS
     from scionlab.usage.totals import SLOT_MS, Totals
 
     packets = (series_id * 7919 + at_ms // SLOT_MS * 104_729) % 30_000

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lab.sample_traffic import HEARTBEATS_BYTES, PACKET_BYTES, TEN_MINUTES_MS, share
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link
-from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.usage.batch import Batch, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import roll_up

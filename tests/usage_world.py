@@ -14,8 +14,8 @@ from django.db.models import Sum
 from django.http import HttpResponse
 from django.test import Client
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed.models import Host
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.host_api.usage_format import parse_usage
 from scionlab.usage.ingest import Stored, usage_store

@@ -173,7 +173,7 @@ class DemoSite:
 
         def fill_in() -> Page:
             browser = self._browser(ADMIN)
-            page = browser.open(f"/admin/scionlab/{what}/change/")
+            page = browser.open(f"/admin/testbed/{what}/change/")
             answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")
             _require(answer, leaves=page.url)
             return answer

@@ -31,8 +31,8 @@ _PLACE = "\n{link}\n"
 
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
-    """Render a mail without storing it. The first line of the template, as "enforcement/mail/away.txt", is the subject, the
-    rest the body. A link that proves something is a line {link}, replaced when the mail is sent."""
+    """Render a mail without storing it. The first line of the template, as "enforcement/mail/away.txt", is the subject,
+    the rest the body. A link that proves something is a line {link}, replaced when the mail is sent."""
     text = render_to_string(template, {**context, "site": settings.SITE_URL})
     subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
     return Mail(subject=" ".join(subject.split())[:200], body=body.strip() + "\n", **fields)

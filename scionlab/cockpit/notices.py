@@ -12,11 +12,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from scionlab.delivery.signing import near_end, unreadable_keys, valid_keys
-from scionlab.enforcement.words import Tone
 from scionlab.scion_config.ends import endings, may_have_endings
 from scionlab.testbed import selectors
 from scionlab.testbed.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
 from scionlab.testbed.models import BandwidthPolicy, Host
+from scionlab.web.admin.columns import Tone
 
 _MOST_NAMED = 5
 

@@ -20,7 +20,7 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.total import total_status
-from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
+from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.linktests.models import LinkTest
 from scionlab.platform.notation.local_time import say_time
 from scionlab.scion_config.models.installed import FILES_WORDS, FilesState, files_state
@@ -28,6 +28,7 @@ from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host
 from scionlab.usage.models import UsageCounter
 from scionlab.usage.report import NOW, traffic_now
+from scionlab.web.admin.columns import Tone
 
 TESTED_OVER = timedelta(days=7)  # how long such a test result is shown
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; a longer wait is a problem

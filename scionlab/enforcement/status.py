@@ -18,10 +18,11 @@ from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.remarks import Remark, remark_on
 from scionlab.enforcement.total import TotalStatus, total_status
-from scionlab.enforcement.words import WORDS, State, Tone
+from scionlab.enforcement.words import WORDS, State
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, TimedLimit
+from scionlab.web.admin.columns import Tone
 
 
 class Counters(NamedTuple):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from bandwidth_config import Limits, format_kbit
 from scionlab.enforcement.agents import Agent, no_report_since
 from scionlab.enforcement.models import HostReceipt
-from scionlab.enforcement.words import WORDS, State, Tone
+from scionlab.enforcement.words import WORDS, State
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed.models import AttachmentPoint
+from scionlab.web.admin.columns import Tone
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from scionlab.web.admin.columns import Tone
+
 State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report", "observed"]
 # A colour of the style sheets (.tone-*, .slb-*).
-Tone = Literal["good", "info", "warn", "bad", "quiet"]
 
 
 class Word(NamedTuple):

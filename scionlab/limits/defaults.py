@@ -26,9 +26,10 @@ from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.testbed import audit, locks, selectors
+from scionlab.testbed.last_changes import last_bandwidth_change
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, TimedLimit
 from scionlab.testbed.versions.changes import Changes
-from scionlab.web.pages.stale_pages import Values, last_bandwidth_change, refuse_stale, values_of
+from scionlab.web.pages.stale_pages import Values, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from scionlab.linktests.models import JointTest
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import audit, selectors
+from scionlab.testbed.last_changes import note_change
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
 from scionlab.testbed.versions.changes import Changes
-from scionlab.web.pages.stale_pages import note_change
 
 logger = logging.getLogger(__name__)
 

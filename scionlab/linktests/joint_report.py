@@ -21,13 +21,13 @@ from typing import Any, Final, NamedTuple
 from django.db.models import Prefetch
 
 from bandwidth_config import format_kbit
+from link_rules import AT_LIMIT_PERCENT
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending_steps import Step
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_status import OPEN, State, TestStatus, status_of_test, with_results
 from scionlab.linktests.verdict import Interval, intervals_of, percent
-from scionlab.usage.batch import DIRECTIONS, DirectionName
-from scionlab.usage.totals import AT_LIMIT_PERCENT
 from station.plan import STREAM
 
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}

@@ -53,9 +53,9 @@ from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, tak
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
 from scionlab.testbed import locks
+from scionlab.testbed.last_changes import note_change
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
 from scionlab.testbed.versions.changes import Changes
-from scionlab.web.pages.stale_pages import note_change
 
 logger = logging.getLogger(__name__)
 

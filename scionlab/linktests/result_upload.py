@@ -15,10 +15,10 @@ from django.utils import timezone
 from link_tests import MAX_WATCH_S
 from scionlab.delivery.host_api.auth import host_endpoint
 from scionlab.delivery.host_api.document_reader import CLOCK_WITHIN, DocumentError, DocumentReader, load, require_schema
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
 from scionlab.platform.api_errors import error_response
 from scionlab.testbed.models import Host
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.host_api.usage_format import TooLargeError, read_body
 from station.plan import AP
 from station.report import read_report

@@ -11,13 +11,13 @@ from typing import Final
 from bandwidth_config import Limits, RuleError, format_kbit
 from link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.accounts.models import User
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.status import link_status
 from scionlab.linktests.test_policy import Allowance
 from scionlab.linktests.test_status import reason_against
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, Link
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.report import traffic_now
 from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_kbit
+from link_rules import AT_LIMIT_PERCENT
+from scionlab.enforcement.directions import DirectionName
 from scionlab.linktests.tcp_found import TcpFound, found_by_tcp, took_ms
 from scionlab.linktests.verdict import Interval
-from scionlab.usage.batch import DirectionName
-from scionlab.usage.totals import AT_LIMIT_PERCENT
 from station.plan import TCP, frame_bytes, segments_bytes
 
 Code = Literal["over_the_limit", "mixed", "limited_elsewhere", "not_enough", "no_result", "enforced"]

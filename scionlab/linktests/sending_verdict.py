@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bandwidth_config import format_kbit, format_number
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.linktests.sending_steps import Code, Evidence, Step, step_of
 from scionlab.linktests.tcp_found import TcpFound
 from scionlab.linktests.verdict import intervals_of, percent
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from station.plan import ECHO, LOADING, MTU
 
 _WORST_FIRST: Final[tuple[Code, ...]] = (

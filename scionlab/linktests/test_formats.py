@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.models import LinkTest, TestResult
 from scionlab.linktests.verdict import Interval, intervals_of
-from scionlab.usage.batch import DIRECTIONS
 
 _COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets", "lost_packets")
 CSV_HEADER: Final = (

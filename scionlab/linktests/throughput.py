@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Final, Literal
 
 from bandwidth_config import Limits, format_kbit, format_number
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.status import LinkStatus
 from scionlab.limits.framing import Framing
 from scionlab.linktests.verdict import FULL_FROM_PERCENT, IDLE_BELOW_PERCENT, percent
 from scionlab.platform.notation.local_time import say_time
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.series import DirectionUsage, UsagePoint
 
 SMALL_BYTES: Final = 200  # SCION packet shown beside the largest one

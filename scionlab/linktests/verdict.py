@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_number
-from scionlab.usage.batch import DIRECTIONS, DirectionName
-from scionlab.usage.totals import AT_LIMIT_PERCENT
+from link_rules import AT_LIMIT_PERCENT
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 
 LONGEST_MS: Final = 1500
 IDLE_BELOW_PERCENT: Final = 5  # of the limit; below, too little was sent to tell

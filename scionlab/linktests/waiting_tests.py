@@ -23,8 +23,8 @@ from scionlab.delivery.polls.answers import disconnected, nothing_more, unavaila
 from scionlab.delivery.polls.threads import Django, Message, Receive, Scope, Send, Threads
 from scionlab.delivery.polls.waiting import Ended
 from scionlab.linktests.models import LinkTest
+from scionlab.linktests.rest.queries import MAX_WAIT_S
 from scionlab.linktests.test_status import GRACE
-from scionlab.web.rest.queries import MAX_WAIT_S
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from django.db.models import Q
 
 from bandwidth_config import RuleError, format_kbit
 from scionlab.accounts.models import User
+from scionlab.enforcement.directions import DirectionName
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.linktests.last_test import last_tests
 from scionlab.linktests.test_status import TestStatus
@@ -23,7 +24,6 @@ from scionlab.paths.scion_path import Path, PathInterface, PathLink, Probe, pars
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import Link
 from scionlab.testbed.selectors import with_relations
-from scionlab.usage.batch import DirectionName
 from scionlab.usage.series import DirectionUsage, UsagePoint, usage_of_links
 
 _Read = TypeVar("_Read")

@@ -276,7 +276,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
-    "POSTPROCESSING_HOOKS": ["scionlab.web.rest.schema.complete"],
+    "POSTPROCESSING_HOOKS": ["scionlab.site.api_schema.complete"],
     "COMPONENT_SPLIT_PATCH": False,
     "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,

@@ -9,10 +9,10 @@ from scionlab.delivery.host_api import enrol, views
 from scionlab.linktests import result_upload
 from scionlab.linktests.rest import joint_views, sending_views, test_views
 from scionlab.paths.rest import as_path_views, path_views
+from scionlab.site import api_docs
 from scionlab.site import rest_views as site_views
 from scionlab.usage.host_api import live_upload, usage_upload
 from scionlab.user_ases.rest import as_views, link_views
-from scionlab.web.rest import docs_views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -56,12 +56,12 @@ rest_patterns: Patterns = [
     path("token/", account_views.TokenView.as_view(), name="api_token"),
     path("tokens/", account_views.TokenListView.as_view(), name="api_token_list"),
     path("tokens/<key:pk>/", account_views.TokenDetailView.as_view(), name="api_token_detail"),
-    path("schema/", docs_views.SchemaView.as_view(), name="api_schema"),
+    path("schema/", api_docs.SchemaView.as_view(), name="api_schema"),
 ]
 
 urlpatterns: Patterns = [
-    path("docs/", docs_views.docs, name="api_docs"),
-    path("docs/operations/", docs_views.operations, name="api_operations"),
+    path("docs/", api_docs.docs, name="api_docs"),
+    path("docs/operations/", api_docs.operations, name="api_operations"),
     path("v1/", include(rest_patterns)),
     path("v4/host/", include(host_patterns)),
     path("v4/enrol", enrol.enrol, name="host_enrol"),

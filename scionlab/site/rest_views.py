@@ -15,10 +15,11 @@ from scionlab.limits.defaults import ap_default_set, site_default_set
 from scionlab.testbed import locks
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.testbed.selectors import open_attachment_points, policy
+from scionlab.usage.queries import TrafficQuery
 from scionlab.usage.report import monthly_traffic
 from scionlab.user_ases.rest import bodies, documents
+from scionlab.user_ases.rest.queries import AttachmentPointQuery
 from scionlab.web.rest.base import ApiView, StaffOnly, StaffWrites
-from scionlab.web.rest.queries import AttachmentPointQuery, TrafficQuery
 from scionlab.web.rest.schema import describe
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
-DirectionName = Literal["to_user", "from_user"]
-DIRECTIONS: Final[tuple[DirectionName, DirectionName]] = ("to_user", "from_user")
+from scionlab.enforcement.directions import DirectionName
 
 
 class Sample(NamedTuple):

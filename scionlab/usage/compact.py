@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.rows import Both, nothing
 from scionlab.usage.totals import SLOT_MS, Totals
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from scionlab.usage.batch import DIRECTIONS
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage.series import DirectionUsage, Usage, UsagePoint
 
 COLUMNS: Final = {  # name in JSON: heading in CSV

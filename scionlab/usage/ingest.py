@@ -14,12 +14,13 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.models import HostReceipt
 from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.platform.retry import retried
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link
-from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.usage.batch import Batch, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
 from scionlab.usage.models import UsageBatch, UsageCounter, UsageSamples, UsageSeries
 from scionlab.usage.packing import pack

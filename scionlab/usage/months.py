@@ -20,8 +20,8 @@ from django.db import transaction
 from django.db.models import Min, Sum
 from django.utils import timezone
 
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.platform.retry import retried
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.compact import numbers_pack, numbers_unpack
 from scionlab.usage.models import UsageBatch, UsageMonth, UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.progress import ALL, Who, blank, hold_progress, open_months, skip

@@ -13,7 +13,7 @@ from typing import Any, Final
 from django.db.models import Max, Sum
 from django.utils import timezone
 
-from scionlab.usage.batch import DIRECTIONS
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.totals import month_begin, next_month
 

@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.retry import retried
 from scionlab.usage import partitions
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
 from scionlab.usage.models.usage import UsageTotals
 from scionlab.usage.months import settled_before

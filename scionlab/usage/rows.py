@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.totals import Totals
 
 COLUMNS: Final = (

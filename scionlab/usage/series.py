@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.usage.batch import DIRECTIONS
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.packing import LONGEST_ROW_MS, unpack

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage import partitions
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import totals_pack, totals_unpack
 from scionlab.usage.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.progress import Who, hold_progress, is_settled, read_anew

@@ -15,7 +15,6 @@ TEN_SECONDS_MS: Final = 10_000
 SLOT_MS: Final = 300_000
 DAY_MS: Final = 86_400_000
 LATE: Final = timedelta(days=4)  # batches of a month may arrive for 3 days after its end (ingest.BEHIND)
-AT_LIMIT_PERCENT: Final = 95  # a link is at its limit from this share on
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 

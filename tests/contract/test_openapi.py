@@ -30,8 +30,8 @@ from rest_framework.throttling import SimpleRateThrottle
 from schemathesis.generation.meta import TestPhase
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from scionlab.web.rest.docs_views import description
-from scionlab.web.rest.examples import ERRORS
+from scionlab.site.api_docs import description
+from scionlab.site.api_examples import ERRORS
 from tests.factories import api_token
 from tests.web.access import World, addresses, basic, build_world
 from tests.web.polling import AGENT

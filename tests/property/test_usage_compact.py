@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage import rank
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.compact import numbers_unpack, totals_pack, totals_unpack
 from scionlab.usage.rank import OutsideError, Window, place_of, window_unpack
 from scionlab.usage.rows import Both

@@ -9,7 +9,8 @@ import pytest
 
 from scionlab.enforcement import status
 from scionlab.enforcement.judgement import Stage
-from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
+from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
+from scionlab.web.admin.columns import Tone
 from scionlab_bw import tables
 
 STATIC = Path(__file__).resolve().parents[2] / "scionlab" / "static" / "scionlab"

@@ -239,11 +239,15 @@ MAY: dict[str, set[str]] = {
 }
 
 
+def is_of_a_table(route: str) -> bool:
+    return route.startswith(tuple(f"admin/{one.label}/" for one in apps.get_app_configs()))
+
+
 def rule_of(route: str, name: str) -> Rule | None:
     if name in RULES:
         return RULES[name]
     parts = route.split("/")
-    if not route.startswith(("admin/scionlab/", "admin/auth/")) or parts[2] not in MAY:
+    if not is_of_a_table(route) or parts[2] not in MAY:
         return None
     may, what = MAY[parts[2]], parts[-2]
     if name.endswith("_changelist"):
@@ -357,7 +361,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         hosts = (world.ap_host, world.user_host, world.other_host)
         return [("/" + route.replace("<str:uid>", host.uid), host) for host in hosts]
     if name == "admin/(?P<url>.*)$":
-        return [("/admin/scionlab/nothing/", None)]
+        return [("/admin/testbed/nothing/", None)]
     parts = route.split("/")
     starts = {
         "account/tokens/": "apitoken",
@@ -375,9 +379,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     for start, what in starts.items():
         if route.startswith(start):
             route = route.replace("<key:pk>", str(world.objects[what].pk))
-    thing = (
-        world.objects.get(parts[2]) if route.startswith(("admin/scionlab/", "admin/auth/")) and len(parts) > 2 else None
-    )
+    thing = world.objects.get(parts[2]) if is_of_a_table(route) and len(parts) > 2 else None
     pk = str(thing.pk if thing is not None else 1)
     values = {
         "<key:pk>": str(world.user_as.pk),
@@ -544,11 +546,7 @@ def test_polls_that_never_reach_django_are_the_hosts_own(world: World) -> None:
 def test_every_rule_is_of_an_address_that_exists() -> None:
     names = {name for _, name in addresses()}
     assert RULES.keys() - names == set()
-    models = {
-        route.split("/")[2]
-        for route, _ in addresses()
-        if route.startswith(("admin/scionlab/", "admin/auth/")) and route.count("/") > 2
-    }
+    models = {route.split("/")[2] for route, _ in addresses() if is_of_a_table(route) and route.count("/") > 2}
     assert MAY.keys() == models
 
 

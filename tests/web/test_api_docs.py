@@ -17,8 +17,8 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.link_test import link_test_create
 from scionlab.linktests.models import LinkTest
+from scionlab.site.api_docs import description
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
-from scionlab.web.rest.docs_views import description
 from tests.factories import PASSWORD, spec
 from tests.joint_world import enforced
 

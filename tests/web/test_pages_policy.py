@@ -99,7 +99,7 @@ def test_no_page_of_an_administrator_breaks_the_policy(
     Mail.objects.create(key="x", recipient="owner@example.org", subject="Enforced", body="now")
     log_in(witness.page, staff)
     lists = [list_of(model) for model in MAY]
-    witness.visit("/cockpit/setup/", "/admin/", "/admin/scionlab/", "/admin/password_change/", *lists)
+    witness.visit("/cockpit/setup/", "/admin/", "/admin/testbed/", "/admin/password_change/", *lists)
     witness.visit(*(f"{list_of(model)}add/" for model, may in MAY.items() if "add" in may))
     things = {
         "link": link.pk,
@@ -111,7 +111,7 @@ def test_no_page_of_an_administrator_breaks_the_policy(
         "user": staff.pk,
         "useras": user_as.pk,
     }
-    witness.visit(*(f"/admin/scionlab/{model}/{pk}/change/" for model, pk in things.items()))
+    witness.visit(*(f"{list_of(model)}{pk}/change/" for model, pk in things.items()))
     witness.visit(f"/admin/testbed/host/{receipt.host_id}/agent/", f"/admin/testbed/link/{link.pk}/delete/")
     witness.visit(f"/admin/testbed/link/{link.pk}/history/", f"/admin/accounts/user/{staff.pk}/password/")
 

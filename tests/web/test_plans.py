@@ -16,8 +16,8 @@ from scionlab.accounts.account import account_requests_due
 from scionlab.accounts.models import AccountRequest, Mail
 from scionlab.limits.pages.presenters import history_of, policy_and_dates
 from scionlab.platform.outbox import due_ids
+from scionlab.testbed.last_changes import last_bandwidth_change
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
-from scionlab.web.pages.stale_pages import last_bandwidth_change
 from tests.cases import case
 
 pytestmark = pytest.mark.django_db

@@ -151,7 +151,7 @@ def test_administrators_read_the_same_sentence_as_the_service_says(
     row: Any = selectors.policy() if page == "bandwidthpolicy" else ap
     browser = Client()
     browser.force_login(staff)
-    url = f"/admin/scionlab/{page}/{row.pk}/change/"
+    url = f"/admin/testbed/{page}/{row.pk}/change/"
     response = browser.post(url, {"default_bandwidth_kbit": written, "reason": ""})
     assert response.status_code == 200
     (shown,) = response.context["adminform"].form.errors.as_data()["default_bandwidth_kbit"]

@@ -10,9 +10,9 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed.models import Host, Link
 from scionlab.usage import months, partitions, rank
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.models import UsageBatch, UsageDay, UsageMonth, UsageProgress, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import usage_of_link

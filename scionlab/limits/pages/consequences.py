@@ -12,21 +12,16 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, LinkStep, format_kbit
+from bandwidth_config import Limits, LinkStep
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.limits.pages.counted import counted_sentence
-from scionlab.platform.notation.bandwidth import limits_warning
+from scionlab.platform.notation.bandwidth import in_words, limits_warning
+from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import Link, UserAS
 from scionlab.testbed.selectors import links_of
 
 NOTHING_RESTARTS = "nothing restarts"
-
-
-def in_words(limits: Limits) -> str:
-    """`to the user AS 500 kbit/s, from it 500 kbit/s`."""
-    to_user, from_user = ("blocked" if kbit == 0 else format_kbit(kbit) for kbit in limits)
-    return f"to the user AS {to_user}, from it {from_user}"
 
 
 def takes_effect(link: Link, *, now: datetime) -> str:
@@ -115,18 +110,6 @@ def _course(steps: Sequence[LinkStep]) -> str:
     if is_wave and len(steps) > 2:
         return f"{in_words(first)} and {in_words(last)} in turn, {len(steps) // 2} times"
     return f"{len(steps)} steps, the first {in_words(first)}, the last {in_words(last)}"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units: `1 d 3 h`, `2 h`, `1 min 30 s`."""
-    left, parts = max(0, round(seconds)), list[str]()
-    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        if left >= length and len(parts) < 2:
-            parts.append(f"{left // length}\N{NO-BREAK SPACE}{name}")
-            left %= length
-        elif parts:
-            break
-    return " ".join(parts) or "0\N{NO-BREAK SPACE}s"
 
 
 def _capital(text: str) -> str:

@@ -19,18 +19,19 @@ from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.limits.pages.consequences import Preview, preview_limits, snapshot
 from scionlab.limits.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.limits.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
+from scionlab.limits.pages.saved import say_saved
 from scionlab.limits.presets import offered
 from scionlab.limits.update import link_update
 from scionlab.linktests.pages.watch_forms import WatchForm, newest_of
 from scionlab.linktests.test_status import reason_against
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
+from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import Link, UserAS
 from scionlab.usage.pages.change_lines import ChangeLine, change_lines
 from scionlab.usage.pages.dials import now_of
 from scionlab.usage.pages.usage_panel import newest_usage, span_named, usage_panel
-from scionlab.web.pages.common import gone_is_404, nothing_typed, say_saved
-from scionlab.web.pages.conflict import conflict_of
+from scionlab.web.pages.common import gone_is_404, nothing_typed
 from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.web.pages.stale_pages import StalePageError
@@ -94,7 +95,7 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         try:
             saved = link_update(link_id=link.pk, limits=form.limits(), actor=request.user, shown=form.shown_values())
         except StalePageError as exc:
-            conflict = conflict_of(exc, reader=request.user)
+            conflict = conflict_on_page(exc, reader=request.user)
             if exc.is_untouched:
                 return nothing_typed(request, conflict, "link_detail", pk, link_id)
             form.meet(conflict, exc.stored)

@@ -12,8 +12,9 @@ from bandwidth_config import Limits
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.limits.pages.consequences import counted_on, duration
+from scionlab.limits.pages.consequences import counted_on
 from scionlab.platform.notation.bandwidth import limits_warning
+from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import BandwidthChange, BandwidthPolicy, Interface, Link, TimedLimit
 from scionlab.testbed.selectors import policy
 from scionlab.web.pages.plots import ProfilePlot, UsagePlot, profile_plot

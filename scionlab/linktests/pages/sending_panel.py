@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.linktests.pages.step_plot import StepPlot, step_plots
 from scionlab.linktests.pages.tcp_plot import TcpPlot, tcp_plots
 from scionlab.linktests.pages.watch import slots_of_test
 from scionlab.linktests.sending_verdict import SendingSide, SendingVerdict
 from scionlab.linktests.test_status import TestStatus
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.web.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 from station.plan import LOADING, TCP, frame_bytes, segments_bytes
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bandwidth_config import format_kbit, format_number
+from scionlab.enforcement.directions import DirectionName
 from scionlab.linktests.sending_steps import Step
 from scionlab.linktests.sending_verdict import SendingVerdict
-from scionlab.usage.batch import DirectionName
 from scionlab.web.pages.plots import Slot, UsagePlot, scale_of, usage_plot
 
 

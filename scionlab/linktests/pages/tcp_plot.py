@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scionlab.enforcement.directions import DirectionName
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.tcp_found import Moment, TcpFound
-from scionlab.usage.batch import DirectionName
 from scionlab.web.pages.plots import HEADROOM, HEIGHT, WIDTH
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.limits.pages.link import link_or_404
 from scionlab.linktests.link_test import link_test_create
 from scionlab.linktests.models import LinkTest, TestResult
@@ -21,7 +22,6 @@ from scionlab.linktests.test_status import TestStatus
 from scionlab.linktests.verdict import Side, Verdict, intervals_of
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed.models import Link
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, own_page, taken_back

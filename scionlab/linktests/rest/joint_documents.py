@@ -7,12 +7,12 @@ from typing import Any, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.joint_plan import DEFAULT_CONGESTED_S, DEFAULT_PERCENT, DEFAULT_S
 from scionlab.linktests.joint_report import JointStatus
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.linktests.test_status import State
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.web.rest.fields import StrictSerializer, Whole
 
 

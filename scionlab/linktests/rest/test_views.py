@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
 from scionlab.linktests.models import LinkTest
+from scionlab.linktests.rest.queries import LinkTestQuery, ResultQuery
 from scionlab.linktests.rest.test_documents import LinkTestDocument, LinkTestResultDocument
 from scionlab.linktests.test_formats import csv_name, points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
@@ -21,7 +22,6 @@ from scionlab.testbed.locks import lock_link, lock_user_as
 from scionlab.user_ases.rest import bodies
 from scionlab.user_ases.rest.link_views import LinkView, links_of
 from scionlab.web.rest.base import ApiView
-from scionlab.web.rest.queries import LinkTestQuery, ResultQuery
 from scionlab.web.rest.schema import describe
 
 

@@ -9,11 +9,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.words import State
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.path_view import Kind, path_views
 from scionlab.paths.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.user_ases.rest.documents import UsedDocument
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.fields import StrictSerializer, Text

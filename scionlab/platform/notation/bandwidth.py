@@ -158,3 +158,9 @@ def _usable(readings: list[str]) -> str:
 def _named(unit: str) -> str:
     prefix = _prefix(unit)
     return _NAMES["k"] if not unit else _NAMES.get(prefix or "", unit)
+
+
+def in_words(limits: Limits) -> str:
+    """`to the user AS 500 kbit/s, from it 500 kbit/s`."""
+    to_user, from_user = ("blocked" if kbit == 0 else format_kbit(kbit) for kbit in limits)
+    return f"to the user AS {to_user}, from it {from_user}"

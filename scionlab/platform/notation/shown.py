@@ -43,3 +43,15 @@ def _ago(at: datetime, suffix: str) -> SafeString:
     amount = next(in_units, f"{seconds}{SPACE}s")
     utc, exact = at.astimezone(UTC).isoformat(timespec="seconds"), date(timezone.localtime(at), "j M Y, H:i:s T")
     return format_html('<time datetime="{}" title="{}">{}{}</time>', utc, exact, amount, suffix)
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: `1 d 3 h`, `2 h`, `1 min 30 s`."""
+    left, parts = max(0, round(seconds)), list[str]()
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if left >= length and len(parts) < 2:
+            parts.append(f"{left // length}\N{NO-BREAK SPACE}{name}")
+            left %= length
+        elif parts:
+            break
+    return " ".join(parts) or "0\N{NO-BREAK SPACE}s"

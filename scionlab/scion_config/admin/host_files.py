@@ -16,7 +16,6 @@ from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
-from scionlab.enforcement.words import Tone
 from scionlab.scion_config.complete import (
     ALL_WITHIN,
     completing_set,
@@ -37,7 +36,7 @@ from scionlab.scion_config.models.installed import FILES_WORDS, files_state
 from scionlab.testbed.audit import host_subject
 from scionlab.testbed.models import Host
 from scionlab.web.admin.base import ServiceAdmin, actor_of
-from scionlab.web.admin.columns import badge
+from scionlab.web.admin.columns import Tone, badge
 
 _BADGES: dict[str, tuple[Tone, str]] = {
     "limits_only": ("quiet", "limits only"),

@@ -2,8 +2,8 @@
 
 A TRC names the core ASes of an ISD, the roots that issue certificates, and the voters of its successor.
 `scionlab.scion_config.pki.updates` has the rules of updates. Source: trc.rst of SCION v0.15.1, "TRC Format"; where
-SCION's implementation differs (pkg/scrypto/cppki/trc_asn1.go), this follows it: AS numbers are text in a PrintableString,
-noTrustReset is written even if default, times are GeneralizedTime.
+SCION's implementation differs (pkg/scrypto/cppki/trc_asn1.go), this follows it: AS numbers are text in a
+PrintableString, noTrustReset is written even if default, times are GeneralizedTime.
 """
 
 from __future__ import annotations

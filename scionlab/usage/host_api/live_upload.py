@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from scionlab.delivery.host_api.auth import host_endpoint
 from scionlab.delivery.host_api.document_reader import DocumentError, DocumentReader, load, require_schema
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.api_errors import error_response
 from scionlab.testbed.models import Host
 from scionlab.usage import live
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.host_api.usage_format import MAX_COUNTER, MAX_RATE_KBIT
 
 MAX_BYTES: Final = 64 * 1024

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from scionlab.delivery.host_api.document_reader import DocumentError, DocumentReader, load, require_schema, time_of
-from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.usage.batch import Batch, DirectionSamples, Sample
 from scionlab.usage.models.usage import KEY_LENGTH, SEGMENT_LENGTH
 from scionlab.usage.totals import to_ms
 

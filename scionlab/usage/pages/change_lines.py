@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from bandwidth_config import format_kbit
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.testbed.models import BandwidthChange, Link
-from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.series import UsagePoint, usage_around
 from scionlab.web.pages.plots import WIDTH, Slot, UsagePlot, scale_of, slots_of, usage_plot
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
 from scionlab.usage import live
-from scionlab.usage.batch import DIRECTIONS
 
 FRESH_S: Final = 2.0
 SHOWN_S: Final = 10.0  # how long an outdated dial stays, marked as such

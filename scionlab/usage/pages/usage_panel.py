@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
+from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.testbed.models import Link
-from scionlab.usage.batch import DIRECTIONS, DirectionName
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.models import UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.usage.series import STEPS_MS, DirectionUsage, Step, UsagePoint, usage_of_link

@@ -19,9 +19,10 @@ from scionlab.testbed.models import Link, UserAS
 from scionlab.user_ases.attachment_rules import check_attachments
 from scionlab.user_ases.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, spec_of
 from scionlab.user_ases.pages.attachment_point_field import Choice
+from scionlab.user_ases.pages.forms import AttachmentForm, UserASForm
 from scionlab.user_ases.user_as import values_of_user_as
 from scionlab.web.pages.conflict import Conflict
-from scionlab.web.pages.forms import AttachmentForm, Problem, UserASForm, problems_of
+from scionlab.web.pages.forms import Problem, problems_of
 from scionlab.web.pages.stale_pages import Value, Values, shown_from_text, shown_to_text
 
 _PREFIX = "attachments"

@@ -17,15 +17,18 @@ from scion_files import COMPLETE
 from scionlab.delivery.render import user_download
 from scionlab.limits.pages.consequences import snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
+from scionlab.limits.pages.saved import say_saved
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.scion_config.installed import effect_of
 from scionlab.scion_config.models.installed import FILES_WORDS, files_state
 from scionlab.testbed import selectors
+from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import UserAS
 from scionlab.usage.pages.dials import sums_of
 from scionlab.usage.pages.usage_panel import sparks_of
 from scionlab.user_ases.pages.attachment_point_field import Choice
 from scionlab.user_ases.pages.editor import UserASEditor
+from scionlab.user_ases.pages.forms import AttachmentForm
 from scionlab.user_ases.user_as import (
     check_shown,
     user_as_change,
@@ -34,9 +37,8 @@ from scionlab.user_ases.user_as import (
     user_as_set_active,
     user_as_update,
 )
-from scionlab.web.pages.common import gone_is_404, nothing_typed, say_saved
-from scionlab.web.pages.conflict import conflict_of
-from scionlab.web.pages.forms import AttachmentForm, Problem
+from scionlab.web.pages.common import gone_is_404, nothing_typed
+from scionlab.web.pages.forms import Problem
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.web.pages.stale_pages import StalePageError
 
@@ -132,7 +134,7 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
         # An error may be caused by outdated input (a deleted Link); the conflict says more.
         check_shown(user_as, shown=editor.shown_values())
     except StalePageError as exc:
-        conflict = conflict_of(exc, reader=request.user)
+        conflict = conflict_on_page(exc, reader=request.user)
         if exc.is_untouched:
             return nothing_typed(request, conflict, "user_as_detail", pk)
         editor = UserASEditor.in_conflict(request.POST, choices, user_as=user_as, conflict=conflict, stored=exc.stored)

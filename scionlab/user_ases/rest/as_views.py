@@ -22,9 +22,9 @@ from scionlab.testbed.models import Link, UserAS
 from scionlab.testbed.selectors import hosts_of, with_relations
 from scionlab.user_ases.attachment_rules import check_attachments
 from scionlab.user_ases.rest import bodies, documents
+from scionlab.user_ases.rest.queries import UserASQuery
 from scionlab.user_ases.user_as import user_as_change, user_as_create, user_as_delete, user_as_update
 from scionlab.web.rest.base import ApiView, HoldsSecret
-from scionlab.web.rest.queries import UserASQuery
 from scionlab.web.rest.schema import BINARY, describe
 
 logger = logging.getLogger(__name__)

@@ -28,11 +28,12 @@ from scionlab.testbed.locks import lock_link
 from scionlab.testbed.models import BandwidthChange, Link, TimedLimit
 from scionlab.testbed.selectors import LOWEST_KBIT, with_relations
 from scionlab.usage.formats import file_name, usage_csv, usage_document
+from scionlab.usage.queries import UsageQuery
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import USUAL
 from scionlab.user_ases.rest import bodies, documents
+from scionlab.user_ases.rest.queries import HistoryQuery, LinkQuery, TimedLimitQuery
 from scionlab.web.rest.base import ApiView
-from scionlab.web.rest.queries import HistoryQuery, LinkQuery, TimedLimitQuery, UsageQuery
 from scionlab.web.rest.schema import describe
 
 REASON = "API"  # in the history, if a script gives none

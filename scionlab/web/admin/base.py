@@ -16,12 +16,14 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.cache import never_cache
 
 from bandwidth_config import RuleError, parse_bandwidth
-from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
 from scionlab.web.pages.conflict import conflict_of
 from scionlab.web.pages.forms import RuleField
 from scionlab.web.pages.stale_pages import StalePageError, Value, shown_from_text, shown_to_text, values_of
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
 
 if TYPE_CHECKING:  # generic for the type checker only
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -70,7 +72,7 @@ class ReasonForm(ServiceForm):
 
 def actor_of(request: HttpRequest) -> User:
     """The administrator. Only views behind `admin_view` call this, so the user is logged in."""
-    assert isinstance(request.user, User)  # noqa: S101  tells the type checker what admin_view made sure of
+    assert request.user.is_authenticated  # noqa: S101  tells the type checker what admin_view made sure of
     return request.user
 
 
@@ -105,7 +107,7 @@ class AdministratorsOnly(_ModelAdmin):
         try:
             return retried(super().changeform_view)(request, object_id, form_url, context)
         except StalePageError as exc:
-            conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
+            conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels(), choices=self._choices())
             if exc.is_untouched:
                 words = f"You made no changes, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
@@ -181,6 +183,11 @@ class AdministratorsOnly(_ModelAdmin):
     def _labels(self) -> dict[str, str]:
         """Labels of the columns, as on the page."""
         return {name: str(self.model._meta.get_field(name).verbose_name).capitalize() for name in self.compared}
+
+    def _choices(self) -> dict[str, dict[str, str]]:
+        """Words of the values of columns with choices."""
+        fields = [self.model._meta.get_field(name) for name in self.compared]
+        return {one.name: {str(key): str(words) for key, words in one.flatchoices} for one in fields if one.choices}
 
     def known(self, request: HttpRequest, names: Iterable[str]) -> dict[str, Value] | None:
         """Return the values of these columns that the page had shown."""

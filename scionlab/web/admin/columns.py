@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from django.contrib import admin
 from django.db import models
@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scionlab.enforcement.words import Tone
 from scionlab.platform.notation.shown import age
 
 NOTHING = "\N{EN DASH}"
+Tone = Literal["good", "info", "warn", "bad", "quiet"]  # colours of admin.css and site.css
 
 
 def link_to(obj: models.Model | None, text: object = None) -> str:

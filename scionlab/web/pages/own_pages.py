@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -23,10 +23,12 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from scionlab.accounts.models import User
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.platform.retry import retried
 from scionlab.web.pages.forms import LoginForm
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
 
 View = Callable[..., HttpResponse]
 

@@ -11,16 +11,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import models
-from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.accounts.models import User
-from scionlab.testbed.models import BandwidthChange, UserAS
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
 
 Value = str | int | bool | None
 Values = Mapping[str, Value]  # by field name; for a user AS's Links "<link id>.<field>"
@@ -108,22 +108,6 @@ def values_of(obj: models.Model, names: tuple[str, ...]) -> dict[str, Value]:
 
 
 # --- last change -------------------------------------------------------------------------------------------------
-
-
-def note_change(user_as_id: int, *, actor: User | None) -> None:
-    """Record who changed the AS or one of its Links, in the transaction of the change."""
-    UserAS.objects.filter(pk=user_as_id).update(changed_at=timezone.now(), changed_by=actor)
-
-
-def last_change_of_user_as(user_as_id: int) -> LastChange:
-    found = UserAS.objects.select_related("changed_by").filter(pk=user_as_id).first()
-    return LastChange() if found is None else LastChange(found.changed_by, found.changed_at)
-
-
-def last_bandwidth_change(**filters: object) -> LastChange:
-    """The newest row of the audit log that matches `BandwidthChange.objects.filter`."""
-    found = BandwidthChange.objects.select_related("actor").filter(**filters).first()
-    return LastChange() if found is None else LastChange(found.actor, found.at, found.actor_email)
 
 
 def last_admin_change(obj: models.Model) -> LastChange:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.accounts.models import User
 from scionlab.web.models import MAX_KEY_CHARS, ApiRequest
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
 
 KEPT_FOR = timedelta(hours=24)
 

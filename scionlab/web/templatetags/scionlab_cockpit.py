@@ -6,7 +6,6 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scionlab.enforcement.words import WORDS, State, Word
 from scionlab.platform.notation.shown import SPACE, age
 from scionlab.web.paging import Order
 
@@ -25,12 +24,6 @@ def percent(share: float | None) -> str:
     if 0 < value < 0.1:
         return f"below{SPACE}0.1{SPACE}%"
     return f"{value:.{0 if value >= 10 or value == 0 else 1}f}{SPACE}%"
-
-
-@register.filter
-def in_words(state: State) -> Word:
-    """Its entry in the table of words."""
-    return WORDS[state]
 
 
 @register.simple_tag

@@ -11,19 +11,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
-from scionlab.enforcement.status import LinkStatus
-from scionlab.limits.pages.consequences import duration, in_words
+from scionlab.platform.notation.bandwidth import in_words
 from scionlab.platform.notation.local_time import localized
-from scionlab.platform.notation.shown import SPACE, age, kbit, lasting, titled
+from scionlab.platform.notation.shown import SPACE, age, duration, kbit, lasting, titled
 
 register = template.Library()
 register.filter("kbit", kbit)
-
-
-@register.inclusion_tag("enforcement/parts/stage.html")
-def stage(status: LinkStatus) -> dict[str, object]:
-    """The state as a word, a colour and a shape; each is sufficient alone."""
-    return {"status": status}
 
 
 @register.filter
