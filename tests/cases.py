@@ -18,7 +18,8 @@ from django.core.cache import cache
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from scionlab.delivery.last_contact import CONTACTS, TOKENS_USED
+from scionlab.accounts.last_use import TOKENS_USED
+from scionlab.delivery.last_contact import CONTACTS
 from scionlab.platform.redis_client import REST
 
 TIMEOUT_S = 600  # of all cases together, on a busy machine

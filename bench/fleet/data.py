@@ -26,8 +26,8 @@ def fill(busy: int, links: int, quiet: int, savers: int) -> dict[str, object]:
 
     from scionlab.accounts.api_token import api_token_create
     from scionlab.accounts.models import User
+    from scionlab.delivery.models import IssuedLimits
     from scionlab.delivery.signing import key_ring
-    from scionlab.enforcement.models import IssuedLimits
     from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, Link, ServiceState
 
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": MAXIMUM_KBIT})

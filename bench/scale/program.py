@@ -130,7 +130,8 @@ def changes(points: int, links: int) -> None:
 def sweep(polling: int, *changed: int) -> None:
     """Hosts that polled just now; of some of them L rose, and nobody has rendered what they want."""
     from bench.scale.world import Size, fill
-    from scionlab.delivery.last_contact import store
+    from scionlab.delivery.last_contact import HOSTS
+    from scionlab.platform.last_contact import store
     from scionlab.site import tasks
     from scionlab.testbed.models import Host
 
@@ -143,7 +144,7 @@ def sweep(polling: int, *changed: int) -> None:
             tasks.sweep()
     for _ in range(3):
         with measured("last contact"):
-            store(dict.fromkeys(keys, time.time()))
+            store(dict.fromkeys(keys, time.time()), HOSTS)
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {"receipts": receipts, "changes": changes, "sweep": sweep}

@@ -77,7 +77,8 @@ def fill(size: Size, *, links_digest: str = "") -> None:  # noqa: PLR0915  one t
     from django.utils import timezone
 
     from scionlab.accounts.models import User
-    from scionlab.enforcement.models import HostReceipt, IssuedLimits, LinkEnforcement
+    from scionlab.delivery.models import IssuedLimits
+    from scionlab.enforcement.models import HostReceipt, LinkEnforcement
     from scionlab.enforcement.receipt_changes import mark_of
     from scionlab.testbed.models import (
         AS,

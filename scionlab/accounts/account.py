@@ -21,13 +21,12 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
+from scionlab.accounts.locks import lock_administrators, lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.mail_links import request_of
 from scionlab.accounts.models import AccountRequest, Mail, MailKind, User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
-from scionlab.testbed import locks
-from scionlab.testbed.models import UserAS
 from scionlab.web.pages.stale_pages import Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
@@ -206,7 +205,7 @@ def email_change(*, token: str) -> User:
     request = _use(token, Purpose.EMAIL)
     if request.user is None:
         raise RuleError("link_invalid", "The account of this link was deleted.")
-    user = locks.lock_user(request.user.pk)
+    user = lock_user(request.user.pk)
     former, user.email = user.email, request.email
     try:
         with transaction.atomic():
@@ -233,7 +232,7 @@ def email_change(*, token: str) -> User:
 @transaction.atomic
 def profile_update(*, user_id: int, full_name: str, time_zone: str, mail_opt_outs: list[str]) -> User:
     """Raises `ValidationError` (`time_zone_unknown`, `mail_kind_unknown`)."""
-    user = locks.lock_user(user_id)
+    user = lock_user(user_id)
     user.full_name, user.time_zone, user.mail_opt_outs = full_name, time_zone, sorted(mail_opt_outs)
     user.clean_fields(exclude=["password", "email"])
     user.save(update_fields=["full_name", "time_zone", "mail_opt_outs"])
@@ -255,7 +254,7 @@ def account_update(*, user_id: int, values: Values, shown: Values | None = None)
     """Store values set by administrators: any of `email`, `full_name`, `as_quota`, `is_staff`, `is_active`. `shown`:
     values that the page showed, see `people.stale_pages`. Raises `RuleError` (`account_last_administrator`),
     `StalePageError`, `User.DoesNotExist`."""
-    user = locks.lock_administrators(user_id)
+    user = lock_administrators(user_id)
     was_administrator = is_administrator(user)
     stored = values_of(user, tuple(values))
     refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_admin_change(user))
@@ -270,8 +269,8 @@ def account_update(*, user_id: int, values: Values, shown: Values | None = None)
 def account_delete(*, user_id: int) -> None:
     """Delete an account. Its changes stay in the audit log, with its address. Raises `RuleError` (`account_has_ases`,
     `account_last_administrator`), `User.DoesNotExist`."""
-    user = locks.lock_administrators(user_id)  # creating an AS for this user also locks this row
-    names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
+    user = lock_administrators(user_id)  # creating an AS for this user also locks this row
+    names = [one.isd_as for one in user.user_ases.select_related("isd").order_by("as_id")]
     if names:
         text = f"{user.email} still owns {', '.join(names)}. Delete these ASes first."
         raise RuleError("account_has_ases", text)

@@ -15,7 +15,6 @@ from django.http import HttpRequest
 from scionlab.accounts.account import account_delete, account_update
 from scionlab.accounts.models import User
 from scionlab.accounts.second_factor import has_second_factor, second_factor_remove
-from scionlab.testbed.models import UserAS
 from scionlab.web.admin.base import ServiceAdmin
 from scionlab.web.admin.columns import badge, link_to_list
 from scionlab.web.pages.stale_pages import values_of
@@ -95,7 +94,7 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     def quota(self, obj: Any) -> str:
         text = f"{obj.ases} of {obj.as_quota}"
         shown = badge("warn", text, "The quota is used.") if obj.ases >= obj.as_quota else text
-        return link_to_list(UserAS, shown, owner__id__exact=obj.pk) if obj.ases else shown
+        return link_to_list(obj.user_ases.model, shown, owner__id__exact=obj.pk) if obj.ases else shown
 
     @admin.display(description="second factor", boolean=True)
     def second_factor(self, obj: User) -> bool:

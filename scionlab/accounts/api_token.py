@@ -14,11 +14,11 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import ApiToken
 from scionlab.platform.client_address import from_address
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed import locks
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def api_token_create(
     Raises `FieldRuleError` (`token_name_missing`, `token_name_long`, `token_name_taken`, `token_expiry_past`,
     `token_expiry_far`, `token_expiry_bound`, `token_access_bound`, `token_many`), `RuleError` (`token_gone`).
     """
-    user = locks.lock_user(user_id)
+    user = lock_user(user_id)
     name = " ".join(name.split())
     _check_name(name)
     if made_by is not None:

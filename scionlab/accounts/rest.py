@@ -15,11 +15,12 @@ from rest_framework.response import Response
 
 from scionlab.accounts.account import profile_update
 from scionlab.accounts.api_token import api_token_create, api_token_revoke
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import ApiToken, User
+from scionlab.accounts.rest_bodies import ApiTokenBody, CredentialsBody, ProfileBody
+from scionlab.accounts.rest_documents import ApiTokenDocument, NewApiTokenDocument, ProfileDocument, TokenDocument
 from scionlab.accounts.second_factor import has_second_factor, lacks_required_factor
 from scionlab.platform.throttles import TokenThrottle
-from scionlab.testbed import locks
-from scionlab.user_ases.rest import bodies, documents
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.queries import PageQuery
 from scionlab.web.rest.schema import describe
@@ -38,13 +39,13 @@ class TokenView(ApiView):
         "Exchange email address and password for a token",
         "The new token replaces an older one of the same name. Accounts with a second factor get none for a password "
         "(403 `second_factor_required`): create one on the site.",
-        body=bodies.CredentialsBody,
-        answer=documents.TokenDocument,
+        body=CredentialsBody,
+        answer=TokenDocument,
         examples={"Log in": {"email": "you@example.org", "password": "correct horse battery", "name": "night job"}},
         is_public=True,
     )
     def post(self, request: Request) -> Response:
-        credentials = bodies.CredentialsBody(data=request.data)
+        credentials = CredentialsBody(data=request.data)
         credentials.is_valid(raise_exception=True)
         given = credentials.validated_data
         # Django's request: the login guard marks it, and responds 429 (scionlab.platform.login_guard).
@@ -66,9 +67,9 @@ class TokenView(ApiView):
 
 class ProfileView(ApiView):
     def document(self) -> Any:
-        return documents.ProfileDocument(User.objects.get(pk=self.person.pk)).data
+        return ProfileDocument(User.objects.get(pk=self.person.pk)).data
 
-    @describe("account", "Your account", answer=documents.ProfileDocument)
+    @describe("account", "Your account", answer=ProfileDocument)
     def get(self, request: Request) -> Response:
         return Response(self.document())
 
@@ -76,15 +77,15 @@ class ProfileView(ApiView):
         "account",
         "Change your account",
         "Email address and password are changed on the pages.",
-        body=bodies.ProfileBody,
-        answer=documents.ProfileDocument,
+        body=ProfileBody,
+        answer=ProfileDocument,
         examples={"Time zone and emails": {"time_zone": "Europe/Zurich", "mail_opt_outs": ["enforced"]}},
     )
     def patch(self, request: Request) -> Response:
-        change = bodies.ProfileBody(data=request.data)
+        change = ProfileBody(data=request.data)
         change.is_valid(raise_exception=True)
-        with self.changing(lambda: locks.lock_user(self.person.pk), self.document), transaction.atomic():
-            now = locks.lock_user(self.person.pk)
+        with self.changing(lambda: lock_user(self.person.pk), self.document), transaction.atomic():
+            now = lock_user(self.person.pk)
             values = {name: getattr(now, name) for name in ("full_name", "time_zone", "mail_opt_outs")}
             profile_update(user_id=now.pk, **values | change.validated_data)
         return Response(self.document())
@@ -93,20 +94,18 @@ class ProfileView(ApiView):
 class TokenListView(ApiView):
     query = PageQuery
 
-    @describe(
-        "account", "Your API tokens", "The token values are not shown.", answer=documents.ApiTokenDocument, is_list=True
-    )
+    @describe("account", "Your API tokens", "The token values are not shown.", answer=ApiTokenDocument, is_list=True)
     def get(self, request: Request) -> Response:
         rows = ApiToken.objects.filter(user=self.person).order_by("pk")
-        return self.page_of(rows, lambda found: documents.ApiTokenDocument(found, many=True).data)
+        return self.page_of(rows, lambda found: ApiTokenDocument(found, many=True).data)
 
     @describe(
         "account",
         "Create an API token",
         "`token` is shown only in this response. A token cannot create one with more access or a later end than "
         "its own; its own end is the default. Revoking a token also revokes the tokens it created.",
-        body=bodies.ApiTokenBody,
-        answer=documents.NewApiTokenDocument,
+        body=ApiTokenBody,
+        answer=NewApiTokenDocument,
         success=status.HTTP_201_CREATED,
         examples={"For a monitor": {"name": "monitor", "may_write": False, "expires_at": "2027-01-01T00:00:00Z"}},
     )
@@ -114,26 +113,26 @@ class TokenListView(ApiView):
         return self.once(self._create, is_secret=True)
 
     def _create(self) -> Response:
-        wanted = bodies.ApiTokenBody(data=self.request.data)
+        wanted = ApiTokenBody(data=self.request.data)
         wanted.is_valid(raise_exception=True)
         made_by = self.request.auth if isinstance(self.request.auth, ApiToken) else None
         issued = api_token_create(user_id=self.person.pk, made_by=made_by, **wanted.validated_data)
-        document = {**documents.ApiTokenDocument(issued.token).data, "token": issued.text}
+        document = {**ApiTokenDocument(issued.token).data, "token": issued.text}
         location = self.request.build_absolute_uri(f"/api/v1/tokens/{issued.token.pk}/")
         return Response(document, status=status.HTTP_201_CREATED, headers={"Location": location})
 
 
 class TokenDetailView(ApiView):
     def document(self, pk: int) -> Any:
-        return documents.ApiTokenDocument(get_object_or_404(ApiToken, pk=pk, user=self.person)).data
+        return ApiTokenDocument(get_object_or_404(ApiToken, pk=pk, user=self.person)).data
 
-    @describe("account", "One of your API tokens", answer=documents.ApiTokenDocument)
+    @describe("account", "One of your API tokens", answer=ApiTokenDocument)
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.document(pk))
 
     @describe("account", "Revoke an API token", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request, pk: int) -> Response:
         self.document(pk)
-        with self.changing(lambda: locks.lock_user(self.person.pk), lambda: self.document(pk)):
+        with self.changing(lambda: lock_user(self.person.pk), lambda: self.document(pk)):
             api_token_revoke(user_id=self.person.pk, token_id=pk)
         return Response(status=status.HTTP_204_NO_CONTENT)

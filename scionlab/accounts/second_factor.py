@@ -12,10 +12,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
-from scionlab.testbed import locks
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def second_factor_remove(*, user_id: int) -> bool:
     """Delete apps, keys and recovery codes; return False if there were none. The password alone is then enough to log
     in. Raises `User.DoesNotExist`."""
     with transaction.atomic():
-        user = locks.lock_user(user_id)
+        user = lock_user(user_id)
         with change_notified(user):
             deleted: int = Authenticator.objects.filter(user=user).delete()[0]
     return deleted > 0

@@ -9,8 +9,8 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from scionlab.accounts.api_token import api_token_of
+from scionlab.accounts.last_use import TOKENS_USED
 from scionlab.accounts.models import ApiToken, User
-from scionlab.delivery import last_contact
 
 
 def read_only(name: str) -> exceptions.PermissionDenied:
@@ -40,7 +40,7 @@ class ApiTokenAuthentication(BaseAuthentication):
         changes = request.method not in SAFE_METHODS and not getattr(view, "post_only_reads", False)
         if not token.may_write and changes:
             raise read_only(token.name)
-        last_contact.TOKENS_USED.note_once_a_minute(token.pk)
+        TOKENS_USED.note_once_a_minute(token.pk)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002  the framework's signature

@@ -23,9 +23,9 @@ from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.linktests.models import LinkTest
 from scionlab.platform.notation.local_time import say_time
-from scionlab.scion_config.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host
+from scionlab.testbed.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.usage.models import UsageCounter
 from scionlab.usage.report import NOW, traffic_now
 from scionlab.web.admin.columns import Tone

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.locks import lock_receipts
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.platform.wake import wake_everybody_after_commit
 from scionlab.testbed import locks, selectors
@@ -71,7 +72,7 @@ def generation_raise(*, to: int | None = None, force: bool = False, dry_run: boo
 
 def _raise_to(generation: int) -> None:
     locks.lock_hosts(Host.objects.values_list("pk", flat=True))
-    locks.lock_receipts()  # storing one writes the rows that are deleted here
+    lock_receipts()  # storing one writes the rows that are deleted here
     ServiceState.objects.filter(pk=1).update(generation=generation)
     Host.objects.update(
         delivered_config_version=0,

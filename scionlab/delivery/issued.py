@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Mapping
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab.enforcement.models import HostReceipt, IssuedLimits
+from scionlab.delivery.models import IssuedLimits
+from scionlab.enforcement.models import HostReceipt
 from scionlab.testbed.models import Host
 
 # An agent reports a document within seconds and polls immediately, so the last few suffice.

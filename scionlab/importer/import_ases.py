@@ -17,9 +17,8 @@ from scionlab.accounts.models import User
 from scionlab.importer import rows
 from scionlab.importer.import_rules import public_addresses
 from scionlab.importer.import_state import BATCH, REASON, Import, differing, set_all
-from scionlab.scion_config.models import DeletedHost, InstalledFiles
 from scionlab.testbed import audit
-from scionlab.testbed.models import AS, ISD, BandwidthChange, BorderRouter, Host, UserAS
+from scionlab.testbed.models import AS, ISD, BandwidthChange, BorderRouter, DeletedHost, Host, InstalledFiles, UserAS
 from scionlab.testbed.models.link import is_user_as
 
 _MAX_PASSWORD: Final = User._meta.get_field("password").max_length or 0

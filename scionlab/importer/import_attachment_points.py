@@ -14,10 +14,11 @@ from scionlab.importer import rows
 from scionlab.importer.import_rules import clients_in_use, vpns_in_use
 from scionlab.importer.import_state import BATCH, REASON, Import, is_to_change
 from scionlab.limits.defaults import apply_default
-from scionlab.scion_config.vpn import MAX_CLIENTS, vpn_clients_admit
+from scionlab.scion_config.vpn import vpn_clients_admit
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure import check_subnet
 from scionlab.testbed.models import VPN, AttachmentPoint, VPNClient
+from scionlab.testbed.vpn_clients import MAX_CLIENTS
 from scionlab.user_ases.attachments import MAX_ATTACHMENTS
 
 

@@ -17,9 +17,9 @@ from link_rules import MIN_PORT
 from scionlab.importer import rows
 from scionlab.importer.import_rules import sockets
 from scionlab.importer.import_state import BATCH, REASON, Import, differing, set_all
-from scionlab.site.statements import DEACTIVATED, statements_end
 from scionlab.testbed import audit
 from scionlab.testbed.infrastructure_links import INFRASTRUCTURE_BANDWIDTH_KBIT
+from scionlab.testbed.life import DEACTIVATED, links_end
 from scionlab.testbed.models import AttachmentPoint, Host, Interface, Link, UserAS
 from scionlab.testbed.versions.changes import LINK_RELATIONS, view_of
 
@@ -281,7 +281,7 @@ def _change(this: Import, plans: Iterable[_Plan]) -> list[Link]:
     if fields:
         Interface.objects.bulk_update(ends, fields, batch_size=BATCH)
     Link.objects.bulk_update(links, _LINK_FIELDS, batch_size=BATCH)
-    statements_end(ended, actor=None, why=DEACTIVATED)
+    links_end(ended, actor=None, why=DEACTIVATED)
     this.report.counts["interface"].changed += len(ends)
     this.report.counts["interface"].same += 2 * len(links) - len(ends)
     return links

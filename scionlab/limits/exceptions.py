@@ -23,11 +23,13 @@ from bandwidth_config import RuleError, check_bandwidth, format_kbit
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import Mail, User
 from scionlab.accounts.models.user import MailKind
+from scionlab.limits.audit import note_exception
+from scionlab.limits.locks import lock_exception
 from scionlab.limits.models import MaximumException
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
-from scionlab.testbed import audit, locks, selectors
+from scionlab.testbed import locks, selectors
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 
 logger = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ def exception_request(
     made = MaximumException.objects.create(
         link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
     )
-    audit.note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
+    note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
@@ -129,7 +131,7 @@ def exception_change_group(
     mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
     `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
     `MaximumException.DoesNotExist`."""
-    found, now = locks.lock_exception(exception_id), timezone.now()
+    found, now = lock_exception(exception_id), timezone.now()
     prefetch_related_objects([found], *_OF_GROUP)
     if not found.group or found.ends_at <= now:
         raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
@@ -151,7 +153,7 @@ def exception_change_group(
     joined = sorted(members - were, key=lambda one: one.pk)
     for verb, people in (("added", joined), ("removed", left)):
         for one in people:
-            audit.note_exception(found, actor=actor, detail=f"{verb} {one.email}", reason=reason)
+            note_exception(found, actor=actor, detail=f"{verb} {one.email}", reason=reason)
     _say_approved(found, joined if is_same else people_of(found), actor=actor, reason=reason)
     return found
 
@@ -160,7 +162,7 @@ def exception_change_group(
 def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: User) -> MaximumException:
     """Approve or decline a request; the user gets a mail. Raises `RuleError` (`exception_decided`, `exception_over`),
     `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
-    found = locks.lock_exception(exception_id)
+    found = lock_exception(exception_id)
     if found.state != State.ASKED:
         text = f"This request was {found.get_state_display()} already. Reload the page."
         raise RuleError("exception_decided", text)
@@ -176,7 +178,7 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     if approve:
         _say_approved(found, people_of(found), actor=actor, reason=found.answer)
     else:
-        audit.note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
+        note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
         mails_create([_mail(found, "exception_declined", found.asked_by or people_of(found)[0])])
     return found
 
@@ -184,12 +186,12 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
 @transaction.atomic
 def exception_end(*, exception_id: int, actor: User) -> MaximumException:
     """End it now. Does nothing if it has ended or was not approved. Raises `MaximumException.DoesNotExist`."""
-    found = locks.lock_exception(exception_id)
+    found = lock_exception(exception_id)
     now = timezone.now()
     if found.state == State.APPROVED and found.ends_at > now:
         found.ends_at = now
         found.save(update_fields=["ends_at"])
-        audit.note_exception(found, actor=actor, detail=f"ended: {_words(found)}")
+        note_exception(found, actor=actor, detail=f"ended: {_words(found)}")
         queue_after_commit(FAN_OUT_DEFAULTS)
     return found
 
@@ -256,7 +258,7 @@ def _check_group(group: Group) -> None:
 
 def _say_approved(exception: MaximumException, people: Sequence[User], *, actor: User, reason: str) -> None:
     prefetch_related_objects([exception], *_OF_GROUP)
-    audit.note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
+    note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
     mails_create([_mail(exception, "exception_approved", one) for one in people])
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("exception.approved id=%s kbit=%s actor=%s", exception.pk, exception.maximum_kbit, actor.pk)

@@ -12,10 +12,10 @@ from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link
 from scionlab.limits.maximum import limit_errors
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.site.statements import DEACTIVATED, statements_end
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure_links import check_infrastructure_bandwidth
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
+from scionlab.testbed.life import DEACTIVATED, links_end
 from scionlab.testbed.models import Link
 from scionlab.testbed.versions.changes import Changes, view_of
 from scionlab.user_ases.wiring import link_switch
@@ -150,7 +150,7 @@ def _store_active(link: Link, active: bool, *, actor: User | None, reason: str) 
     link_switch(link, active=active)
     audit.note_active(link, actor=actor, reason=reason)
     if not active:
-        statements_end([link], actor=actor, why=DEACTIVATED)
+        links_end([link], actor=actor, why=DEACTIVATED)
     logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)
 
 

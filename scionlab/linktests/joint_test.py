@@ -19,6 +19,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from link_tests import TEST_LANES
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_links
 from scionlab.limits.retirement import retire_at
@@ -52,7 +53,6 @@ from scionlab.linktests.test_policy import allowance_of
 from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, taken_at
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
-from scionlab.testbed import locks
 from scionlab.testbed.last_changes import note_change
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
 from scionlab.testbed.versions.changes import Changes
@@ -87,7 +87,7 @@ def joint_test_create(
     """
     choice = read_choice(kind, seconds=seconds, percent=congested_percent, link_id=congested_link_id)
     user_as = UserAS.objects.get(pk=user_as_id)
-    locks.lock_user(actor.pk)  # the person whose tests are counted
+    lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()
     links = _active_links(user_as, changes)
     ap_of = {link.pk: attachment_point_of(link) for link in links}

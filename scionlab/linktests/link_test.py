@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link, locked_links
 from scionlab.limits.retirement import retire, retire_at
@@ -31,7 +32,6 @@ from scionlab.linktests.test_policy import Allowance, allowance_of
 from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
-from scionlab.testbed import locks
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
 from scionlab.testbed.versions.changes import Changes
 
@@ -67,7 +67,7 @@ def link_test_create(
     `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
     `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
     """
-    locks.lock_user(actor.pk)  # the person whose tests are counted
+    lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()
     link = locked_link(link_id, changes)
     ap = attachment_point_of(link)

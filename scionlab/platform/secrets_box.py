@@ -1,7 +1,8 @@
 """Encryption at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database does not
 reveal them.
 
-`COLUMNS` lists the columns; the JSON of second factors has more. A change of SIGNING_SECRET encrypts all of them again.
+An app names its columns with `keep_encrypted`; the JSON of second factors has more. A
+change of SIGNING_SECRET encrypts all of them again.
 """
 
 from __future__ import annotations
@@ -18,18 +19,14 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import RuleError
-from scionlab.delivery.models import SigningKey
-from scionlab.scion_config.models import ASKeys, Certificate
-from scionlab.testbed.models import VPNClientKeys, VPNServerKeys
 
-COLUMNS: Final[dict[type[models.Model], tuple[str, ...]]] = {
-    SigningKey: ("private_encrypted",),
-    Certificate: ("private_encrypted",),
-    ASKeys: ("private_encrypted", "master0_encrypted", "master1_encrypted"),
-    VPNServerKeys: ("ca_key_encrypted", "key_encrypted"),
-    VPNClientKeys: ("key_encrypted",),
-}
+_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {}
 ROWS_AT_ONCE: Final = 500
+
+
+def keep_encrypted(model: type[models.Model], *columns: str) -> None:
+    """For `AppConfig.ready`: these columns hold what `sealed` returned."""
+    _COLUMNS[model] = columns
 
 
 def sealed(content: bytes) -> str:
@@ -51,16 +48,18 @@ def opened(text: str, what: str) -> bytes:
 
 def check_secret() -> None:
     """Call before a new secret is stored: encrypted with a wrong SIGNING_SECRET, it would be lost when the right one is
-    restored. One statement. Raises `RuleError` (`secret_unreadable`)."""
-    key = SigningKey.objects.filter(revoked_at=None).order_by("pk").last()
-    if key is not None:
-        opened(key.private_encrypted, f"The signing key {key.key_id}")
+    restored. Judged by the newest secret of the column named first: the signing keys', which every site has. One
+    statement. Raises `RuleError` (`secret_unreadable`)."""
+    model, (column, *_) = next(iter(_COLUMNS.items()))
+    newest = model._default_manager.exclude(**{column: ""}).order_by("-pk").values_list("pk", column).first()
+    if newest is not None:
+        opened(newest[1], f"{model._meta.verbose_name} {newest[0]}")
 
 
 def rewrap() -> int:
-    """Encrypt all `COLUMNS` with the newest SIGNING_SECRET, in a transaction. Return the number of secrets. Raises
+    """Encrypt all of them with the newest SIGNING_SECRET, in a transaction. Return the number of secrets. Raises
     `RuleError` (`secret_unreadable`)."""
-    return sum(_rewrap(model, columns) for model, columns in COLUMNS.items()) + _rewrap_second_factors()
+    return sum(_rewrap(model, columns) for model, columns in _COLUMNS.items()) + _rewrap_second_factors()
 
 
 def _rewrap(model: type[models.Model], columns: tuple[str, ...]) -> int:

@@ -1,6 +1,21 @@
+"""What the app adds to those below it."""
+
 from django.apps import AppConfig
 
 
 class ScionConfigConfig(AppConfig):
     name = "scionlab.scion_config"
     label = "scion_config"
+
+    def ready(self) -> None:
+        from scionlab.platform.secrets_box import keep_encrypted
+        from scionlab.scion_config.life import KeysLife
+        from scionlab.scion_config.models import ASKeys, Certificate
+        from scionlab.testbed.life import LIVES
+        from scionlab.testbed.models import VPNClientKeys, VPNServerKeys
+
+        keep_encrypted(Certificate, "private_encrypted")
+        keep_encrypted(ASKeys, "private_encrypted", "master0_encrypted", "master1_encrypted")
+        keep_encrypted(VPNServerKeys, "ca_key_encrypted", "key_encrypted")
+        keep_encrypted(VPNClientKeys, "key_encrypted")
+        LIVES.append(KeysLife())

@@ -10,7 +10,6 @@ import ipaddress
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import Final
 
 from cryptography import x509
 from django.db import transaction
@@ -35,15 +34,13 @@ from scionlab.scion_config.openvpn import (
 from scionlab.scion_config.pki.certificates import Credential
 from scionlab.scion_config.pki.keys import key_from_pem, key_to_pem
 from scionlab.testbed import locks, selectors
-from scionlab.testbed.models import VPN, Host, Interface, VPNClient, VPNClientKeys, VPNServerKeys, numbers
+from scionlab.testbed.models import VPN, Host, Interface, VPNClient, VPNClientKeys, VPNServerKeys
 from scionlab.testbed.versions.counters import hosts_bump
+from scionlab.testbed.vpn_clients import MAX_CLIENTS
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "etc/openvpn"
-# Each is a file of the server's tarball, of which agents accept 1000; half of them are left for routers (at most 253),
-# TRCs, keys and settings.
-MAX_CLIENTS: Final = 500
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -93,24 +90,6 @@ def _server_of(vpn: VPN) -> Server | None:
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
-
-
-def vpn_client_for(vpn: VPN, host: Host) -> VPNClient:
-    """The host's client in this VPN; created if missing, with the smallest free address and keys. Call it with the
-    attachment point's row locked. Raises `RuleError` (`vpn_full`)."""
-    client = VPNClient.objects.filter(vpn=vpn, host=host).first()
-    if client is not None:
-        return client
-    ip, count = numbers.free_vpn_address(vpn, host), vpn.clients.count()
-    if ip is None or count >= MAX_CLIENTS:
-        of = f"the VPN of {vpn.host.AS.isd_as if vpn.host.AS else vpn.host}"
-        why = f"All addresses of {of} ({vpn.subnet}) are in use."
-        if count >= MAX_CLIENTS:
-            why = f"{count} clients are in {of}, and {MAX_CLIENTS} is the most."
-        raise RuleError("vpn_full", f"{why} Give a public IP, or choose another attachment point.")
-    client = VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
-    vpn_clients_admit([client])
-    return client
 
 
 def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:

@@ -15,6 +15,7 @@ from scionlab.limits.defaults import ap_default_set, site_default_set
 from scionlab.testbed import locks
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.testbed.selectors import open_attachment_points, policy
+from scionlab.usage.documents import TrafficDocument
 from scionlab.usage.queries import TrafficQuery
 from scionlab.usage.report import monthly_traffic
 from scionlab.user_ases.rest import bodies, documents
@@ -90,12 +91,12 @@ class TrafficView(ApiView):
         "attachment points",
         "Monthly traffic",
         "For administrators: bytes and 95th percentiles by attachment point and by AS, including deleted ones.",
-        answer=documents.TrafficDocument,
+        answer=TrafficDocument,
     )
     def get(self, request: Request) -> Response:
         now = timezone.now()
         year, month = map(int, self.asked.get("month", f"{now:%Y-%m}").split("-"))
-        return Response(documents.TrafficDocument(monthly_traffic(year, month)).data)
+        return Response(TrafficDocument(monthly_traffic(year, month)).data)
 
 
 class PolicyView(ApiView):

@@ -22,9 +22,8 @@ from scionlab.enforcement.models import ReportGap
 from scionlab.limits.default_changes import PREVIEW_KEPT
 from scionlab.limits.models import DefaultChange, MaximumException
 from scionlab.linktests.models import JointTest, LinkTest
-from scionlab.scion_config.models import DeletedHost
 from scionlab.testbed.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
-from scionlab.testbed.models import Link, TimedLimit
+from scionlab.testbed.models import DeletedHost, Link, TimedLimit
 from scionlab.web.models import ApiRequest
 from scionlab.web.rest.idempotency import KEPT_FOR
 

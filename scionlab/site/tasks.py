@@ -17,10 +17,12 @@ from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
 from scionlab.accounts.account import account_request_answer, account_requests_due
+from scionlab.accounts.last_use import TOKENS
 from scionlab.accounts.mail import mail_send
 from scionlab.accounts.models import Mail
-from scionlab.delivery import last_contact
+from scionlab.delivery.last_contact import HOSTS
 from scionlab.delivery.render import render_ahead
+from scionlab.delivery.rendering import hosts_to_render
 from scionlab.delivery.signing import signing_key_rotate_if_due
 from scionlab.enforcement.notices import notices_find
 from scionlab.limits.defaults import fan_out, pending_attachment_points
@@ -28,6 +30,7 @@ from scionlab.limits.exceptions import exceptions_notify
 from scionlab.limits.timed_limit import timed_limits_retire
 from scionlab.linktests.link_test import link_tests_retire
 from scionlab.linktests.test_mails import link_tests_notify
+from scionlab.platform.last_contact import Ledger, flush
 from scionlab.platform.outbox import due_ids
 from scionlab.platform.queue import (
     ANSWER_ACCOUNT_REQUEST,
@@ -41,7 +44,6 @@ from scionlab.scion_config.complete import hosts_complete_share
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.models import Host
-from scionlab.testbed.versions.counters import hosts_to_render
 from scionlab.testbed.versions.restarts import restarts_deliver
 from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
@@ -124,19 +126,19 @@ def forget_sessions() -> None:
 @shared_task(name="scionlab.tasks.flush_seen")
 def flush_seen() -> None:
     """Write the last contact of hosts to the database."""
-    _flush(last_contact.HOSTS)
+    _flush(HOSTS)
 
 
 @shared_task(name="scionlab.tasks.flush_tokens_used")
 def flush_tokens_used() -> None:
     """Write the last use of API tokens to the database."""
-    _flush(last_contact.TOKENS)
+    _flush(TOKENS)
 
 
-def _flush(ledger: last_contact.Ledger) -> None:
+def _flush(ledger: Ledger) -> None:
     """On failure it is kept for the next run."""
     try:
-        last_contact.flush(ledger)
+        flush(ledger)
     except (RedisError, DatabaseError) as exc:
         logger.warning("seen.not_flushed ledger=%s error=%r", ledger.key, exc)
 

@@ -13,10 +13,11 @@ from django.utils.html import format_html_join
 from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
 from scionlab.platform.notation.shown import age
 from scionlab.scion_config.admin.trust import KeysPages, certificate_table, trc_table
-from scionlab.scion_config.vpn import MAX_CLIENTS, vpn_keys_renew
+from scionlab.scion_config.vpn import vpn_keys_renew
 from scionlab.testbed import infrastructure
 from scionlab.testbed.host import border_router_create
 from scionlab.testbed.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
+from scionlab.testbed.vpn_clients import MAX_CLIENTS
 from scionlab.web.admin.base import (
     AdministratorsOnly,
     ReadOnlyAdmin,

@@ -8,7 +8,6 @@ from typing import Any
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
-from scionlab.limits.models import MaximumException
 from scionlab.platform.client_address import from_address
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
 
@@ -58,7 +57,7 @@ def _about(link: Link, actor: User | None) -> dict[str, Any]:
         "link": link,
         "attachment_point": link.attachment_point,
         "actor": actor,
-        **_origin(actor),
+        **origin_of(actor),
     }
 
 
@@ -72,7 +71,7 @@ def note_default(
         subject="site default" if ap is None else f"default of {ap}"[:200],
         attachment_point=ap,
         actor=actor,
-        **_origin(actor),
+        **origin_of(actor),
         old_kbit=old,
         new_kbit=new,
         reason=reason[:200],
@@ -86,7 +85,7 @@ def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new:
         subject=f"total of {ap}"[:200],
         attachment_point=ap,
         actor=actor,
-        **_origin(actor),
+        **origin_of(actor),
         old_kbit=old,
         new_kbit=new,
         reason=reason[:200],
@@ -99,26 +98,11 @@ def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: st
         kind, about = BandwidthChange.Kind.LINK_OBSERVE, _about(of, actor)
     else:
         kind = BandwidthChange.Kind.AP_OBSERVE
-        about = {"subject": str(of)[:200], "attachment_point": of, "actor": actor, **_origin(actor)}
+        about = {"subject": str(of)[:200], "attachment_point": of, "actor": actor, **origin_of(actor)}
     BandwidthChange.objects.create(
         kind=kind,
         **about,
         detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
-        reason=reason[:200],
-    )
-
-
-def note_exception(exception: MaximumException, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened to the exception, in words."""
-    link = exception.link
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.EXCEPTION,
-        subject=f"maximum for {exception.of}"[:200],
-        link=link,
-        attachment_point=None if link is None else link.attachment_point,
-        actor=actor,
-        **_origin(actor),
-        detail=detail[:200],
         reason=reason[:200],
     )
 
@@ -130,7 +114,7 @@ def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reaso
         subject=f"path metadata of {ap}"[:200],
         attachment_point=ap,
         actor=actor,
-        **_origin(actor),
+        **origin_of(actor),
         detail=detail[:200],
         reason=reason[:200],
     )
@@ -153,7 +137,7 @@ def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: 
             kind=BandwidthChange.Kind(kind),
             subject=host_subject(host),
             actor=actor,
-            **_origin(actor),
+            **origin_of(actor),
             detail=detail[:200],
             reason=reason[:200],
         )
@@ -165,7 +149,7 @@ def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: 
 def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
     """One row for all hosts."""
     BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **_origin(actor), detail=detail[:200]
+        kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **origin_of(actor), detail=detail[:200]
     )
 
 
@@ -185,7 +169,7 @@ def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = ""
             kind=one.kind,
             subject=one.subject[:200],
             actor=actor,
-            **_origin(actor),
+            **origin_of(actor),
             detail=one.detail[:200],
             reason=reason[:200],
         )
@@ -194,6 +178,6 @@ def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = ""
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
 
 
-def _origin(actor: User | None) -> dict[str, str | None]:
+def origin_of(actor: User | None) -> dict[str, str | None]:
     """The actor as text, for when the account is deleted."""
     return {"actor_email": "" if actor is None else actor.email, "address": from_address.get()}

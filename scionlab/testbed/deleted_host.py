@@ -13,8 +13,7 @@ from typing import Final
 from django.utils import timezone
 
 from scionlab.platform.wake import wake_after_commit
-from scionlab.scion_config.models import DeletedHost
-from scionlab.testbed.models import Host
+from scionlab.testbed.models import DeletedHost, Host
 
 KEPT_FOR: Final = timedelta(days=30)
 _NOBODY: Final = "0" * 64

@@ -15,7 +15,6 @@ from bandwidth_config import RuleError
 from link_rules import bind_ip_for
 from scion_files import PACKAGES
 from scionlab.accounts.models import User
-from scionlab.enforcement.models import HostReceipt
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.audit import note_host
@@ -25,6 +24,7 @@ from scionlab.testbed.host_addresses import (
     checked_internal_ip,
     needs_public_address,
 )
+from scionlab.testbed.life import LIVES
 from scionlab.testbed.models import AS, BandwidthChange, BorderRouter, Host, Interface, Link, numbers
 from scionlab.testbed.models.host import new_secret
 from scionlab.testbed.models.link import is_user_as
@@ -96,8 +96,8 @@ def host_rotate_secret(
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))
-    # Whoever reports from now on has the new secret, or has it within the grace period.
-    HostReceipt.objects.filter(host=host_id).update(former_runs=[], rival_address=None, rival_at=None)
+    for life in LIVES:
+        life.secret_rotated(host_id)
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 

@@ -13,15 +13,13 @@ from django.db.models import Q
 from bandwidth_config import RuleError, check_bandwidth
 from link_rules import MAX_PORT
 from scionlab.accounts.models import User
-from scionlab.paths.path_metadata import metadata_changed
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
-from scionlab.scion_config.chain import as_equip, as_role_changed, own_keys_make
-from scionlab.scion_config.vpn import vpn_keys_make
 from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.deleted_host import hosts_bury
 from scionlab.testbed.host_addresses import checked_addresses, checked_internal_ip
 from scionlab.testbed.infrastructure_links import first_host
+from scionlab.testbed.life import LIVES
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Link
 from scionlab.testbed.models.link import is_user_as
 from scionlab.testbed.versions.counters import hosts_bump
@@ -84,7 +82,8 @@ def infrastructure_as_create(
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)
-    as_equip(as_, actor=actor)
+    for life in LIVES:
+        life.as_made(as_, actor=actor)
     return as_
 
 
@@ -150,7 +149,8 @@ def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
         raise RuleError("vpn_exists", f"{host} already has a VPN server. Delete it first.")
     _refuse_overlap(network)
     vpn = VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
-    vpn_keys_make(vpn)
+    for life in LIVES:
+        life.vpn_made(vpn)
     return vpn
 
 
@@ -188,8 +188,8 @@ def infrastructure_as_update(
     as_.label, as_.is_core = label, is_core
     as_.save(update_fields=["label", "is_core"])
     if is_changed:
-        as_role_changed(as_, actor=actor)
-        own_keys_make([as_], actor=actor)
+        for life in LIVES:
+            life.as_role_changed(as_, actor=actor)
         hosts_bump(config_ids=list(as_.hosts.values_list("pk", flat=True)))
     return as_
 
@@ -208,8 +208,8 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
         raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before the AS is deleted.")
     hosts_bury(as_.pk)
     as_.delete()
-    if as_.is_core:
-        as_role_changed(as_, actor=actor)
+    for life in LIVES:
+        life.as_deleted(as_, actor=actor)
 
 
 @transaction.atomic
@@ -228,8 +228,8 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
     if ap.default_bandwidth_kbit is not None:
         audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
     hosts_bump(limits_ids=[ap.host_id])
-    if ap.has_path_metadata:
-        metadata_changed(ap)
+    for life in LIVES:
+        life.attachment_point_ends(ap)
     ap.delete()
 
 

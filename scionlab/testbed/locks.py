@@ -40,14 +40,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Final
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from scionlab.accounts.models import User
-from scionlab.enforcement.models import HostReceipt
-from scionlab.limits.models import MaximumException
+from scionlab.platform.locks import lock_rows
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, Link, ServiceState, UserAS
 
@@ -57,11 +55,6 @@ _ADDRESSES: Final = 0x5C10  # first half of our advisory locks on addresses
 # --- locks ------------------------------------------------------------------------------------------------
 # NO KEY: a plain FOR UPDATE would also hold up everybody who only inserts a row that refers to the locked one (an audit
 # row that names its actor), and waits of that kind follow no order: a deadlock.
-
-
-def lock_exception(exception_id: int) -> MaximumException:
-    """Raises `MaximumException.DoesNotExist`."""
-    return MaximumException.objects.select_for_update(no_key=True).get(pk=exception_id)
 
 
 def lock_policy() -> BandwidthPolicy:
@@ -74,37 +67,26 @@ def lock_as_ids() -> None:
     ServiceState.objects.select_for_update(no_key=True).get(pk=1)
 
 
-def lock_user(user_id: int) -> User:
-    return User.objects.select_for_update(no_key=True).get(pk=user_id)
-
-
-def lock_administrators(user_id: int) -> User:
-    """Lock a user and all administrators, so that the check for another administrator is serialized. Returns the user.
-    Raises `User.DoesNotExist`."""
-    _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
-    return User.objects.get(pk=user_id)
-
-
 def lock_isd(isd_id: int) -> None:
     """`isd_id` is its primary key."""
-    _lock(ISD.objects.filter(pk=isd_id))
+    lock_rows(ISD.objects.filter(pk=isd_id))
 
 
 def lock_keys_of_ases(as_ids: Iterable[int]) -> None:
     """Lock the ASes without their attachment points: for changes that touch no Link."""
-    _lock(AS.objects.filter(pk__in=set(as_ids)))
+    lock_rows(AS.objects.filter(pk__in=set(as_ids)))
 
 
 def lock_as(as_id: int) -> None:
     """The caller checks whether it (still) exists."""
-    _lock(AS.objects.filter(pk=as_id))
+    lock_rows(AS.objects.filter(pk=as_id))
 
 
 def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
     """Lock ASes with the attachment points there, those they are attached to, and those they are about to attach to:
     blocks all changes of hosts, routers and Links of these ASes."""
     wanted = set(ids)
-    _lock(AS.objects.filter(pk__in=wanted))
+    lock_rows(AS.objects.filter(pk__in=wanted))
     aps = AttachmentPoint.objects.filter(
         Q(AS__in=wanted) | Q(AS__interfaces__link_as_a__interface_b__AS__in=wanted)
     ).values_list("pk", flat=True)
@@ -114,7 +96,7 @@ def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
 def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
     """None: all of them."""
     rows = AttachmentPoint.objects.all()
-    _lock(rows if ids is None else rows.filter(pk__in=storable_ids(ids)))
+    lock_rows(rows if ids is None else rows.filter(pk__in=storable_ids(ids)))
 
 
 def storable_ids(ids: Iterable[int]) -> set[int]:
@@ -123,7 +105,7 @@ def storable_ids(ids: Iterable[int]) -> set[int]:
 
 
 def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
-    _lock(AttachmentPoint.objects.filter(host_id__in=set(host_ids)))
+    lock_rows(AttachmentPoint.objects.filter(host_id__in=set(host_ids)))
 
 
 def lock_addresses(addresses: Iterable[str]) -> None:
@@ -138,7 +120,7 @@ def lock_addresses(addresses: Iterable[str]) -> None:
 
 
 def lock_links(ids: Iterable[int]) -> None:
-    _lock(Link.objects.filter(pk__in=set(ids)))
+    lock_rows(Link.objects.filter(pk__in=set(ids)))
 
 
 def lock_hosts(ids: Iterable[int]) -> dict[int, Host]:
@@ -156,16 +138,7 @@ def lock_network() -> None:
     lock_policy()
     lock_as_ids()
     for model in (ISD, AS, AttachmentPoint, Link, UserAS, Host):
-        _lock(model._default_manager.all())
-
-
-def lock_receipts() -> None:
-    """Lock all receipts: none can be stored."""
-    _lock(HostReceipt.objects.all())
-
-
-def _lock(rows: QuerySet[Any]) -> None:
-    list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+        lock_rows(model._default_manager.all())
 
 
 # --- before a service ---------------------------------------------------------------------------------------

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Exists, F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import F, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
 from bandwidth_config import RuleError
 from link_rules import with_exception
 from scionlab.accounts.models import User
-from scionlab.limits.models import MaximumException
 from scionlab.platform.notation.isd_as import parse_as_id, parse_isd_as
 from scionlab.testbed.models import (
     AttachmentPoint,
@@ -54,29 +52,6 @@ TIMED_LIMITS = Prefetch("timed_limits", queryset=TimedLimit.objects.filter(cance
 
 # The generation as a column, without its own statement.
 GENERATION = {"service_generation": Subquery(ServiceState.objects.filter(pk=1).values("generation"))}
-
-
-def links_with_other_exception(now: datetime) -> QuerySet[Link]:
-    """Links whose stored exception is not the highest in force, which is `held_kbit` (None: none)."""
-    of = Q(link=OuterRef("pk")) | Q(user_as=OuterRef("interface_b__AS"))
-    owner, ap = "interface_b__AS__useras__owner", "interface_a__AS__attachment_point"
-    members, places = (
-        getattr(MaximumException, name).through._default_manager.filter(maximumexception=OuterRef("pk"))
-        for name in ("members", "attachment_points")
-    )
-    of_group = ~Q(group="")  # first, so that other exceptions are not looked up
-    of_group &= Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
-    of_group &= Q(Exists(places.filter(attachmentpoint=OuterRef(OuterRef(ap)))))
-    held = MaximumException.objects.filter(
-        of | Q(user=OuterRef(owner)) | of_group,
-        state=MaximumException.State.APPROVED,
-        ends_at__gt=now,
-    )
-    highest = held.order_by().values("state").annotate(highest=Max("maximum_kbit")).values("highest")
-    links = Link.objects.filter(USER_LINKS).annotate(held_kbit=Subquery(highest))
-    return links.annotate(stored_or_0=Coalesce("exception_kbit", 0), held_or_0=Coalesce(F("held_kbit"), 0)).exclude(
-        stored_or_0=F("held_or_0")
-    )
 
 
 def with_relations(links: QuerySet[Link]) -> QuerySet[Link]:

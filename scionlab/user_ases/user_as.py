@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 from django.db import transaction
 
 from bandwidth_config import RuleError
+from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import apply_default
 from scionlab.limits.update import links_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
-from scionlab.scion_config.chain import as_equip
-from scionlab.site.statements import DEACTIVATED, statements_end
 from scionlab.testbed import audit, locks
 from scionlab.testbed.deleted_host import hosts_bury
 from scionlab.testbed.host import checked_packages
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
+from scionlab.testbed.life import DEACTIVATED, LIVES, links_end
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS, numbers
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
 from scionlab.user_ases.attachment_rules import check_attachments, raise_first
@@ -65,7 +65,7 @@ def user_as_create(
     once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an attachment
     point or VPN that is full, an id that is not for user ASes or taken) or `RuleError` (`keys_unavailable`)."""
     locks.lock_as_ids()
-    check_quota(locks.lock_user(owner.pk))
+    check_quota(lock_user(owner.pk))
     changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
     locks.lock_addresses(public_addresses(attachments))
     _check_fields(label, installation_type, scion_packages)
@@ -120,7 +120,7 @@ def user_as_update(
     for (_, _, link), (old, was_active, before) in zip(edits, were, strict=True):
         audit.note_link(link, actor=actor, old=old, new=link.requested)
         if was_active and not link.active:
-            statements_end([link], actor=actor, why=DEACTIVATED)
+            links_end([link], actor=actor, why=DEACTIVATED)
         changes.note(link.pk, before, view_of(link))
     new = [(index, spec) for index, spec in enumerate(attachments) if spec.link_id not in kept]
     _add(user_as, host, new, actor=actor, changes=changes)
@@ -178,7 +178,7 @@ def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes
             audit.note_active(link, actor=actor)
         changes.note(link.pk, before, view_of(link))
     if not active:
-        statements_end(links, actor=actor, why=DEACTIVATED)
+        links_end(links, actor=actor, why=DEACTIVATED)
 
 
 def _carry_out(changes: Changes, host: Host, scion_packages: str, actor: User | None) -> None:
@@ -310,7 +310,8 @@ def _packages_of(user_as: UserAS) -> str:
 def _equip(user_as: UserAS, actor: User | None) -> None:
     """Raises `RuleError` (`keys_unavailable`): only administrators can resolve the cause."""
     try:
-        as_equip(user_as, actor=actor)
+        for life in LIVES:
+            life.as_made(user_as, actor=actor)
     except RuleError as exc:
         logger.error("user_as.not_equipped as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
         text = "The keys of the testbed cannot be used: an administrator has to resolve a problem. Nothing was saved."
@@ -337,7 +338,7 @@ def _remove_others(
             kept[link.pk] = link
             continue
         changes.note(link.pk, view_of(link), None)
-        statements_end([link], actor=actor, why="the link was removed")
+        links_end([link], actor=actor, why="the link was removed")
         audit.note_link(link, actor=actor, old=link.requested, new=None)
         link_remove(link)
     return kept

@@ -13,10 +13,10 @@ from bandwidth_config import RuleError
 from link_rules import MIN_PORT, bind_ip_for
 from scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.scion_config.vpn import vpn_client_for
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient, numbers
 from scionlab.testbed.versions.changes import view_of
+from scionlab.testbed.vpn_clients import vpn_client_for
 from scionlab.user_ases.attachments import AttachmentSpec, bind_ip_of, limits_of, socket_of, spec_of
 
 

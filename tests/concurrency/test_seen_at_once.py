@@ -9,7 +9,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from scionlab.delivery.last_contact import store
+from scionlab.delivery.last_contact import HOSTS
+from scionlab.platform.last_contact import store
 from scionlab.testbed.models import Host
 from tests.factories import HostFactory
 
@@ -35,6 +36,6 @@ def test_hosts_heard_are_written_in_the_order_of_their_keys(at_once: Callable[..
 
     def writes() -> int:
         assert holding.wait(DEADLINE_S)
-        return store({last.pk: heard, first.pk: heard})
+        return store({last.pk: heard, first.pk: heard}, HOSTS)
 
     assert at_once(raises_counters, writes) == [None, 2]

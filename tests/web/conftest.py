@@ -24,8 +24,9 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from scionlab.accounts.last_use import TOKENS, TOKENS_USED
 from scionlab.accounts.models import User
-from scionlab.delivery.last_contact import CONTACTS, HOSTS, TOKENS, TOKENS_USED
+from scionlab.delivery.last_contact import CONTACTS, HOSTS
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.platform.redis_client import REST, client

@@ -9,7 +9,6 @@ from scionlab.importer.importer import import_scionlab
 from scionlab.importer.network import read_network
 from scionlab.importer.report import Report
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.scion_config.models import InstalledFiles
 from scionlab.testbed.models import (
     AS,
     ISD,
@@ -18,6 +17,7 @@ from scionlab.testbed.models import (
     BandwidthChange,
     BorderRouter,
     Host,
+    InstalledFiles,
     Interface,
     Link,
     UserAS,

@@ -15,12 +15,14 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
 from bandwidth_config import RuleError
+from scionlab.accounts import token_auth
 from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_of
+from scionlab.accounts.last_use import TOKENS
 from scionlab.accounts.mail import mail_send
 from scionlab.accounts.models import ApiToken, Mail, MailKind, User
-from scionlab.delivery import last_contact
 from scionlab.platform import redis_client
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.last_contact import Contacts, flush
 from scionlab.testbed.models import Link
 from tests.cases import table
 from tests.factories import PASSWORD, api_token
@@ -38,8 +40,8 @@ def browser(owner: User) -> Client:
 
 @pytest.fixture(autouse=True)
 def _nobody_used_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    redis_client.client().delete(last_contact.TOKENS.key, last_contact.TOKENS.taken)
-    monkeypatch.setattr(last_contact, "TOKENS_USED", last_contact.Contacts(last_contact.TOKENS))
+    redis_client.client().delete(TOKENS.key, TOKENS.taken)
+    monkeypatch.setattr(token_auth, "TOKENS_USED", Contacts(TOKENS))
     cache.clear()
 
 
@@ -149,12 +151,12 @@ def test_no_request_writes_when_a_token_was_used(browser: Client, link: Link) ->
     assert {links(token) for _ in range(3)} == {200}
     assert ApiToken.objects.get().last_used_at is None
     before = timezone.now()
-    assert last_contact.flush(last_contact.TOKENS) == 1
+    assert flush(TOKENS) == 1
     used = ApiToken.objects.get().last_used_at
     assert used is not None
     assert abs(before - used) < timedelta(minutes=1)
     assert links(token) == 200
-    assert last_contact.flush(last_contact.TOKENS) == 0, "once a minute is enough"
+    assert flush(TOKENS) == 0, "once a minute is enough"
     assert "never" not in Page(browser.get("/account/tokens/")).text
 
 

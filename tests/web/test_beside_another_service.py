@@ -25,14 +25,13 @@ from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
 from scionlab.delivery.generation import generation_raise
+from scionlab.delivery.installed import Effect, effect_of, host_set_limits_only, host_take_over, host_take_over_undo
 from scionlab.delivery.render import user_download
 from scionlab.scion_config.complete import host_complete
-from scionlab.scion_config.installed import Effect, effect_of, host_set_limits_only, host_take_over, host_take_over_undo
-from scionlab.scion_config.models import DeletedHost, InstalledFiles
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.deleted_host import KEPT_FOR
 from scionlab.testbed.infrastructure import infrastructure_as_delete
-from scionlab.testbed.models import BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.models import BandwidthChange, DeletedHost, Host, InstalledFiles, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
 from tests.contract.stock_client import (
     OTHER_FILES,

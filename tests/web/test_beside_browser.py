@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from scionlab.scion_config.installed import Manifest, host_set_limits_only, manifest_note
+from scionlab.delivery.installed import Manifest, host_set_limits_only, manifest_note
 from scionlab.testbed.models import Host, UserAS
 from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.web.test_cockpit_browser import admin_page

@@ -15,11 +15,11 @@ from django.utils import timezone
 from bandwidth_config import Limits, RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab.accounts.models import User
+from scionlab.delivery.installed import full_configuration, host_set_limits_only
 from scionlab.delivery.render import config_for
 from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.scion_config.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
-from scionlab.scion_config.installed import full_configuration, host_set_limits_only
 from scionlab.site import tasks
 from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.infrastructure_links import infrastructure_link_create

@@ -10,9 +10,8 @@ import pytest
 
 from bandwidth_config import LINK_INFO_PATH
 from scionlab.delivery.generation import generation_raise
-from scionlab.delivery.models import SigningKey
+from scionlab.delivery.models import IssuedLimits, SigningKey
 from scionlab.delivery.signing import signing_key_revoke, signing_key_rotate
-from scionlab.enforcement.models import IssuedLimits
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link, ServiceState
 from tests.cases import table

@@ -14,13 +14,12 @@ from pytest_django import Settings
 from bandwidth_config import Limits, generate_link_info
 from scionlab.accounts.account import account_update
 from scionlab.accounts.models import Mail, User
+from scionlab.delivery.installed import host_set_limits_only
 from scionlab.importer import import_attachment_points, importer
 from scionlab.limits.profiles import outage
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.scion_config.installed import host_set_limits_only
-from scionlab.scion_config.models import DeletedHost, InstalledFiles
 from scionlab.scion_config.vpn import files_for as vpn_files
 from scionlab.scion_config.vpn import vpn_keys_renew
 from scionlab.testbed.models import (
@@ -28,7 +27,9 @@ from scionlab.testbed.models import (
     VPN,
     AttachmentPoint,
     BandwidthChange,
+    DeletedHost,
     Host,
+    InstalledFiles,
     Link,
     UserAS,
     VPNClient,

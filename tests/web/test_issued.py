@@ -15,8 +15,9 @@ from pytest_django import DjangoAssertNumQueries
 from bandwidth_config import LINK_INFO_PATH
 from scionlab.accounts.models import User
 from scionlab.delivery import issued
+from scionlab.delivery.models import IssuedLimits
 from scionlab.delivery.render import config_for, render_ahead, user_download
-from scionlab.enforcement.models import HostReceipt, IssuedLimits
+from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.platform.management.commands import migrate as ours
+from scionlab.testbed.management.commands import migrate as ours
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import poll
 

@@ -13,12 +13,12 @@ from django.urls import reverse
 from bandwidth_config import Limits
 from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
 from scionlab.accounts.models import User
+from scionlab.delivery.installed import full_configuration, host_set_limits_only
 from scionlab.delivery.render import config_for
 from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, refuse_older_page
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_update
-from scionlab.scion_config.installed import full_configuration, host_set_limits_only
 from scionlab.testbed.infrastructure import attachment_point_create, attachment_point_delete
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.versions.counters import hosts_bump

@@ -16,10 +16,9 @@ from scionlab.enforcement.models import ReportGap
 from scionlab.enforcement.receipt_mails import deployment_note
 from scionlab.limits.models import DefaultChange, MaximumException
 from scionlab.linktests.models import JointTest, LinkTest
-from scionlab.scion_config.models import DeletedHost
 from scionlab.site import retention, tasks
 from scionlab.site.retention import old_rows_forget
-from scionlab.testbed.models import BandwidthChange, Host, Link, TimedLimit
+from scionlab.testbed.models import BandwidthChange, DeletedHost, Host, Link, TimedLimit
 from scionlab.web.models import ApiRequest
 
 pytestmark = pytest.mark.django_db

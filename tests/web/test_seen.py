@@ -10,8 +10,9 @@ from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
-from scionlab.delivery import last_contact
-from scionlab.platform import redis_client
+from scionlab.delivery.last_contact import CONTACTS, HOSTS
+from scionlab.platform import last_contact, redis_client
+from scionlab.platform.last_contact import Contacts, flush, store
 from scionlab.testbed.models import Host
 from tests.web.polling import WebServer
 
@@ -24,20 +25,20 @@ def test_no_poll_writes_a_row_and_who_waits_counts_as_seen(server: WebServer, ho
     server.poll(host_b)
     assert list(Host.objects.filter(pk__in=[host.pk, host_b.pk]).values_list("last_seen_at", flat=True)) == [None, None]
     server.stop()  # hands over
-    assert last_contact.flush() == 2
+    assert flush(HOSTS) == 2
     assert None not in Host.objects.filter(pk__in=[host.pk, host_b.pk]).values_list("last_seen_at", flat=True)
     first = Host.objects.get(pk=host.pk).last_seen_at
     assert first is not None
-    assert last_contact.store({host.pk: first.timestamp() - 60}) == 0  # never back
+    assert store({host.pk: first.timestamp() - 60}, HOSTS) == 0  # never back
 
 
 def test_what_a_worker_that_died_had_taken_is_flushed_first(host: Host, host_b: Host) -> None:
     redis_client.client().hset("scionlab.seen.taken", mapping={str(host.pk): "1000000000"})
-    last_contact.CONTACTS.note([host_b.pk])
-    last_contact.CONTACTS.hand_over()
-    assert last_contact.flush() == 1
-    assert last_contact.flush() == 1
-    assert last_contact.flush() == 0
+    CONTACTS.note([host_b.pk])
+    CONTACTS.hand_over()
+    assert flush(HOSTS) == 1
+    assert flush(HOSTS) == 1
+    assert flush(HOSTS) == 0
 
 
 def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
@@ -46,7 +47,7 @@ def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
     def gone() -> Any:
         raise RedisGoneError
 
-    heard = last_contact.Contacts()
+    heard = Contacts(HOSTS)
     heard.note([host.pk])
     monkeypatch.setattr("scionlab.platform.redis_client.client", gone)
     heard.hand_over()
@@ -64,8 +65,8 @@ def test_the_embedded_database_is_written_alike(monkeypatch: pytest.MonkeyPatch)
             cursor.execute("INSERT INTO testbed_host VALUES (1, NULL), (2, '2026-11-21 06:00:00.250000'), (3, NULL)")
             monkeypatch.setattr(last_contact, "connection", embedded)
             at_six = datetime(2026, 11, 21, 6, 0, tzinfo=UTC).timestamp()
-            assert last_contact.store({1: at_six, 2: at_six, 99: at_six}) == 1
-            assert last_contact.store({2: at_six + 0.5}) == 1
+            assert store({1: at_six, 2: at_six, 99: at_six}, HOSTS) == 1
+            assert store({2: at_six + 0.5}, HOSTS) == 1
             cursor.execute("SELECT last_seen_at FROM testbed_host ORDER BY id")
             assert [row[0] and str(row[0]) for row in cursor.fetchall()] == [
                 "2026-11-21 06:00:00",

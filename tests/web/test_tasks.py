@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from scionlab.accounts.mail import mail_send, mails_create
 from scionlab.accounts.models import Mail, User
 from scionlab.delivery import render
-from scionlab.enforcement.models import IssuedLimits
+from scionlab.delivery.models import IssuedLimits
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
 from scionlab.limits import defaults

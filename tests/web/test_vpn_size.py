@@ -15,7 +15,7 @@ from scionlab.delivery.render import config_for
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.scion_config import vpn as vpns
-from scionlab.scion_config.vpn import MAX_CLIENTS, files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.scion_config.vpn import files_for, vpn_clients_admit, vpn_keys_renew
 from scionlab.testbed.infrastructure import vpn_create
 from scionlab.testbed.models import (
     VPN,
@@ -30,6 +30,7 @@ from scionlab.testbed.models import (
     numbers,
 )
 from scionlab.testbed.selectors import links_of
+from scionlab.testbed.vpn_clients import MAX_CLIENTS
 from scionlab.user_ases.attachments import spec_of
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.factories import LinkFactory, attach, spec

@@ -46,7 +46,6 @@ from scionlab.accounts.pages.account_forms import (
 )
 from scionlab.platform.client_address import client_network
 from scionlab.platform.login_guard import failures_forget
-from scionlab.testbed.models import UserAS
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, start_page, taken_back
 
 Purpose = AccountRequest.Purpose
@@ -320,5 +319,5 @@ def account_delete_page(request: PageRequest) -> HttpResponse:
             logout(request)
             messages.success(request, "Your account was closed.")
             return redirect("login")
-    ases = UserAS.objects.filter(owner=request.user).select_related("isd").order_by("as_id")
+    ases = request.user.user_ases.select_related("isd").order_by("as_id")
     return _show(request, "delete", "profile", form=form, ases=ases)

@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from scionlab.enforcement.models import IssuedLimits
+from scionlab.delivery.models import IssuedLimits
 from scionlab.platform.api_errors import error_response
 from scionlab.testbed.deleted_host import was_deleted
 from scionlab.testbed.models import Host, ServiceState

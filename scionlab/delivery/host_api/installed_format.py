@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from bandwidth_config import RuleError
 from scionlab.delivery.host_api.document_reader import DocumentReader
+from scionlab.delivery.installed import Manifest
 from scionlab.platform.notation import strict_json
-from scionlab.scion_config.installed import Manifest
 
 MAX_MANIFEST_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 10_000

@@ -16,6 +16,7 @@ from scionlab.delivery.host_api.auth import host_endpoint, is_agent
 from scionlab.delivery.host_api.document_reader import DocumentError
 from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
 from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
+from scionlab.delivery.installed import full_fetched, manifest_note, refusal
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.render import config_for
 from scionlab.enforcement.receipt import receipt_refused, receipt_store
@@ -24,7 +25,6 @@ from scionlab.enforcement.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LIN
 from scionlab.enforcement.receipt_mails import deployment_note
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.client_address import client_address
-from scionlab.scion_config.installed import full_fetched, manifest_note, refusal
 from scionlab.testbed.models.host import Host, trace_of
 from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from scionlab.delivery.host_api.auth import UID, basic_credentials
 from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
-from scionlab.delivery.last_contact import CONTACTS, HAND_OVER_S
+from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.polls import wakeup
 from scionlab.delivery.polls.answers import disconnected, not_modified, nothing_more, unavailable
 from scionlab.delivery.polls.connections import RECEIPT_THREADS
@@ -32,6 +32,7 @@ from scionlab.delivery.polls.threads import Django, Receive, Scope, Send, Thread
 from scionlab.delivery.polls.uploads import Uploads, read_upload, would_reach_a_view
 from scionlab.delivery.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.linktests.waiting_tests import LOOK_S, WaitingTests, read_request
+from scionlab.platform.last_contact import HAND_OVER_S
 from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
 from scionlab.testbed.models.host import secret_fits
 from scionlab.usage import live

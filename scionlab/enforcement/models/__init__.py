@@ -1,6 +1,6 @@
 """Models."""
 
-from scionlab.enforcement.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement, ReportGap
+from scionlab.enforcement.models.enforcement import HostReceipt, LinkEnforcement, ReportGap
 from scionlab.enforcement.models.notice import Notice, NoticeWatch
 
-__all__ = ["HostReceipt", "IssuedLimits", "LinkEnforcement", "Notice", "NoticeWatch", "ReportGap"]
+__all__ = ["HostReceipt", "LinkEnforcement", "Notice", "NoticeWatch", "ReportGap"]

@@ -117,28 +117,6 @@ class ReportGap(models.Model):
         return f"{self.host}: no report from {self.begins_at:%Y-%m-%d %H:%M:%S} to {self.ends_at:%Y-%m-%d %H:%M:%S}"
 
 
-class IssuedLimits(models.Model):
-    """A link_info.json that this service rendered for a host: evidence that a receipt is about our content. One version
-    may have several digests: an upgrade may write the same limits as different bytes."""
-
-    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="issued_limits")
-    generation = models.PositiveIntegerField()
-    config_version = models.PositiveIntegerField()
-    limits_version = models.PositiveIntegerField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes, in hexadecimal.")
-    issued_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["host", "generation", "config_version", "limits_version", "digest"], name="issued_limits_once"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.host} {self.generation}.{self.config_version} with limits {self.limits_version}"
-
-
 class LinkEnforcement(models.Model):
     """What the newest receipt says about one Link: the limit in the AP's kernel. A Link that is not in the receipt has
     no row. A repeated receipt writes nothing here: `received_at`, `observed_at` and the versions are those of the last

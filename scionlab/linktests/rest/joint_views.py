@@ -9,12 +9,13 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from scionlab.accounts.locks import lock_user
 from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.rest.joint_documents import JointTestBody, JointTestDocument, JointTestReportDocument
 from scionlab.linktests.rest.queries import LinkTestQuery
-from scionlab.testbed.locks import lock_user, lock_user_as
+from scionlab.testbed.locks import lock_user_as
 from scionlab.user_ases.rest.as_views import UserASView
 from scionlab.web.rest.schema import describe
 

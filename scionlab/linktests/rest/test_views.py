@@ -14,12 +14,12 @@ from rest_framework.response import Response
 
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
 from scionlab.linktests.models import LinkTest
+from scionlab.linktests.rest.bodies import LinkTestBody
 from scionlab.linktests.rest.queries import LinkTestQuery, ResultQuery
 from scionlab.linktests.rest.test_documents import LinkTestDocument, LinkTestResultDocument
 from scionlab.linktests.test_formats import csv_name, points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
 from scionlab.testbed.locks import lock_link, lock_user_as
-from scionlab.user_ases.rest import bodies
 from scionlab.user_ases.rest.link_views import LinkView, links_of
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.schema import describe
@@ -43,7 +43,7 @@ class LinkTestsView(LinkView):
         "other tools send between the attachment point and the host of the user AS; their user's end begins with "
         "`/start/`. 409 `test_slot_taken`: another test has that time; `next_free_at` is the next beginning that is "
         "free. 400 `test_hours`: your policies let you test at other hours; `next_allowed_at` is the next beginning.",
-        body=bodies.LinkTestBody,
+        body=LinkTestBody,
         answer=LinkTestDocument,
         success=status.HTTP_201_CREATED,
         examples={
@@ -56,7 +56,7 @@ class LinkTestsView(LinkView):
         return self.once(lambda: self._create(pk))
 
     def _create(self, pk: int) -> Response:
-        wanted = bodies.LinkTestBody(data=self.request.data)
+        wanted = LinkTestBody(data=self.request.data)
         wanted.is_valid(raise_exception=True)
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)):
             made = link_test_create(link_id=pk, actor=self.person, **wanted.validated_data)

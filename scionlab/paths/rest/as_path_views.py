@@ -13,8 +13,9 @@ from rest_framework.response import Response
 from scionlab.enforcement.words import State
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.as_paths import BottleneckKind, paths_report
+from scionlab.usage.documents import UsagePointDocument
 from scionlab.user_ases.rest.as_views import UserASView
-from scionlab.user_ases.rest.documents import LimitsDocument, UsagePointDocument
+from scionlab.user_ases.rest.documents import LimitsDocument
 from scionlab.web.rest.schema import describe
 
 

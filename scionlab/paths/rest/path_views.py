@@ -14,7 +14,7 @@ from scionlab.enforcement.words import State
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.path_view import Kind, path_views
 from scionlab.paths.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS
-from scionlab.user_ases.rest.documents import UsedDocument
+from scionlab.usage.documents import UsedDocument
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.fields import StrictSerializer, Text
 from scionlab.web.rest.schema import describe

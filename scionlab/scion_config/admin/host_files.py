@@ -16,14 +16,7 @@ from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
-from scionlab.scion_config.complete import (
-    ALL_WITHIN,
-    completing_set,
-    completing_since,
-    host_complete,
-    hosts_to_complete,
-)
-from scionlab.scion_config.installed import (
+from scionlab.delivery.installed import (
     USUAL_FILES,
     Effect,
     effect_of,
@@ -32,9 +25,16 @@ from scionlab.scion_config.installed import (
     host_take_over,
     host_take_over_undo,
 )
-from scionlab.scion_config.models.installed import FILES_WORDS, files_state
+from scionlab.scion_config.complete import (
+    ALL_WITHIN,
+    completing_set,
+    completing_since,
+    host_complete,
+    hosts_to_complete,
+)
 from scionlab.testbed.audit import host_subject
 from scionlab.testbed.models import Host
+from scionlab.testbed.models.installed import FILES_WORDS, files_state
 from scionlab.web.admin.base import ServiceAdmin, actor_of
 from scionlab.web.admin.columns import Tone, badge
 

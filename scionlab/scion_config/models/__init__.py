@@ -1,6 +1,5 @@
 """Models."""
 
-from scionlab.scion_config.models.installed import DeletedHost, InstalledFiles
 from scionlab.scion_config.models.trust import TRC, ASKeys, Certificate
 
-__all__ = ["TRC", "ASKeys", "Certificate", "DeletedHost", "InstalledFiles"]
+__all__ = ["TRC", "ASKeys", "Certificate"]

@@ -3,6 +3,7 @@
 from scionlab.testbed.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.testbed.models.audit import BandwidthChange
 from scionlab.testbed.models.host import BorderRouter, Host
+from scionlab.testbed.models.installed import DeletedHost, InstalledFiles
 from scionlab.testbed.models.isd_as import AS, ISD, UserAS
 from scionlab.testbed.models.link import Interface, Link
 from scionlab.testbed.models.link_ends import HeldLinkEnd, RestartBudget
@@ -18,8 +19,10 @@ __all__ = [
     "BandwidthChange",
     "BandwidthPolicy",
     "BorderRouter",
+    "DeletedHost",
     "HeldLinkEnd",
     "Host",
+    "InstalledFiles",
     "Interface",
     "Link",
     "RestartBudget",

@@ -5,7 +5,7 @@ Starts at the interfaces of the host, so that `Host` can use it without importin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,10 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
 from link_rules import with_exception
-from scionlab.linktests.models.link_test import tests_of
 from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.testbed.models.timed_limit import timed_of
+
+Tests = tuple[Mapping[str, str | int], ...]
 
 
 class LinkType(models.TextChoices):
@@ -54,7 +55,7 @@ class LocalLinkEnd(LinkGeometry):
     is_limited: bool
     timed: tuple[TimedLimits, ...]
     maximum_kbit: int
-    tests: tuple[Mapping[str, str | int], ...]
+    tests: Tests
     is_observed: bool  # its own setting; that of the whole attachment point is not in link_info.json
 
 
@@ -91,9 +92,20 @@ class RestartBudget(models.Model):
 def local_link_ends(host_id: int, interfaces: models.QuerySet[Any]) -> list[LocalLinkEnd]:
     """The active Links of a host with these interfaces, ordered by id; four SQL statements for any number. Read as
     plain values, which is four times as fast as objects for thousands of Links."""
-    timed, tests = timed_of(host_id), tests_of(host_id)
+    timed, tests = timed_of(host_id), _tests_of(host_id)
     ends = [_end(row, timed, tests, is_a=is_a) for is_a in (True, False) for row in _rows(interfaces, is_a=is_a)]
     return sorted(ends, key=lambda end: end.interface_id)
+
+
+# What other apps add to the Links of a host: their "tests" in link_info.json, by Link.
+TESTS: list[Callable[[int], Mapping[int, Tests]]] = []
+
+
+def _tests_of(host_id: int) -> Mapping[int, Tests]:
+    found: dict[int, Tests] = {}
+    for read in TESTS:
+        found |= read(host_id)
+    return found
 
 
 def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[Any, dict[str, Any]]:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
-from django.db.models.functions import Greatest, Random
+from django.db.models import F, Q
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from scion_files import COMPLETE
-from scionlab.enforcement.models import IssuedLimits
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.platform.wake import wake_after_commit
-from scionlab.testbed import locks, selectors
+from scionlab.testbed import locks
 from scionlab.testbed.models import AttachmentPoint, HeldLinkEnd, Host
 
 logger = logging.getLogger(__name__)
-
-POLLING_WITHIN = timedelta(minutes=10)  # hosts that were away longer are not rendered ahead
 
 
 @transaction.atomic
@@ -76,22 +72,6 @@ def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]
         return set()
     publishing = AttachmentPoint.objects.filter(AS__in=elsewhere, publishes_limits=True).values_list("AS", flat=True)
     return {elsewhere[as_id] for as_id in publishing}
-
-
-def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
-    """Hosts that polled recently, lack their newest configuration, and are not rendered yet; at most `limit`, those of
-    attachment points first, others in random order so that a failing one does not block the rest. Two statements for
-    any number of hosts. Evicted configurations, and those beyond the limit, are rendered by the poll."""
-    lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
-    rendered = IssuedLimits.objects.filter(
-        host=OuterRef("pk"),
-        generation=selectors.generation(),
-        config_version=OuterRef("config_version"),
-        limits_version=OuterRef("limits_version"),
-    )
-    waiting = Host.objects.filter(lacks, ~Exists(rendered), AS__isnull=False, last_seen_at__gte=now - POLLING_WITHIN)
-    first = F("attachment_point").asc(nulls_last=True)
-    return list(waiting.order_by(first, Random()).values_list("pk", flat=True)[:limit])
 
 
 def host_note_delivered(*, host_id: int, config_version: int, limits_version: int) -> None:

@@ -14,16 +14,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
+from scionlab.delivery.installed import effect_of
 from scionlab.delivery.render import user_download
 from scionlab.limits.pages.consequences import snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
 from scionlab.limits.pages.saved import say_saved
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
-from scionlab.scion_config.installed import effect_of
-from scionlab.scion_config.models.installed import FILES_WORDS, files_state
 from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import UserAS
+from scionlab.testbed.models.installed import FILES_WORDS, files_state
 from scionlab.usage.pages.dials import sums_of
 from scionlab.usage.pages.usage_panel import sparks_of
 from scionlab.user_ases.pages.attachment_point_field import Choice

@@ -9,16 +9,10 @@ from rest_framework import serializers
 
 from bandwidth_config import Limits, RuleError
 from link_rules import MAX_PORT, MAX_TIMED_S, MIN_PORT
-from link_tests import MAX_WATCH_S, WATCH
-from scionlab.accounts.models.user import MailKind
 from scionlab.limits.profiles import Profile, constant, outage, square_wave, stair
 from scionlab.testbed.models import Host, UserAS
 from scionlab.user_ases.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
-from scionlab.web.rest.fields import BandwidthField, Flag, LimitsField, ParametersField, StrictSerializer, Text, Whole
-from station.tools import TOOLS
-
-MAX_PASSWORD_CHARS = 4096
-MAX_NAME_CHARS = 100
+from scionlab.web.rest.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
 
 
 class LinkBody(StrictSerializer):
@@ -131,54 +125,6 @@ class DefaultBody(StrictSerializer):
 class OwnDefaultBody(StrictSerializer):
     own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site default.")
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
-
-
-class CredentialsBody(StrictSerializer):
-    email = Text(max_length=254)
-    password = Text(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
-    name = Text(
-        max_length=MAX_NAME_CHARS,
-        default="password login",
-        help_text="Name of the token, such as the program that uses it.",
-    )
-
-
-class ProfileBody(StrictSerializer):
-    """Omitted fields are kept."""
-
-    full_name = Text(required=False, allow_blank=True, max_length=150)
-    time_zone = Text(required=False, max_length=64, help_text="For example Europe/Zurich.")
-    mail_opt_outs = serializers.ListField(
-        child=serializers.ChoiceField(choices=MailKind.choices), required=False, max_length=len(MailKind.choices)
-    )
-
-
-class ApiTokenBody(StrictSerializer):
-    name = Text(
-        max_length=MAX_NAME_CHARS, help_text="Name of the token, such as the program or machine that will use it."
-    )
-    may_write = Flag(default=True, help_text="false: read-only.")
-    expires_at = serializers.DateTimeField(
-        required=False,
-        allow_null=True,
-        default=None,
-        help_text="null: until it is revoked, or until the creating token expires.",
-    )
-
-
-class LinkTestBody(StrictSerializer):
-    """A test of a Link: tool and time."""
-
-    tool = serializers.ChoiceField(
-        choices=[WATCH, *TOOLS],
-        default=WATCH,
-        help_text="\n".join(f"{one.name}: {one.question}" for one in TOOLS.values()),
-    )
-    duration_s = Whole(min_value=1, max_value=MAX_WATCH_S, required=False, help_text="Of a watch, which needs it.")
-    parameters = ParametersField(required=False, help_text="Of the other tools; what is left out has its default.")
-    begins_at = serializers.DateTimeField(
-        required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
-    )
 
 
 # --- limits for a time --------------------------------------------------------------------------------------

@@ -9,14 +9,12 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.accounts.models import User
-from scionlab.accounts.models.user import MailKind
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
-from scionlab.scion_config.models.installed import FILES_WORDS, files_state
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
 from scionlab.testbed.models.audit import KINDS_OF_A_LINK
+from scionlab.testbed.models.installed import FILES_WORDS, files_state
 from scionlab.web.rest.fields import Present
 
 
@@ -261,90 +259,3 @@ class PolicyDocument(serializers.Serializer[Any]):
     """The site's default: initial value and maximum of every Link whose attachment point has none of its own."""
 
     default_bandwidth_kbit = serializers.IntegerField()
-
-
-class TokenDocument(serializers.Serializer[Any]):
-    token = serializers.CharField(help_text='Send it as "Authorization: Token ..." with every request.')
-
-
-class UsedDocument(serializers.Serializer[Any]):
-    """What went in one direction in one step."""
-
-    bytes = serializers.IntegerField()
-    packets = serializers.IntegerField()
-    drops = serializers.IntegerField()
-    kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate over the measured time.")
-    limit_kbit = serializers.IntegerField(help_text="Mean limit.")
-    covered_s = serializers.FloatField(help_text="Measured time.")
-    at_limit_s = serializers.FloatField(help_text="Time with at least 95 % of the limit in use.")
-    backlog_bytes = serializers.IntegerField(help_text="Highest queue backlog.")
-
-
-class UsagePointDocument(serializers.Serializer[Any]):
-    """One step; null is a gap, of which nothing is known, and not zero."""
-
-    begins_at = serializers.DateTimeField()
-    to_user = UsedDocument(allow_null=True)
-    from_user = UsedDocument(allow_null=True)
-
-
-class UsageDocument(serializers.Serializer[Any]):
-    """What a Link carried."""
-
-    link_id = serializers.IntegerField()
-    begins_at = serializers.DateTimeField()
-    ends_at = serializers.DateTimeField()
-    step_s = serializers.IntegerField()
-    points = UsagePointDocument(many=True)
-
-
-class ProfileDocument(serializers.Serializer[User]):
-    """Your account."""
-
-    email = serializers.EmailField()
-    full_name = serializers.CharField()
-    time_zone = serializers.CharField(help_text="For times on pages and in emails; this API uses UTC.")
-    mail_opt_outs = serializers.ListField(
-        child=serializers.ChoiceField(choices=MailKind.choices), help_text="Kinds of emails you are unsubscribed from."
-    )
-    is_administrator = serializers.BooleanField(source="is_staff")
-    as_quota = serializers.IntegerField(help_text="Maximum number of your ASes.")
-    date_joined = serializers.DateTimeField()
-
-
-class TrafficRowDocument(serializers.Serializer[Any]):
-    """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there."""
-
-    attachment_point_id = serializers.IntegerField(allow_null=True, help_text="null: deleted.")
-    ap_isd_as = serializers.CharField()
-    isd_as = serializers.CharField()
-    owner_email = serializers.CharField()
-    to_user_bytes = serializers.IntegerField(help_text="Egress, billed to the operator.")
-    from_user_bytes = serializers.IntegerField()
-    to_user_p95_kbit = serializers.IntegerField(allow_null=True, help_text="95th percentile of 5-minute values.")
-    from_user_p95_kbit = serializers.IntegerField(allow_null=True)
-
-
-class TrafficDocument(serializers.Serializer[Any]):
-    """Each list with the most egress first."""
-
-    year = serializers.IntegerField()
-    month = serializers.IntegerField()
-    computed_at = serializers.DateTimeField(allow_null=True, help_text="Interval of the percentiles.")
-    attachment_points = TrafficRowDocument(many=True)
-    ases = TrafficRowDocument(many=True)
-
-
-class ApiTokenDocument(serializers.Serializer[Any]):
-    """An API token, without what is secret of it."""
-
-    id = serializers.IntegerField(source="pk")
-    name = serializers.CharField()
-    may_write = serializers.BooleanField()
-    created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(allow_null=True)
-    last_used_at = serializers.DateTimeField(allow_null=True, help_text="May lag by two minutes.")
-
-
-class NewApiTokenDocument(ApiTokenDocument):
-    token = serializers.CharField(help_text='Send it as "Authorization: Token ...". Shown only once.')

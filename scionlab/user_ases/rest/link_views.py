@@ -27,6 +27,7 @@ from scionlab.platform.throttles import one_of_few
 from scionlab.testbed.locks import lock_link
 from scionlab.testbed.models import BandwidthChange, Link, TimedLimit
 from scionlab.testbed.selectors import LOWEST_KBIT, with_relations
+from scionlab.usage.documents import UsageDocument
 from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.queries import UsageQuery
 from scionlab.usage.series import usage_of_link
@@ -150,7 +151,7 @@ class LinkUsageView(LinkView):
         "Usage of a Link",
         "Resolution: 10 s for two days, 5 minutes for 90 days, then days. Missing data is null (an empty cell in "
         "CSV), not 0.",
-        answer=documents.UsageDocument,
+        answer=UsageDocument,
         also_csv=True,
     )
     def get(self, request: Request, pk: int) -> HttpResponse:

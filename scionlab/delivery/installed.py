@@ -21,9 +21,8 @@ from bandwidth_config import RuleError
 from scion_files import COMPLETE, PATH_METADATA_PATH, systemd_units
 from scionlab.accounts.models import User
 from scionlab.delivery.files import trust_files, vpn_files
-from scionlab.scion_config.models import InstalledFiles
 from scionlab.testbed import audit, locks
-from scionlab.testbed.models import AttachmentPoint, Host
+from scionlab.testbed.models import AttachmentPoint, Host, InstalledFiles
 from scionlab.testbed.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
