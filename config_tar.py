@@ -10,8 +10,7 @@ and modes fixed. Reads plain attributes of hosts; no Django, no I/O.
     etc/scion/certs, crypto, keys, etc/openvpn    made elsewhere and passed in
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
-A host with "limits only" has the manifest and link_info.json, and no units. One whose `configuration_format` is
-`TOPOLOGY_ONLY` has neither settings nor passed-in files: its bytes are stable, so that an upgrade restarts no SCION.
+A host with "limits only" has the manifest and link_info.json, and no units.
 
 An agent trusts one text in the manifest, by signatures over exactly its bytes (docs/adr/0010), which needs no canonical
 JSON. Ed25519 is deterministic.
@@ -51,8 +50,7 @@ _SECRET_MODE = 0o600  # files with the host's secret or a private key
 class ConfigHost(Protocol):
     """A host of an AS. With an `attachment_point` it gets link_info.json, limited by its `total_kbit` (None: no total)
     and `observe_only`; `publishes_limits` and `metadata_entries` are for SCION's path metadata. With `limits_only` it
-    gets nothing else: another service manages its SCION files. `configuration_format` and `scion_packages` are those of
-    `scion_files`."""
+    gets nothing else: another service manages its SCION files. `scion_packages` is one of `scion_files.PACKAGES`."""
 
     @property
     def uid(self) -> str: ...
@@ -64,8 +62,6 @@ class ConfigHost(Protocol):
     def limits_version(self) -> int: ...
     @property
     def internal_ip(self) -> str: ...
-    @property
-    def configuration_format(self) -> int: ...
     @property
     def scion_packages(self) -> str: ...
     @property
@@ -83,7 +79,6 @@ class HostSnapshot:
     config_version: int
     limits_version: int
     internal_ip: str
-    configuration_format: int
     scion_packages: str
     AS: scion_files.ConfigAS
     link_ends: tuple[scion_files.ConfigLinkEnd, ...]
@@ -106,7 +101,6 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
         config_version=host.config_version,
         limits_version=host.limits_version,
         internal_ip=host.internal_ip,
-        configuration_format=host.configuration_format,
         scion_packages=host.scion_packages,
         AS=host.AS,
         link_ends=tuple(sorted(host.link_ends, key=lambda end: end.interface_id)),
@@ -199,12 +193,11 @@ def host_members(
     site_url: str,
     keys: KeyRing,
     as_hosts: Iterable[ConfigHost] | None = None,
-    trust_files: Mapping[str, bytes] = _NO_FILES,
-    vpn_files: Mapping[str, bytes] = _NO_FILES,
+    added_files: Mapping[str, bytes] = _NO_FILES,
 ) -> dict[str, bytes]:
     """Return name -> content of the host's files, signed by all `keys`. `as_hosts` are all hosts of its AS, the one
-    with the control service first; None: only this one. `trust_files` (keys, certificates, TRCs) and `vpn_files` are
-    those of this host, by path. Raises `RuleError` (`host_without_as`, `border_router_twice`)."""
+    with the control service first; None: only this one. `added_files` (keys, certificates, TRCs, OpenVPN's) are those
+    of this host, by path. Raises `RuleError` (`host_without_as`, `border_router_twice`)."""
     own = snapshot(host)
     # The host itself replaces its row in `as_hosts`, so that all files have one version.
     hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
@@ -212,16 +205,14 @@ def host_members(
     files: dict[str, bytes] = {}
     units: list[str] = []
     if not own.limits_only:
-        is_complete = own.configuration_format >= scion_files.COMPLETE
-        mtu_bytes = scion_files.as_mtu_bytes(hosts) if is_complete else scion_files.MTU_BYTES
+        mtu_bytes = scion_files.as_mtu_bytes(hosts)
         files[scion_files.TOPOLOGY_PATH] = to_json(scion_files.build_topology(own.AS, hosts, mtu_bytes=mtu_bytes))
-        is_ca = any(path.startswith(_CA_FOLDER) for path in trust_files)
+        is_ca = any(path.startswith(_CA_FOLDER) for path in added_files)
         texts = scion_files.settings_files(own, runs_control_service=runs_control_service, is_ca=is_ca)
         files |= {path: text.encode("ascii") for path, text in texts.items()}
-        if is_complete:
-            files |= {**trust_files, **vpn_files}
-            if runs_control_service and (metadata := _path_metadata(hosts)) is not None:
-                files[scion_files.PATH_METADATA_PATH] = to_json(metadata)
+        files |= added_files
+        if runs_control_service and (metadata := _path_metadata(hosts)) is not None:
+            files[scion_files.PATH_METADATA_PATH] = to_json(metadata)
         units = scion_files.systemd_units(own, runs_control_service=runs_control_service)
     if own.is_attachment_point:
         files[LINK_INFO_PATH] = to_json(generate_link_info(own))
@@ -241,10 +232,9 @@ def _path_metadata(hosts: Iterable[HostSnapshot]) -> dict[str, Any] | None:
 
 def full_paths(host: HostSnapshot, *, runs_control_service: bool, further: Iterable[str] = ()) -> set[str]:
     """Paths that the host would have without "limits only", except the manifest. `further` are the paths of its
-    `trust_files`, `vpn_files` and path metadata."""
+    `added_files` and path metadata."""
     paths = {scion_files.TOPOLOGY_PATH, *scion_files.settings_files(host, runs_control_service=runs_control_service)}
-    if host.configuration_format >= scion_files.COMPLETE:
-        paths |= set(further)
+    paths |= set(further)
     return paths | {LINK_INFO_PATH} if host.is_attachment_point else paths
 
 

@@ -14,9 +14,6 @@ from typing import Any, Final, Protocol
 
 from bandwidth_config import LinkEnd, RuleError, standing_limits
 
-TOPOLOGY_ONLY: Final = 1  # topology.json only: what every host got in earlier versions
-COMPLETE: Final = 2  # everything that the AS needs
-
 FOLDER = "etc/scion"
 TOPOLOGY_PATH = f"{FOLDER}/topology.json"
 PATH_METADATA_PATH = f"{FOLDER}/staticInfoConfig.json"
@@ -86,12 +83,8 @@ class ScionHost(Protocol):
     @property
     def link_ends(self) -> Sequence[ConfigLinkEnd]: ...
     @property
-    def configuration_format(self) -> int:
-        """`TOPOLOGY_ONLY` | `COMPLETE`"""
-
-    @property
     def scion_packages(self) -> str:
-        """One of `PACKAGES`; used from `COMPLETE` on."""
+        """One of `PACKAGES`."""
 
 
 # --- topology.json ------------------------------------------------------------------------------------------
@@ -190,10 +183,8 @@ def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -
 
 
 def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
-    """Path -> text for the programs that run on the host; none before `COMPLETE`. `is_ca`: its control service renews
-    the chains of the ISD's ASes itself, with the key in crypto/ca."""
-    if host.configuration_format < COMPLETE:
-        return {}
+    """Path -> text for the programs that run on the host. `is_ca`: its control service renews the chains of the ISD's
+    ASes itself, with the key in crypto/ca."""
     packages = PACKAGES[host.scion_packages]
     files = {f"br-{number}.toml": router_toml(number) for number in _router_numbers(host)}
     if runs_control_service:
@@ -246,13 +237,10 @@ def _database(name: str, file: str) -> str:
 
 
 def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list[str]:
-    """The units that run on this host, sorted, including OpenVPN's. Before `COMPLETE` there is no dispatcher."""
-    is_complete = host.configuration_format >= COMPLETE
-    packages = PACKAGES[host.scion_packages if is_complete else "scionlab"]
+    """The units that run on this host, sorted, including OpenVPN's."""
+    packages = PACKAGES[host.scion_packages]
     units = {f"{packages.router_unit}@br-{number}.service" for number in _router_numbers(host)}
-    units.add("scion-daemon.service")
-    if is_complete:
-        units.add("scion-dispatcher.service")
+    units |= {"scion-daemon.service", "scion-dispatcher.service"}
     if runs_control_service:
         units.add(f"{packages.control_unit}@cs-1.service")
     for end in host.link_ends:

@@ -173,7 +173,7 @@ def _session(user: User) -> str:
 
 def change() -> None:
     """A host id: its L rises. `all`: the generation does."""
-    from scionlab.delivery.generation import generation_raise
+    from scionlab.enforcement.generation import generation_raise
     from scionlab.testbed.versions.counters import hosts_bump
 
     print("ready", flush=True)

@@ -22,7 +22,7 @@ from config_tar import KeyRing, Signer, host_members, snapshot
 from lab.scion.host import ScionHost
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
-from scion_files import COMPLETE, FOLDER, MTU_BYTES
+from scion_files import FOLDER, MTU_BYTES
 from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
 from scionlab.scion_config.pki.files import ca_files, chain_files, master_key_files, trc_files
 from scionlab.scion_config.pki.keys import new_key, new_master_key
@@ -94,7 +94,6 @@ class LabHost:
     link_ends: tuple[End, ...]
     attachment_point: object | None = None
     scion_packages: str = "scionlab"
-    configuration_format: int = COMPLETE
     secret: str = "lab"  # noqa: S105  nobody asks for it
     config_version: int = 1
     limits_version: int = 1
@@ -209,7 +208,7 @@ class ScionNet:
             generation=1,
             site_url="http://lab.example.org",
             keys=_key_ring(),
-            trust_files={f"{FOLDER}/{name}": content for name, content in self._trust_files[host.uid].items()},
+            added_files={f"{FOLDER}/{name}": content for name, content in self._trust_files[host.uid].items()},
         )
 
     def link_info(self, kbit: int) -> dict[str, dict[str, Any]]:

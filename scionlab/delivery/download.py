@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from config_tar import MANIFEST_NAME, SUFFIX, ConfigHost, HostSnapshot, download_name, pack, snapshot
-from scion_files import COMPLETE, FOLDER, PACKAGES, join_address
+from scion_files import FOLDER, PACKAGES, join_address
 
 VAGRANTFILE = "Vagrantfile"
 _VPN_FOLDER = "etc/openvpn/"
@@ -129,13 +129,6 @@ _VPN_NOTE = (
     "The OpenVPN unit needs the keys that the operator of the attachment point gives you; they are not in this "
     "folder.\n\n"
 )
-_TOPOLOGY_ONLY = """\
-**Missing from this folder:** the host was created before this service managed keys and settings, so `topology.json` is
-its only SCION file. The settings of the programs, keys and certificates are added with the next change of the AS, or
-when an administrator completes its configuration. Until then, get them from the operator of the ISD: without them the
-units below exit immediately.
-
-"""
 _NO_CHAIN = """\
 **Missing from this folder:** {folders}. This service issues no certificates while the ISD has no core AS here. Get them
 from the operator of the ISD and put them in `/etc/scion`. Without them SCION exits immediately.
@@ -188,7 +181,7 @@ def build_readme(host: HostSnapshot, manifest: Mapping[str, Any], *, in_virtual_
     machine = _VIRTUAL_MACHINE if in_virtual_machine else _DEDICATED_MACHINE
     files = manifest["files"]
     is_in_vpn = any(end.is_vpn for end in host.link_ends)
-    missing = _missing(host, files)
+    missing = _missing(files)
     return _README.format(
         isd_as=host.AS.isd_as,
         uid=host.uid,
@@ -250,9 +243,7 @@ def _fits(path: str, pattern: str) -> bool:
     return path.startswith(begin) and path.endswith(end) if star else path == pattern
 
 
-def _missing(host: HostSnapshot, files: Collection[str]) -> str:
-    if host.configuration_format < COMPLETE:
-        return _TOPOLOGY_ONLY
+def _missing(files: Collection[str]) -> str:
     folders = [name for name in ("certs/", "crypto/", "keys/") if not _has(files, f"{FOLDER}/{name}")]
     return _NO_CHAIN.format(folders=", ".join(f"`{name}`" for name in folders)) if folders else ""
 

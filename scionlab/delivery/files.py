@@ -1,17 +1,19 @@
-"""Files of a host's tarball that other modules make: keys, certificates and TRCs; files of OpenVPN. Keyed by path."""
+"""Files that other apps add to a host's tarball."""
 
 from __future__ import annotations
 
-from scion_files import COMPLETE
-from scionlab.scion_config import credentials, vpn
+from collections.abc import Callable
+from typing import Final
+
 from scionlab.testbed.models import Host
 
-
-def trust_files(host: Host) -> dict[str, bytes]:
-    """No certificates if the ISD has no core AS; empty if the configuration only has topology.json."""
-    return credentials.files_for(host) if host.configuration_format >= COMPLETE else {}
+# Appended in `AppConfig.ready`: path in the tarball -> content; raises `RuleError`, then the host keeps what it has.
+FILES: Final[list[Callable[[Host], dict[str, bytes]]]] = []
 
 
-def vpn_files(host: Host) -> dict[str, bytes]:
-    """Empty for a host in no VPN, and if its configuration only has topology.json."""
-    return vpn.files_for(host) if host.configuration_format >= COMPLETE else {}
+def added_files(host: Host) -> dict[str, bytes]:
+    """Raises `RuleError` of the app that makes a file."""
+    found: dict[str, bytes] = {}
+    for files_of in FILES:
+        found |= files_of(host)
+    return found

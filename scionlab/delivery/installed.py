@@ -7,7 +7,6 @@ after a takeover (docs/adr/0032). Our agent installs no SCION files, so it is al
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from django.utils import timezone
 
 import config_tar
 from bandwidth_config import RuleError
-from scion_files import COMPLETE, PATH_METADATA_PATH, systemd_units
+from scion_files import PATH_METADATA_PATH, systemd_units
 from scionlab.accounts.models import User
-from scionlab.delivery.files import trust_files, vpn_files
+from scionlab.delivery.files import added_files
 from scionlab.testbed import audit, locks
 from scionlab.testbed.models import AttachmentPoint, Host, InstalledFiles
 from scionlab.testbed.versions.counters import hosts_bump
@@ -177,11 +176,9 @@ def other_note(
 
 def full_configuration(host: Host) -> tuple[set[str], list[str]]:
     """Return the files and units that the host (with an AS) gets after a takeover, complete."""
-    complete = copy.copy(host)
-    complete.configuration_format = COMPLETE
-    own = config_tar.snapshot(complete)
+    own = config_tar.snapshot(host)
     is_first = Host.objects.filter(AS=host.AS_id).order_by("pk").values_list("pk", flat=True).first() == host.pk
-    further = {*trust_files(complete), *vpn_files(complete)}
+    further = set(added_files(host))
     ap = AttachmentPoint.objects.filter(AS=host.AS_id).first() if is_first else None
     if ap is not None and ap.has_path_metadata:
         further.add(PATH_METADATA_PATH)
@@ -239,8 +236,6 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
         raise RuleError("nothing_to_take_over", text)
     known.taken_over_at, known.taken_over_by = timezone.now(), actor
     known.save(update_fields=["taken_over_at", "taken_over_by"])
-    if host.configuration_format < COMPLETE:
-        hosts_bump(alone_ids={host_id})
     shown = f" from {known.url or 'another coordination service'}" + (f" {known.version}" if known.version else "")
     audit.note_host(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")
     logger.warning("host.taken_over host=%s actor=%s", host_id, actor and actor.pk)

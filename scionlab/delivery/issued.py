@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from bandwidth_config import LINK_INFO_PATH
 from scionlab.delivery.models import IssuedLimits
-from scionlab.enforcement.models import HostReceipt
 from scionlab.testbed.models import Host
 
 # An agent reports a document within seconds and polls immediately, so the last few suffice.
@@ -34,7 +33,7 @@ def issued_note(*, host: Host, generation: int, digest: str) -> None:
         [IssuedLimits(host=host, generation=generation, digest=digest, **versions)], ignore_conflicts=True
     )
     last_kept = rows.order_by("-pk").values_list("pk", flat=True)[KEPT_PER_HOST - 1 : KEPT_PER_HOST]
-    in_force = HostReceipt.objects.filter(host=host).values("limits_digest")
+    in_force = Host.objects.filter(pk=host.pk, receipt__isnull=False).values("receipt__limits_digest")
     for oldest in last_kept:
         rows.filter(pk__lt=oldest).exclude(digest__in=in_force).delete()
 

@@ -21,7 +21,7 @@ import config_tar
 from bandwidth_config import RuleError
 from config_tar import KeyRing
 from scionlab.delivery.download import build_user_download
-from scionlab.delivery.files import trust_files, vpn_files
+from scionlab.delivery.files import added_files
 from scionlab.delivery.issued import digest_in, is_issued, issued_note
 from scionlab.delivery.signing import key_ring
 from scionlab.platform.metrics.names import RENDERS
@@ -128,8 +128,7 @@ def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
         site_url=settings.SITE_URL,
         keys=keys,
         as_hosts=_hosts_of_as(host),
-        trust_files=trust_files(host),
-        vpn_files=vpn_files(host),
+        added_files=added_files(host),
     )
     digest = digest_in(members)
     if digest:

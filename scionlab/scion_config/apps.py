@@ -8,7 +8,9 @@ class ScionConfigConfig(AppConfig):
     label = "scion_config"
 
     def ready(self) -> None:
+        from scionlab.delivery.files import FILES
         from scionlab.platform.secrets_box import keep_encrypted
+        from scionlab.scion_config import credentials, vpn
         from scionlab.scion_config.life import KeysLife
         from scionlab.scion_config.models import ASKeys, Certificate
         from scionlab.testbed.life import LIVES
@@ -19,3 +21,5 @@ class ScionConfigConfig(AppConfig):
         keep_encrypted(VPNServerKeys, "ca_key_encrypted", "key_encrypted")
         keep_encrypted(VPNClientKeys, "key_encrypted")
         LIVES.append(KeysLife())
+        FILES.append(credentials.files_for)
+        FILES.append(vpn.files_for)

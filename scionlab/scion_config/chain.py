@@ -15,7 +15,6 @@ from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scion_files import COMPLETE
 from scionlab.accounts.models import User
 from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
 from scionlab.platform.retry import retried
@@ -69,17 +68,12 @@ def own_keys_make(
     for as_ in ases:
         host = control_service_host(as_.pk)
         keys = stored.get(as_.pk) or _master_keys(as_)
-        if not is_new and host is not None and _is_complete(host):
+        if not is_new and host is not None and not host.limits_only:
             stale.add(host.pk)
         issued += _certify(keys, as_, now)
         keys.save(update_fields=None if keys.pk is None else _OF_A_CERTIFICATE)
     audit.note_issues(issued, actor=actor, reason=reason)
     return stale
-
-
-def _is_complete(host: Host) -> bool:
-    """Whether its configuration contains keys, or would if there were any."""
-    return not host.limits_only and host.configuration_format >= COMPLETE
 
 
 def _master_keys(as_: AS) -> ASKeys:

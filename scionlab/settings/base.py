@@ -161,7 +161,6 @@ CELERY_BEAT_SCHEDULE = {
         **dict.fromkeys(("find_notices", "notify_tests", "notify_exceptions"), 60),
         "forget_old_rows": 3600,
         "forget_sessions": 86_400,
-        "complete_configurations": 86_400,
         "retire_timed_limits": 3600,
         "retire_link_tests": 3600,
         "rotate_signing_keys": 3600,

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from scionlab.accounts import rest as account_views
 from scionlab.delivery.host_api import enrol, views
+from scionlab.enforcement.host_api import enforcement
 from scionlab.linktests import result_upload
 from scionlab.linktests.rest import joint_views, sending_views, test_views
 from scionlab.paths.rest import as_path_views, path_views
@@ -20,7 +21,7 @@ host_patterns: Patterns = [
     path("<str:uid>/config", views.config, name="host_config"),
     path("<str:uid>/deployed_config_version", views.deployed_config_version, name="host_deployed_version"),
     path("<str:uid>/installed", views.installed, name="host_installed"),
-    path("<str:uid>/enforcement", views.enforcement, name="host_enforcement"),
+    path("<str:uid>/enforcement", enforcement, name="host_enforcement"),
     path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
     path("<str:uid>/live", live_upload.live_rates, name="host_live"),
     path("<str:uid>/test_results", result_upload.test_results, name="host_test_results"),

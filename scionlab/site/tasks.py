@@ -40,7 +40,6 @@ from scionlab.platform.queue import (
     SEND_MAIL,
     queue_now,
 )
-from scionlab.scion_config.complete import hosts_complete_share
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.models import Host
@@ -147,14 +146,6 @@ def _flush(ledger: Ledger) -> None:
 def rotate_signing_keys() -> None:
     """Create the next key in time, and warn if that is off (`SIGNING_KEY_ROTATE_DAYS`)."""
     signing_key_rotate_if_due()
-
-
-@shared_task(name="scionlab.tasks.complete_configurations")
-def complete_configurations() -> None:
-    """Complete the configurations of a day's share of hosts, if an administrator started it."""
-    host_ids = hosts_complete_share(now=timezone.now())
-    if host_ids:
-        logger.info("complete.done hosts=%s", host_ids)
 
 
 @shared_task(name="scionlab.tasks.renew_keys")

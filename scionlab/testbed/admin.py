@@ -6,14 +6,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
 from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
-from scionlab.platform.notation.shown import age
-from scionlab.scion_config.admin.trust import KeysPages, certificate_table, trc_table
-from scionlab.scion_config.vpn import vpn_keys_renew
 from scionlab.testbed import infrastructure
 from scionlab.testbed.host import border_router_create
 from scionlab.testbed.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
@@ -24,7 +21,6 @@ from scionlab.web.admin.base import (
     ServiceAdmin,
     ServiceForm,
     actor_of,
-    apply_to_each,
 )
 from scionlab.web.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked, marked
 from scionlab.web.admin.search import FoundByAs
@@ -38,7 +34,7 @@ class ISDAdmin(AdministratorsOnly):
     search_fields = ["label", "isd_id"]
     compared = ("label",)
     add_fieldsets = [(None, {"fields": ["isd_id", "label"]})]
-    fields = ["isd_id", "label", "trcs"]
+    fields = ["isd_id", "label"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
         rows: QuerySet[ISD] = super().get_queryset(request)
@@ -53,10 +49,6 @@ class ISDAdmin(AdministratorsOnly):
         wanted, known = values_of(obj, self.compared), self.known(request, self.compared)
         refuse_stale(shown=known, stored=stored, wanted=wanted, last=lambda: last_admin_change(obj))
         obj.save(update_fields=[name for name in self.compared if wanted[name] != stored[name]])
-
-    @admin.display(description="TRCs")
-    def trcs(self, obj: ISD) -> str:
-        return trc_table(obj)
 
     @admin.display(description="ASes", ordering="as_count")
     def ases(self, obj: Any) -> str:
@@ -99,10 +91,9 @@ class KindFilter(ChoiceFilter):
 
 
 @admin.register(AS)
-class ASAdmin(FoundByAs, KeysPages):
+class ASAdmin(FoundByAs, ServiceAdmin):
     form = ASForm
     add_form = NewASForm
-    change_form_template = "admin/testbed/as/change_form.html"
     list_display = ["isd_as", "label", "kind", marked("is_core", "core"), "hosts", "links"]
     list_filter = [KindFilter, "isd", "is_core"]
     as_paths = [""]
@@ -111,7 +102,7 @@ class ASAdmin(FoundByAs, KeysPages):
     rule_field = "as_id"
     compared = ("label", "is_core")
     add_fieldsets = [(None, {"fields": ["isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip"]})]
-    fields = ["isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at"]
+    fields = ["isd_as", "label", "is_core", "kind", "hosts", "links", "created_at"]
     note = "An AS is created with one host and one border router. Addresses and routers are edited on the host's page."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
@@ -168,10 +159,6 @@ class ASAdmin(FoundByAs, KeysPages):
     @admin.display(description="hosts")
     def hosts(self, obj: AS) -> str:
         return format_html_join("", "{}<br>", ((link_to(host),) for host in obj.hosts.all())) or NOTHING
-
-    @admin.display(description="certificates")
-    def certificates(self, obj: AS) -> str:
-        return certificate_table(obj)
 
     @admin.display(description="Links", ordering="link_count")
     def links(self, obj: Any) -> str:
@@ -254,29 +241,15 @@ class VPNForm(ServiceForm):
 @admin.register(VPN)
 class VPNAdmin(ServiceAdmin):
     form = VPNForm
-    list_display = ["subnet", linked("host"), "server_ip", "server_port", "clients", "keys_made"]
+    list_display = ["subnet", linked("host"), "server_ip", "server_port", "clients"]
     rule_field = "subnet"
     add_fieldsets = [(None, {"fields": ["host", "subnet", "server_port"]})]
-    fields = ["host", "subnet", "server_ip", "server_port", "clients", "keys_made"]
-    actions = ["make_keys"]
-    note = (
-        "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
-        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients. "
-        f"A VPN has at most {MAX_CLIENTS} clients, however large its subnet is."
-    )
-
-    @admin.action(description="Create new keys for the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
-    def make_keys(self, request: HttpRequest, queryset: QuerySet[VPN]) -> None:
-        def service(vpn: VPN) -> None:
-            vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request))
-            self.log_change(request, vpn, "Created new keys.")
-
-        done = "{count} VPNs have new keys. Each is down until its hosts have installed them."
-        apply_to_each(self, request, queryset.order_by("pk"), service, done)
+    fields = ["host", "subnet", "server_ip", "server_port", "clients"]
+    note = f"A VPN has at most {MAX_CLIENTS} clients, however large its subnet is."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VPN]:
         rows: QuerySet[VPN] = super().get_queryset(request)
-        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"), made_at=F("keys__made_at"))
+        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"))
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "host":
@@ -297,7 +270,3 @@ class VPNAdmin(ServiceAdmin):
     @admin.display(description="clients", ordering="clients_here")
     def clients(self, obj: Any) -> int:
         return int(obj.clients_here)
-
-    @admin.display(description="keys created", ordering="made_at")
-    def keys_made(self, obj: Any) -> str:
-        return "none" if obj.made_at is None else age(obj.made_at)

@@ -37,6 +37,9 @@ class Life:
     def secret_rotated(self, host_id: int) -> None:
         """Whoever reports from now on has the new secret of the host, or has it within the grace period."""
 
+    def deployed(self, host_id: int) -> None:
+        """The stock client confirmed that it has installed a newer configuration."""
+
     def links_end(self, links: Sequence[Link], *, actor: User | None, why: str) -> None:
         """They are deactivated or deleted: what is temporary ends with them. The caller raises the counters."""
 

@@ -10,7 +10,6 @@ concurrent registrations one may be lost: each page registers again within secon
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import time
@@ -19,21 +18,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from django.conf import settings
 from django.core.cache import caches
 from redis.exceptions import RedisError
 
-from scionlab.platform import redis_client
+from scionlab.delivery.polls.calls import CALL_EACH_S, call
 
 logger = logging.getLogger(__name__)
 
-CHANNEL: Final = "scionlab.looks"
 LOOKED_FOR_S: Final = 10.0
 HEARD_S: Final = 3  # an agent that reported within this continues by itself
-CALL_EACH_S: Final = 2  # a silent agent is called no more often
 KEPT_S: Final = 3600  # the last rates of a link
 MOST_LINKS: Final = 64  # of a host; `ap_agent.document.live.MOST_LINKS`
-_CALLS: Final = "calls"  # without Redis: host -> (time of the call, links)
 # Redis, or the folder of files in its place; a damaged file.
 _AWAY: Final = (RedisError, OSError, EOFError, zlib.error, pickle.PickleError)
 
@@ -94,7 +89,7 @@ def _read_rates(ends: set[End]) -> dict[End, Answer]:
     for uid in hosts:
         is_heard = now - found.get(f"heard:{uid}", 0.0) < HEARD_S
         if not is_heard and cache.add(f"called:{uid}", 1, timeout=CALL_EACH_S):
-            _call(uid, _newest(looks[uid]))
+            call(uid, _newest(looks[uid]))
     stored: dict[str, Any] = cache.get_many([f"live:{uid}:{number}" for uid, number in ends])
     return {
         (uid, number): Answer(_rates(stored.get(f"live:{uid}:{number}")), now - looks[uid][number][0])
@@ -137,30 +132,3 @@ def store(uid: str, rates: Mapping[int, Rates]) -> list[int]:
 
 def _sides(one: Rates) -> tuple[Side | None, Side | None]:
     return one.to_user, one.from_user
-
-
-def _call(uid: str, links: list[int]) -> None:
-    """End the waiting poll of this host, in whichever process it waits."""
-    if settings.REDIS_URL:
-        redis_client.client().publish(CHANNEL, json.dumps([uid, links]))
-        return
-    cache, now = caches["live"], time.time()
-    calls = {one: said for one, said in cache.get(_CALLS, {}).items() if now - said[0] < CALL_EACH_S}
-    cache.set(_CALLS, {**calls, uid: (now, links)}, timeout=CALL_EACH_S)
-
-
-def called_since(at: float) -> tuple[float, dict[str, list[int]]]:
-    """Without Redis: the hosts that were called after `at`, and the argument of the next call."""
-    calls = caches["live"].get(_CALLS, {})
-    return max([at, *(said[0] for said in calls.values())]), {
-        uid: said[1] for uid, said in calls.items() if said[0] > at
-    }
-
-
-def called_by(message: bytes) -> tuple[str, list[int]] | None:
-    """The host and the links in a message on `CHANNEL`."""
-    try:
-        uid, links = json.loads(message)
-    except (ValueError, TypeError):
-        return None
-    return (uid, links) if isinstance(uid, str) and isinstance(links, list) else None

@@ -13,9 +13,9 @@ from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery import signing
 from scionlab.delivery.enrolment import Enrolment, enrolment_token_create, host_enrol
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.models import EnrolmentToken, SigningKey
 from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.enforcement.generation import generation_raise
 from scionlab.testbed import locks
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import AttachmentPoint

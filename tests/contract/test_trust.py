@@ -24,9 +24,9 @@ from ap_agent.document.trust import Trust, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
 from scionlab.delivery.enrolment import enrolment_token_create
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.models import SigningKey
 from scionlab.delivery.signing import signing_key_revoke, signing_key_rotate
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.notation.isd_as import parse_as_id

@@ -10,7 +10,7 @@ import pytest
 
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab
-from scionlab.delivery.generation import generation_raise
+from scionlab.enforcement.generation import generation_raise
 from scionlab.scion_config.isd import trc_reset
 from scionlab.testbed.models import ISD, Host
 from scionlab.user_ases.user_as import user_as_delete

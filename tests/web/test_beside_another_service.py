@@ -17,6 +17,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
+from scionlab.scion_config.complete import host_complete
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.store import Store
@@ -24,10 +25,9 @@ from bandwidth_config import RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.installed import Effect, effect_of, host_set_limits_only, host_take_over, host_take_over_undo
 from scionlab.delivery.render import user_download
-from scionlab.scion_config.complete import host_complete
+from scionlab.enforcement.generation import generation_raise
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.deleted_host import KEPT_FOR
 from scionlab.testbed.infrastructure import infrastructure_as_delete

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.models import IssuedLimits, SigningKey
 from scionlab.delivery.signing import signing_key_revoke, signing_key_rotate
+from scionlab.enforcement.generation import generation_raise
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link, ServiceState
 from tests.cases import table

@@ -14,8 +14,8 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery.enrolment import enrolment_token_create, host_enrol
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link, ServiceState, UserAS

@@ -15,9 +15,9 @@ from django.db import connection
 
 import config_tar
 from scionlab.accounts.models import User
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.polls import known, wakeup
 from scionlab.delivery.polls.known import HostState, read_states
+from scionlab.enforcement.generation import generation_raise
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client, wake
 from scionlab.testbed.host import host_rotate_secret

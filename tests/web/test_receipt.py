@@ -21,8 +21,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import MAX_BYTES, parse_receipt

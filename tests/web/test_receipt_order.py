@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.delivery.generation import generation_raise
 from scionlab.delivery.render import config_for
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import Stored, receipt_store
 from scionlab.enforcement.receipt_format import parse_receipt

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from scionlab.accounts.models import User
-from scionlab.delivery.generation import generation_raise
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_active
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE

@@ -1,5 +1,5 @@
 """Pages of Django admin."""
 
-from scionlab.delivery.admin import host, host_access, signing
+from scionlab.delivery.admin import host, signing
 
-__all__ = ["host", "host_access", "signing"]
+__all__ = ["host", "signing"]

@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from scionlab.delivery.admin.host_access import HostAccess
+from scionlab.delivery.admin.host_files import HostFiles, files_badge
 from scionlab.platform.notation.shown import age
-from scionlab.scion_config.admin.host_files import HostFiles, files_badge
 from scionlab.testbed.host import host_create, host_set_addresses
 from scionlab.testbed.models import AS, Host, Interface
 from scionlab.testbed.selectors import HAS_FILES_OF_OTHERS
@@ -96,7 +96,6 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
     search_ips = ADDRESSES
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address, label, host id"
     change_form_template = "admin/testbed/host/change_form.html"
-    change_list_template = "admin/testbed/host/change_list.html"
     rule_field = "public_ipv4"
     compared = ("label", *ADDRESSES, "internal_ip", "scion_packages", "reports_from_elsewhere")
     note = (
@@ -157,7 +156,7 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
         if obj.limits_only:
             return "limits only"
         page = reverse("admin:testbed_host_files", args=[obj.pk])
-        return format_html('{} <a href="{}">SCION files</a>', obj.get_configuration_format_display(), page)
+        return format_html('complete <a href="{}">SCION files</a>', page)
 
     @admin.display(description="border routers")
     def routers(self, obj: Host) -> str:

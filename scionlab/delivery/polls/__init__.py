@@ -1,4 +1,4 @@
-"""Long polls: polls of hosts, and GETs of tests, that wait for a change (`?wait=`), thousands in one process.
+"""Long polls: polls of hosts that wait for a change (`?wait=`), thousands in one process.
 
 `application` is in front of Django and answers 304 itself, immediately or after waiting; everything else, and each
 tarball, is Django's response. A waiting poll is a coroutine without thread or database connection.
@@ -6,7 +6,6 @@ tarball, is Django's response. A waiting poll is a coroutine without thread or d
     worker         gunicorn's worker: limits connections, stops gracefully
     application    which polls are answered here
     waiting        waiting polls, one per host
-    waiting_tests  waiting GETs of a test: Django's 304, held back here
     answers        responses that are not Django's
     known          state of hosts, read for many polls in one statement
     wakeup         when to check again: messages through Redis, and the clock

@@ -1,7 +1,7 @@
 """The ASGI application of the service: answers polls with 304, immediately or after waiting; Django handles the rest.
 
 Only `GET /api/v4/host/<uid>/config` with valid credentials and the newest versions is answered here. Django handles all
-other polls from the database: rejected, malformed, and the tarball. `waiting_tests` handles waiting GETs of tests.
+other polls from the database: rejected, malformed, and the tarball.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_n
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.polls import wakeup
 from scionlab.delivery.polls.answers import disconnected, not_modified, nothing_more, unavailable
+from scionlab.delivery.polls.calls import called_since
 from scionlab.delivery.polls.connections import RECEIPT_THREADS
 from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.delivery.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
 from scionlab.delivery.polls.uploads import Uploads, read_upload, would_reach_a_view
 from scionlab.delivery.polls.waiting import Ended, Place, WaitingRoom
-from scionlab.linktests.waiting_tests import LOOK_S, WaitingTests, read_request
 from scionlab.platform.last_contact import HAND_OVER_S
 from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
 from scionlab.testbed.models.host import secret_fits
-from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +119,6 @@ class Application:
         self._room = WaitingRoom()
         self._round = wakeup.Round()
         self._uploads = Uploads(self._django)
-        self._tests = WaitingTests(self._django, self._pages)
         self._places = 0
         self._queued = 0  # for a tarball
         self._known: Known | None = None
@@ -141,8 +139,6 @@ class Application:
         if upload is not None:
             threads = self._receipts if upload.is_receipt else self._pages
             await self._uploads.answer(upload, scope, receive, send, known=self._running(), threads=threads)
-        elif poll is None and (asked := read_request(scope)) is not None:
-            await self._tests.answer(asked, scope, receive, send)
         elif poll is None:
             await self._django.answer(scope, receive, send, self._pages)
         else:
@@ -233,14 +229,12 @@ class Application:
         """Start reading and listening; in the serving loop."""
         PROCESSES.labels("web").set(1)
         self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
-        self._tests.most = self._places // 10  # connections are open files, too
         known = self._known = Known(self._room.compare)
         if settings.REDIS_URL:
             on_change = partial(known.changed, waiting=self._room)
             self._messages = wakeup.Messages(settings.REDIS_URL, on_change, self._room.call)
             self._keep(self._messages.run())
         self._keep(wakeup.every(self._check_interval_s, self._check))
-        self._keep(wakeup.every(lambda: LOOK_S, self._tests.check))
         self._keep(wakeup.every(lambda: HAND_OVER_S, self._hand_over))
 
     def stop_waiting(self) -> None:
@@ -248,7 +242,6 @@ class Application:
         self._is_stopping = True
         self._sent_away_together = len(self._room)
         self._room.end_all(Ended.STOPPING)
-        self._tests.stop()
 
     async def stop(self) -> None:
         self.stop_waiting()
@@ -282,7 +275,7 @@ class Application:
     async def _check(self) -> None:
         if self._room and not settings.REDIS_URL:
             loop = asyncio.get_running_loop()
-            self._called_at, called = await loop.run_in_executor(self._tarballs, live.called_since, self._called_at)
+            self._called_at, called = await loop.run_in_executor(self._tarballs, called_since, self._called_at)
             for uid, links in called.items():
                 self._room.call(uid, links)
         known = self._running()

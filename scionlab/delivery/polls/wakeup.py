@@ -19,8 +19,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from scionlab.delivery.polls.calls import CALLS, called_by
 from scionlab.platform.wake import CHANNEL, woken_by
-from scionlab.usage import live
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Messages:
     async def _listen(self) -> None:
         client = Redis.from_url(self._url, socket_connect_timeout=RECONNECT_S, retry=Retry(NoBackoff(), 0))
         async with client, client.pubsub() as channel:
-            await channel.subscribe(CHANNEL, live.CHANNEL)
+            await channel.subscribe(CHANNEL, CALLS)
             is_asked = False
             while True:
                 message: dict[str, Any] | None = await channel.get_message(timeout=QUIET_S)
@@ -79,8 +79,8 @@ class Messages:
                 logger.info("polls.listening channel=%s", CHANNEL)
             self.is_listening = True
             self._on_change(None)  # earlier messages are not repeated
-        elif message["channel"] == live.CHANNEL.encode():
-            if (called := live.called_by(message["data"])) is not None:
+        elif message["channel"] == CALLS.encode():
+            if (called := called_by(message["data"])) is not None:
                 self._on_call(*called)
         elif message["type"] == "message":
             self._on_change(woken_by(message["data"]))

@@ -1,5 +1,5 @@
 """Pages of Django admin."""
 
-from scionlab.scion_config.admin import host_files, trust
+from scionlab.scion_config.admin import keys
 
-__all__ = ["host_files", "trust"]
+__all__ = ["keys"]

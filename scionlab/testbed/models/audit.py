@@ -30,7 +30,6 @@ class BandwidthChange(models.Model):
         HOST_SETTINGS = "host_settings", "addresses and settings of a host"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
         HOST_TAKE_OVER = "host_take_over", "takeover of a host"
-        HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"
         CERTIFICATE = "certificate", "certificate or keys of an AS"
         TRC = "trc", "TRC of an ISD"
 

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from django.db import models
 
-from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab.testbed.models.link_ends import LocalLinkEnd, local_link_ends, with_held_ends
 
 
@@ -83,14 +82,6 @@ class Host(models.Model):
         default=ScionPackages.SCIONLAB,
         db_default=ScionPackages.SCIONLAB.value,
         help_text="The installed packages: names of units and files differ between them.",
-    )
-    # Rises only with H (versions.counters.hosts_bump), so a host's bytes are stable until something changes. The
-    # database default is for rows older than this column, or of an older version of the service.
-    configuration_format = models.PositiveSmallIntegerField(
-        choices=[(TOPOLOGY_ONLY, "topology.json only"), (COMPLETE, "complete")],
-        default=COMPLETE,
-        db_default=TOPOLOGY_ONLY,
-        editable=False,
     )
     config_version = models.PositiveIntegerField("config version (H)", default=1)
     limits_version = models.PositiveIntegerField("limits version (L)", default=1)

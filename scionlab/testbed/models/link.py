@@ -9,7 +9,7 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
 from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
-from scion_files import COMPLETE, MTU_BYTES
+from scion_files import MTU_BYTES
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.host import BorderRouter, Host
 from scionlab.testbed.models.isd_as import AS, UserAS
@@ -176,7 +176,7 @@ class Link(models.Model):
         ap = self.attachment_point
         if ap is None or not self.active or not ap.publishes_limits:
             return False
-        return ap.host.configuration_format >= COMPLETE and not ap.host.limits_only
+        return not ap.host.limits_only
 
     @property
     def published_kbit(self) -> int | None:

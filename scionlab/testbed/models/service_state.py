@@ -14,11 +14,6 @@ class ServiceState(models.Model):
         default=1,
         help_text="Raised when every host must fetch its configuration again (manage.py raise_generation).",
     )
-    completing_since = models.DateTimeField(
-        null=True,
-        blank=True,
-        help_text="Start of the automatic completion of all configurations. Empty: off.",
-    )
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="service_state_is_one_row")]

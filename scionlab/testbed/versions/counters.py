@@ -11,7 +11,6 @@ from django.db.models import F, Q
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from scion_files import COMPLETE
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.platform.wake import wake_after_commit
 from scionlab.testbed import locks
@@ -28,8 +27,7 @@ def hosts_bump(
 
     H also rises at all hosts of the same ASes: each topology has the border routers of the whole AS. Not for
     `alone_ids`, where only files of that host changed (keys of the control service), unless changes of Links wait
-    there for a restart (`versions.restarts`): these are delivered with it. H includes the complete
-    configuration for a host that only had topology.json: SCION restarts anyway. For L, it also rises at the host whose
+    there for a restart (`versions.restarts`): these are delivered with it. For L, it also rises at the host whose
     control service publishes limits of Links that end on another host of its AS.
     """
     config_ids, limits_ids = set(config_ids), set(limits_ids)
@@ -43,7 +41,7 @@ def hosts_bump(
     stamp = secrets.randbits(63)
     if config_ids:
         raised = Host.objects.filter(pk__in=config_ids)
-        raised.update(config_version=F("config_version") + 1, configuration_format=COMPLETE, content_stamp=stamp)
+        raised.update(config_version=F("config_version") + 1, content_stamp=stamp)
         waiting = {host_id for host_id in config_ids & hosts.keys() if hosts[host_id].restart_due_at}
         if waiting:  # this restart delivers what waited for one
             Host.objects.filter(pk__in=waiting).update(restart_due_at=None)

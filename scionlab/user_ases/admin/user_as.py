@@ -10,7 +10,6 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
-from scionlab.scion_config.admin.trust import certificate_table
 from scionlab.testbed.models import Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete, user_as_set_active
 from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each
@@ -20,7 +19,6 @@ from scionlab.web.admin.search import FoundByAs
 
 @admin.register(UserAS)
 class UserASAdmin(FoundByAs, ServiceAdmin):
-    change_form_template = "admin/testbed/as/change_form.html"
     offers = ("delete",)  # created and edited on the users' pages, which check every rule
     list_display = ["isd_as", "label", linked("owner", ordering="owner__email"), "attachments", "installation_type"]
     list_display += ["created_at"]
@@ -31,7 +29,7 @@ class UserASAdmin(FoundByAs, ServiceAdmin):
     search_ips = ["interfaces__public_ip", "interfaces__bind_ip"]
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), email address, label, IP address"
     actions = ["activate", "deactivate"]
-    fields = ["isd_as", "label", "owner", "installation_type", "created_at", "attachments", "certificates", "edit"]
+    fields = ["isd_as", "label", "owner", "installation_type", "created_at", "attachments", "edit"]
     note = "Label, attachments and addresses are edited on the user AS's own page, which checks every rule."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserAS]:
@@ -67,10 +65,6 @@ class UserASAdmin(FoundByAs, ServiceAdmin):
         inactive = obj.all_links - obj.active_links
         text = f"{obj.active_links}" + (f" and {inactive} inactive" if inactive else "")
         return link_to_list(Link, text, q=obj.isd_as) if obj.all_links else "0"
-
-    @admin.display(description="certificates")
-    def certificates(self, obj: UserAS) -> str:
-        return certificate_table(obj)
 
     @admin.display(description="own page")
     def edit(self, obj: UserAS) -> str:

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
-from scion_files import COMPLETE
 from scionlab.delivery.installed import effect_of
 from scionlab.delivery.render import user_download
 from scionlab.limits.pages.consequences import snapshot
@@ -88,8 +87,7 @@ def _scion_files(user_as: UserAS) -> dict[str, Any]:
         return {}
     state = files_state(host)
     effect = effect_of(host, host.installed_files) if state in {"other", "taken_over"} else None
-    is_complete = host.limits_only or host.configuration_format >= COMPLETE
-    return {"files": state, "files_words": FILES_WORDS[state], "effect": effect, "lacks_files": not is_complete}
+    return {"files": state, "files_words": FILES_WORDS[state], "effect": effect}
 
 
 # --- create and edit ------------------------------------------------------------------------------------------

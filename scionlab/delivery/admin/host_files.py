@@ -1,4 +1,4 @@
-"""SCION files of a host: limits only, takeover, complete configurations. Part of the host's page."""
+"""SCION files of a host: limits only, takeover. Part of the host's page."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from bandwidth_config import RuleError
-from scion_files import COMPLETE
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
 from scionlab.delivery.installed import (
@@ -24,13 +23,6 @@ from scionlab.delivery.installed import (
     host_set_limits_only,
     host_take_over,
     host_take_over_undo,
-)
-from scionlab.scion_config.complete import (
-    ALL_WITHIN,
-    completing_set,
-    completing_since,
-    host_complete,
-    hosts_to_complete,
 )
 from scionlab.testbed.audit import host_subject
 from scionlab.testbed.models import Host
@@ -58,17 +50,12 @@ def _limits_only(value: bool) -> Callable[[Host, User, str], None]:
     return change
 
 
-def _complete(host: Host, actor: User, reason: str) -> None:
-    host_complete(host_id=host.pk, actor=actor, reason=reason)
-
-
 # Of each button: the service to call, the message, and the reason kept in the history.
 CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
     "limits_only": (_limits_only(True), "Set to limits only."),
     "not_limits_only": (_limits_only(False), "No longer limits only."),
     "take_over": (lambda host, actor, _: host_take_over(host_id=host.pk, actor=actor), "Taken over."),
     "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Takeover undone."),
-    "complete": (_complete, "The configuration will be completed."),
 }
 
 
@@ -76,11 +63,9 @@ class HostFiles(ServiceAdmin):
     """The part of the host admin that decides which service manages the SCION files."""
 
     def get_urls(self) -> list[URLPattern]:
-        both = require_http_methods(["GET", "POST"])
         return [
             self.own_path("<int:pk>/files/", require_GET(self.files_view), "files"),
             self.own_path("<int:pk>/files/change/", require_POST(self.files_change), "files_change"),
-            self.own_path("complete/", both(self.complete_view), "complete"),
             *super().get_urls(),
         ]
 
@@ -105,7 +90,6 @@ class HostFiles(ServiceAdmin):
             "known": known if known is not None and known.owner == "other" else None,
             "effect": effect,
             "usual_files": USUAL_FILES,
-            "is_complete": host.configuration_format >= COMPLETE,
             "paths": sorted(paths),
             "units": units,
             "commands": install_commands(uid=host.uid, secret=host.secret, site_url=settings.SITE_URL),
@@ -126,21 +110,3 @@ class HostFiles(ServiceAdmin):
             self.log_change(request, host, done)
             self.message_user(request, f"{host}: {done}", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:testbed_host_files", args=[pk]))
-
-    def complete_view(self, request: HttpRequest) -> HttpResponse:
-        """Show how many hosts lack a complete configuration, with a button that completes all of them over time."""
-        if request.method == "POST":
-            wanted = request.POST.get("do") == "start"
-            completing_set(wanted=wanted, actor=actor_of(request))
-            done = f"All hosts will be completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
-            self.message_user(request, done, messages.SUCCESS)
-            return HttpResponseRedirect(reverse("admin:testbed_host_complete"))
-        left, since = hosts_to_complete().count(), completing_since()
-        return self.own_page(
-            request,
-            "testbed/host/complete.html",
-            "Complete configurations",
-            left=left,
-            since=since,
-            days=ALL_WITHIN.days,
-        )

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from bandwidth_config import RuleError
-from scionlab.delivery.generation import generation_raise
+from scionlab.enforcement.generation import generation_raise
 
 
 class Command(BaseCommand):
