@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -25,13 +27,15 @@ from scionlab.enforcement.models import HostReceipt, ReportGap
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.enforcement.receipt_values import Receipt
-from scionlab.linktests.models import LinkTest
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host
 
 logger = logging.getLogger(__name__)
+
+# What a receipt about our content says for other apps: host, receipt, time; in its transaction.
+FACTS: Final[list[Callable[[int, Receipt, datetime], None]]] = []
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,9 @@ def _store(
     row.links_digest = mark_of(receipt.links_digest, received_at) if said.is_plain and receipt.links_digest else ""
     row.address, row.contradiction = address, contradiction(host_id, receipt)
     saved = _save_host_receipt(row, receipt, content, received_at)
-    if is_ours and receipt.tests and not receipt.is_limiter_silent:
-        armed = LinkTest.objects.filter(test_id__in=receipt.tests, link__interface_a__host=host_id, armed_at=None)
-        armed.update(armed_at=received_at)
+    if is_ours:
+        for store in FACTS:
+            store(host_id, receipt, received_at)
     mails_create(enforced_mails(saved, said, former_at=former_at))
     if said.unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, said.unknown[:20])

@@ -15,13 +15,11 @@ from django.utils.html import format_html
 from scionlab.limits import defaults
 from scionlab.limits.default_changes import preview_if_felt
 from scionlab.limits.default_plan import SITE
-from scionlab.paths.path_metadata import checked_metadata
 from scionlab.platform.notation.shown import kbit
 from scionlab.testbed import infrastructure, selectors
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
 from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
 from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
-from scionlab.web.pages.forms import RuleField
 
 DEFAULT = "default_bandwidth_kbit"
 
@@ -115,26 +113,6 @@ class AttachmentPointForm(ReasonForm):
         required=False,
         help_text="All Links here are measured but not limited.",
     )
-    publishes_limits = forms.BooleanField(
-        label="Publish limits",
-        required=False,
-        help_text="This makes the limits of users public: anyone with a SCION path through an active Link of a user "
-        "AS here can see its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
-        "is enforced, the lower of both directions; no temporary limit; nothing for a Link at 0 or only observed. "
-        "etc/scion/staticInfoConfig.json has it, which SCION's control service reads once, at its start. A changed "
-        "limit restarts nothing: it is published after the host's next configuration, and caches delay it by 5 more "
-        "minutes. Switching this on or off raises H: SCION restarts on the host of the control service.",
-    )
-    path_metadata = RuleField(
-        checked_metadata,
-        label="Path metadata of the operator",
-        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 8, "spellcheck": "false"}),
-        help_text="JSON in the form of SCION's staticInfoConfig.json: Latency, Bandwidth, Geo, LinkType, Hops by "
-        'interface id, and Note. For example {"LinkType": {"1": "direct"}, "Bandwidth": {"1": {"Inter": 1000000}}}. '
-        "Where limits are published they take the place of Bandwidth, Inter of the Links of user ASes, also where none "
-        "is published (at 0, or only observed); all the rest stays as it is written here. Empty: none. A change raises "
-        "H: SCION restarts on the host of the control service.",
-    )
 
 
 @admin.register(AttachmentPoint)
@@ -143,11 +121,10 @@ class AttachmentPointAdmin(DefaultAdmin):
     list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
     list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
     search_fields = ["AS__label"]
-    compared = (DEFAULT, "total_kbit", "observe_only", "publishes_limits", "path_metadata")
+    compared = (DEFAULT, "total_kbit", "observe_only")
     note = (
         "Links above the default are clamped to it; the requested limits are kept. A default that concerns existing "
-        "Links is previewed before it is set. Only the agent of this host gets a new configuration. The two fields of "
-        "path metadata restart SCION, once for each save."
+        "Links is previewed before it is set. Only the agent of this host gets a new configuration."
     )
     add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit"]})]
     fields = ["AS", "host", *compared, "reason", "user_links", "vpn", "cockpit"]

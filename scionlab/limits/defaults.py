@@ -20,8 +20,8 @@ from django.utils import timezone
 from bandwidth_config import RuleError, check_bandwidth, check_total
 from link_rules import with_exception
 from scionlab.accounts.models import User
+from scionlab.limits.ap_settings import AP_SETTINGS
 from scionlab.limits.exceptions_in_force import links_with_other_exception
-from scionlab.paths.path_metadata import checked_metadata, metadata_store
 from scionlab.platform.each import for_each
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
@@ -85,9 +85,9 @@ def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, r
 
     `default_bandwidth_kbit`: None follows the site; `total_kbit`: maximum of all Links together in each direction,
     None: no total; `observe_only`: all Links are measured only. The last two raise L of the host once, in the same
-    transaction, which then also applies a pending default. `publishes_limits` and `path_metadata` (JSON as text) raise
-    H of the control service's host. Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`,
-    those of `checked_metadata`), `AttachmentPoint.DoesNotExist`.
+    transaction, which then also applies a pending default. Those of `AP_SETTINGS`
+    do what their app says. Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`,
+    those of `AP_SETTINGS`), `AttachmentPoint.DoesNotExist`.
     """
     values = _checked_ap(values)
     locks.lock_attachment_points([attachment_point_id])
@@ -99,8 +99,9 @@ def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, r
         _store_limiting(ap, new, actor=actor, reason=reason)
     elif "default_bandwidth_kbit" in new:
         queue_after_commit(FAN_OUT_DEFAULTS)
-    if new.keys() & {"publishes_limits", "path_metadata"}:
-        metadata_store(ap, new, actor=actor, reason=reason)
+    for more in AP_SETTINGS:
+        if new.keys() & more.names:
+            more.store(ap, new, actor=actor, reason=reason)
 
 
 @transaction.atomic
@@ -150,7 +151,7 @@ def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
 
 
 def _checked_ap(values: Values) -> Values:
-    default, total, metadata = (values.get(one) for one in ("default_bandwidth_kbit", "total_kbit", "path_metadata"))
+    default, total = values.get("default_bandwidth_kbit"), values.get("total_kbit")
     if default is not None:
         _check(int(default))
     if total is not None:
@@ -158,12 +159,9 @@ def _checked_ap(values: Values) -> Values:
             check_total(int(total))
         except RuleError as exc:
             raise FieldRuleError.of(exc, "total_kbit") from exc
-    if metadata is None:
-        return values
-    try:
-        return {**values, "path_metadata": checked_metadata(str(metadata))}
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "path_metadata") from exc
+    for more in AP_SETTINGS:
+        values = {**values, **more.checked({name: values[name] for name in values.keys() & more.names})}
+    return values
 
 
 def _check(default_bandwidth_kbit: int) -> None:

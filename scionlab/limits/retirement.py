@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from django.db import transaction
+from django.db import models, transaction
 
-from scionlab.linktests.models import LinkTest
 from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
 from scionlab.testbed import locks
-from scionlab.testbed.models import AttachmentPoint, TimedLimit
+from scionlab.testbed.models import AttachmentPoint
 from scionlab.testbed.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
 
-Ended = type[TimedLimit] | type[LinkTest]
+Ended = type[models.Model]  # with `link`, `ends_at`, `cancelled_at` and `retired_at`
 
 
 def retire(model: Ended, *, until: datetime, now: datetime) -> list[int]:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
@@ -26,7 +27,6 @@ from scionlab.enforcement.notices import timed_limit_cancelled_notify
 from scionlab.limits.locked import locked_link
 from scionlab.limits.profiles import Profile
 from scionlab.limits.retirement import retire, retire_at
-from scionlab.linktests.models import JointTest
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import audit, selectors
@@ -83,7 +83,7 @@ def timed_limit_add(
     actor: User | None,
     changes: Changes,
     reason: str = "",
-    joint: JointTest | None = None,
+    joint: Any = None,
 ) -> TimedLimit:
     """For services that hold the Link's lock and raise the counters. `joint`: the joint test that it congests for.
     Raises as `timed_limit_create`."""

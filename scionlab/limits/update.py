@@ -16,9 +16,9 @@ from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure_links import check_infrastructure_bandwidth
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
 from scionlab.testbed.life import DEACTIVATED, links_end
+from scionlab.testbed.link_mtu import link_switch
 from scionlab.testbed.models import Link
 from scionlab.testbed.versions.changes import Changes, view_of
-from scionlab.user_ases.wiring import link_switch
 from scionlab.web.pages.stale_pages import LastChange, Value, Values, last_admin_change, refuse_stale
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,11 @@ class PathsConfig(AppConfig):
     label = "paths"
 
     def ready(self) -> None:
+        from scionlab.limits.ap_settings import AP_SETTINGS, ApSettings
         from scionlab.paths.life import MetadataLife
+        from scionlab.paths.path_metadata import checked_values, metadata_store
         from scionlab.testbed.life import LIVES
 
         LIVES.append(MetadataLife())
+        names = frozenset({"publishes_limits", "path_metadata"})
+        AP_SETTINGS.append(ApSettings(names, checked_values, metadata_store))

@@ -16,10 +16,11 @@ from typing import Any, Final
 from bandwidth_config import RuleError, format_number
 from link_rules import MAX_INTERFACE_ID, MIN_INTERFACE_ID
 from scionlab.accounts.models import User
+from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation import strict_json
-from scionlab.scion_config.credentials import control_service_host
 from scionlab.testbed import audit
 from scionlab.testbed.models import AttachmentPoint
+from scionlab.testbed.selectors import control_service_host
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.web.pages.stale_pages import Values
 
@@ -53,6 +54,17 @@ def checked_metadata(text: str) -> str:
             f"{format_number(MAX_CHARS)}. Leave out interfaces that do not need it.",
         )
     return stored
+
+
+def checked_values(values: Values) -> Values:
+    """For `AP_SETTINGS`. Raises `FieldRuleError`, as `checked_metadata`."""
+    text = values.get("path_metadata")
+    if text is None:
+        return values
+    try:
+        return {**values, "path_metadata": checked_metadata(str(text))}
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "path_metadata") from exc
 
 
 def metadata_store(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:

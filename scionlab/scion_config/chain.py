@@ -19,7 +19,7 @@ from scionlab.accounts.models import User
 from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.platform.secrets_box import check_secret, sealed
-from scionlab.scion_config.credentials import control_service_host, credential_of, within
+from scionlab.scion_config.credentials import credential_of, within
 from scionlab.scion_config.isd import core_keys_withdraw, isd_ensure, issue_of
 from scionlab.scion_config.models import ASKeys, Certificate
 from scionlab.scion_config.pki.certificates import Kind, Validity, issue
@@ -28,6 +28,7 @@ from scionlab.scion_config.pki.lifetimes import LIFETIME, as_renewed_from
 from scionlab.testbed import audit, locks
 from scionlab.testbed.audit import Issue
 from scionlab.testbed.models import AS, BandwidthChange, Host
+from scionlab.testbed.selectors import control_service_host
 from scionlab.testbed.versions.counters import hosts_bump
 
 _OF_A_CERTIFICATE = ("ca", "content", "private_encrypted", "not_after", "renew_at")

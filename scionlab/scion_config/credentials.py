@@ -14,6 +14,7 @@ from scionlab.scion_config.pki import files
 from scionlab.scion_config.pki.certificates import Credential, Validity
 from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.testbed.models import AS, Host
+from scionlab.testbed.selectors import control_service_host
 
 Kinds = Certificate.Kind
 
@@ -30,11 +31,6 @@ def files_for(host: Host) -> dict[str, bytes]:
         if control_service_host(keys.AS_id) == host:
             found |= _chain_files(keys) | _core_files(keys.AS)
     return {f"etc/scion/{path}": found[path] for path in sorted(found)}
-
-
-def control_service_host(as_id: int) -> Host | None:
-    """The first host of the AS, as in topology.json. `as_id` is the AS's primary key."""
-    return Host.objects.filter(AS=as_id).order_by("pk").first()
 
 
 def _chain_files(keys: ASKeys) -> dict[str, bytes]:

@@ -11,9 +11,10 @@ from scionlab.linktests import result_upload
 from scionlab.linktests.rest import joint_views, sending_views, test_views
 from scionlab.paths.rest import as_path_views, path_views
 from scionlab.site import api_docs
-from scionlab.site import rest_views as site_views
 from scionlab.usage.host_api import live_upload, usage_upload
+from scionlab.usage.rest import LinkUsageView, TrafficView
 from scionlab.user_ases.rest import as_views, link_views
+from scionlab.user_ases.rest import policy_views as site_views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -37,7 +38,7 @@ rest_patterns: Patterns = [
     path("links/", link_views.LinkListView.as_view(), name="api_link_list"),
     path("links/<key:pk>/", link_views.LinkDetailView.as_view(), name="api_link_detail"),
     path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
-    path("links/<key:pk>/usage/", link_views.LinkUsageView.as_view(), name="api_link_usage"),
+    path("links/<key:pk>/usage/", LinkUsageView.as_view(), name="api_link_usage"),
     path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
     path("links/<key:pk>/tests/", test_views.LinkTestsView.as_view(), name="api_link_tests"),
     path("tests/<key:pk>/", test_views.LinkTestDetailView.as_view(), name="api_link_test_detail"),
@@ -52,7 +53,7 @@ rest_patterns: Patterns = [
         name="api_attachment_point_detail",
     ),
     path("policy/", site_views.PolicyView.as_view(), name="api_policy"),
-    path("traffic/", site_views.TrafficView.as_view(), name="api_traffic"),
+    path("traffic/", TrafficView.as_view(), name="api_traffic"),
     path("profile/", account_views.ProfileView.as_view(), name="api_profile"),
     path("token/", account_views.TokenView.as_view(), name="api_token"),
     path("tokens/", account_views.TokenListView.as_view(), name="api_token_list"),

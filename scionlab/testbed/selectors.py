@@ -211,3 +211,8 @@ def as_named(text: str, at: str = "") -> Q:
         return Q(**{f"{at}as_id": parse_as_id(text)})
     except RuleError:
         return Q(**{f"{at}label__icontains": text})
+
+
+def control_service_host(as_id: int) -> Host | None:
+    """The first host of the AS, as in topology.json. `as_id` is the AS's primary key."""
+    return Host.objects.filter(AS=as_id).order_by("pk").first()

@@ -20,6 +20,7 @@ from scionlab.testbed.deleted_host import hosts_bury
 from scionlab.testbed.host import checked_packages
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
 from scionlab.testbed.life import DEACTIVATED, LIVES, links_end
+from scionlab.testbed.link_mtu import link_switch
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS, numbers
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
 from scionlab.user_ases.attachment_rules import check_attachments, raise_first
@@ -30,7 +31,7 @@ from scionlab.user_ases.attachments import (
     public_addresses,
     spec_of,
 )
-from scionlab.user_ases.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
+from scionlab.user_ases.wiring import drop_unused_vpn_clients, link_add, link_remove, links_edit
 from scionlab.web.pages.stale_pages import Value, Values, refuse_stale
 
 logger = logging.getLogger(__name__)

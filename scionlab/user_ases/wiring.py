@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from bandwidth_config import RuleError
 from link_rules import MIN_PORT, bind_ip_for
-from scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
+from scion_files import link_mtu_bytes
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
+from scionlab.testbed.link_mtu import fitting_mtu_bytes
 from scionlab.testbed.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient, numbers
 from scionlab.testbed.versions.changes import view_of
 from scionlab.testbed.vpn_clients import vpn_client_for
@@ -68,7 +69,7 @@ def links_edit(
         link.active = spec.active
         after = view_of(link)
         if before is None or after is None or before.views != after.views:
-            link.mtu = _fitting_mtu_bytes(link)
+            link.mtu = fitting_mtu_bytes(link)
     _park(moving)
     for index, _, link in edits:
         near, far = link.interface_a, link.interface_b
@@ -78,15 +79,6 @@ def links_edit(
         near.save()
         far.save()
         link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit", "mtu"])
-
-
-def link_switch(link: Link, *, active: bool) -> None:
-    """Activate or deactivate. Activating restarts SCION at both ends anyway, so the MTU is then set to fit the
-    addresses."""
-    if active and not link.active:
-        link.mtu = _fitting_mtu_bytes(link)
-    link.active = active
-    link.save(update_fields=["active", "mtu"])
 
 
 def link_remove(link: Link) -> None:
@@ -164,9 +156,3 @@ def _address_of(ap: AttachmentPoint, far: Interface) -> str:
     if address is None:
         raise RuntimeError(f"{ap} has no address of the family of {far.public_ip}; check_attachments refuses that")
     return address
-
-
-def _fitting_mtu_bytes(link: Link) -> int:
-    """An MTU that is not one of ours was set by hand and is only lowered."""
-    fitting = link_mtu_bytes(link.interface_b.public_ip)
-    return fitting if link.mtu in {MTU_BYTES, MTU_OVER_IPV6_BYTES} else min(link.mtu, fitting)

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from scionlab.scion_config.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
 
 from bandwidth_config import Limits, RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
@@ -19,7 +20,6 @@ from scionlab.delivery.installed import full_configuration, host_set_limits_only
 from scionlab.delivery.render import config_for
 from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.scion_config.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
 from scionlab.site import tasks
 from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.infrastructure_links import infrastructure_link_create

@@ -14,32 +14,25 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from bandwidth_config import RuleError
-from link_tests import UDP
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.limits.pages.change_lines import ChangeLine, change_lines
 from scionlab.limits.pages.consequences import Preview, preview_limits, snapshot
 from scionlab.limits.pages.limit_forms import LimitsForm, preset_limits
+from scionlab.limits.pages.panels import LINK_PANELS, LinkPage
 from scionlab.limits.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
 from scionlab.limits.pages.saved import say_saved
 from scionlab.limits.presets import offered
 from scionlab.limits.update import link_update
-from scionlab.linktests.pages.watch_forms import WatchForm, newest_of
-from scionlab.linktests.test_status import reason_against
-from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import Link, UserAS
-from scionlab.usage.pages.change_lines import ChangeLine, change_lines
-from scionlab.usage.pages.dials import now_of
-from scionlab.usage.pages.usage_panel import newest_usage, span_named, usage_panel
 from scionlab.web.pages.common import gone_is_404, nothing_typed
 from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.web.pages.stale_pages import StalePageError
-from station.tools import TOOLS
 
 HISTORY_SHOWN = 5  # on the page of the Link; pages of their own have all
 HISTORY_ROWS = 25
-TESTS_SHOWN = 5
 
 
 def found_link(user_as: UserAS, link_id: int) -> Link | None:
@@ -148,9 +141,9 @@ def _page(
 ) -> HttpResponse:
     """`form` None: an initial one. At most eleven statements including those that found the Link."""
     now = timezone.now()
-    policy, since = policy_and_dates(link, beside=newest_usage(link))
+    beside = {name: one for panel in LINK_PANELS for name, one in panel.beside(link).items()}
+    policy, since = policy_and_dates(link, beside=beside)
     form = LimitsForm(link=link, policy=policy) if form is None else form
-    span = span_named(request.GET.get("span", ""), since, now=now)
     status = link_status(link, now=now)
     possible, too_fast = offered(form.maximum_kbit)
     context: dict[str, Any] = {
@@ -162,16 +155,18 @@ def _page(
         "preview": _preview(form, status) if form.is_bound else None,
         "presets": possible,
         "presets_above": too_fast,
-        "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
-        "passing": now_of(link) if link.active else None,
-        "usage": usage_panel(link, span, now=now),
-        "watch_form": WatchForm(zone=zone_of(request.user), now=now),
-        "tests": newest_of(link, now=now, count=TESTS_SHOWN),
-        "tools": TOOLS.values(),
-        "not_sending": reason_against(status.agent, kind=UDP) if status.agent is not None else "",
+        "live": reverse("link_detail", args=[user_as.pk, link.pk]),
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
         "changes": [ChangeLine(one) for one in history_of(link)[:HISTORY_SHOWN]],
+        "above": [],
+        "below": [],
         "problems": list(problems_of(form, "")) if is_wrong else [],
         "now": now,
     }
+    page = LinkPage(request, link, status, since, now)
+    for panel in LINK_PANELS:
+        found = panel.context_of(page)
+        if found is not None:
+            context.update(found)
+            context["above" if panel.is_above else "below"].append(panel.template)
     return render(request, "limits/link.html", context, status=409 if form.conflict else 200)

@@ -17,7 +17,7 @@ from scionlab.platform.notation.bandwidth import limits_warning
 from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import BandwidthChange, BandwidthPolicy, Interface, Link, TimedLimit
 from scionlab.testbed.selectors import policy
-from scionlab.web.pages.plots import ProfilePlot, UsagePlot, profile_plot
+from scionlab.web.pages.plots import ProfilePlot, profile_plot
 
 UNSETTLED = {"waiting", "delivered"}  # states in transition: the page refreshes itself
 
@@ -79,7 +79,6 @@ class LinkPanel:
     status: LinkStatus
     now: datetime
     since: dict[str, datetime] = field(default_factory=dict)
-    spark: UsagePlot | None = None
 
     @property
     def link(self) -> Link:

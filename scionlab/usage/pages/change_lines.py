@@ -5,8 +5,7 @@ From samples of 10 s, which are kept for some days, and from receipts: what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,9 +13,10 @@ from bandwidth_config import format_kbit
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.models import LinkEnforcement
+from scionlab.limits.pages.change_lines import ChangeLine, Line
 from scionlab.testbed.models import BandwidthChange, Link
 from scionlab.usage.series import UsagePoint, usage_around
-from scionlab.web.pages.plots import WIDTH, Slot, UsagePlot, scale_of, slots_of, usage_plot
+from scionlab.web.pages.plots import WIDTH, Slot, scale_of, slots_of, usage_plot
 
 BEFORE: Final = timedelta(seconds=20)
 AFTER: Final = timedelta(seconds=40)
@@ -24,34 +24,12 @@ STEP: Final = timedelta(seconds=10)
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
-@dataclass(frozen=True)
-class Line:
-    """One direction of the minute; `words` describe the plot."""
-
-    name: str
-    plot: UsagePlot
-    words: str
-
-
-@dataclass(frozen=True)
-class ChangeLine:
-    """A change and its minute; no lines without measurements. `save_x` marks the save, `kernel_x` its confirmation by a
-    receipt, `kernel_after_s` later; unknown for older changes."""
-
-    change: BandwidthChange
-    lines: list[Line] = field(default_factory=list)
-    save_x: str = ""
-    kernel_x: str = ""
-    kernel_after_s: float | None = None
-
-
-def change_lines(link: Link, changes: Iterable[BandwidthChange]) -> list[ChangeLine]:
+def drawn_lines(link: Link, changes: Sequence[BandwidthChange]) -> list[ChangeLine]:
     """In the order of the changes. One statement; `link` as from `selectors.links_of`."""
-    rows = list(changes)
-    minutes = usage_around(link.pk, [one.at for one in rows], before=BEFORE, after=AFTER)
-    newest = next((one for one in rows if _is_newest(link, one)), None)
+    minutes = usage_around(link.pk, [one.at for one in changes], before=BEFORE, after=AFTER)
+    newest = next((one for one in changes if _is_newest(link, one)), None)
     confirmed = {} if newest is None else {newest.pk: confirmed_at(link, newest)}
-    return [_line_of(one, points, confirmed.get(one.pk)) for one, points in zip(rows, minutes, strict=True)]
+    return [_line_of(one, points, confirmed.get(one.pk)) for one, points in zip(changes, minutes, strict=True)]
 
 
 def _is_newest(link: Link, change: BandwidthChange) -> bool:

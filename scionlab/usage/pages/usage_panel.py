@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -168,7 +168,7 @@ SPARK = timedelta(days=1)
 SPARK_SLOTS = 96
 
 
-def sparks_of(links: Iterable[Link], *, now: datetime) -> dict[int, UsagePlot]:
+def sparks_of(links: Sequence[Link], now: datetime) -> dict[int, UsagePlot]:
     """By Link: traffic to the user AS in the last day, as a line. Links without figures are omitted; one statement. The
     last minutes, which are not rolled up yet, are omitted, too: the Link's page has figures."""
     begins_at = now - SPARK

@@ -23,11 +23,10 @@ from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import UserAS
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
-from scionlab.usage.pages.dials import sums_of
-from scionlab.usage.pages.usage_panel import sparks_of
 from scionlab.user_ases.pages.attachment_point_field import Choice
 from scionlab.user_ases.pages.editor import UserASEditor
 from scionlab.user_ases.pages.forms import AttachmentForm
+from scionlab.user_ases.pages.panels import AS_LINES, LINK_PARTS
 from scionlab.user_ases.user_as import (
     check_shown,
     user_as_change,
@@ -50,9 +49,13 @@ def user_as_list(request: PageRequest) -> HttpResponse:
     now = timezone.now()
     ases = selectors.user_ases_of(request.user)
     statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
-    sums = sums_of(ases)
+    lines = [(line.template, line.of(ases)) for line in AS_LINES]
     rows = [
-        {"user_as": user_as, "statuses": found, "passing": sums.get(user_as.pk)}
+        {
+            "user_as": user_as,
+            "statuses": found,
+            "lines": [(template, by_as[user_as.pk]) for template, by_as in lines if user_as.pk in by_as],
+        }
         for user_as, found in zip(ases, statuses, strict=True)
     ]
     live = is_live(chain.from_iterable(statuses))
@@ -65,11 +68,18 @@ def user_as_list(request: PageRequest) -> HttpResponse:
 def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
     user_as, now = selectors.user_as_of(request.user, pk), timezone.now()
     links = selectors.links_of(user_as)
-    statuses, sparks = statuses_of(links, now=now), sparks_of(links, now=now)
+    statuses = statuses_of(links, now=now)
+    parts = [(part.template, part.of(links, now)) for part in LINK_PARTS]
     context = {
         "nav": "ases",
         "user_as": user_as,
-        "rows": [LinkPanel(status, now, spark=sparks.get(status.link.pk)) for status in statuses],
+        "rows": [
+            {
+                "panel": LinkPanel(status, now),
+                "parts": [(template, of[status.link.pk]) for template, of in parts if status.link.pk in of],
+            }
+            for status in statuses
+        ],
         "live": request.path,
         "every_s": 2 if is_live(statuses) else 10,
         **_scion_files(user_as),

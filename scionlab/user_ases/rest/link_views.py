@@ -10,7 +10,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from rest_framework import status
@@ -23,15 +22,9 @@ from scionlab.enforcement.census import Census, attachment_points, take_census
 from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
 from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.platform.throttles import one_of_few
 from scionlab.testbed.locks import lock_link
 from scionlab.testbed.models import BandwidthChange, Link, TimedLimit
 from scionlab.testbed.selectors import LOWEST_KBIT, with_relations
-from scionlab.usage.documents import UsageDocument
-from scionlab.usage.formats import file_name, usage_csv, usage_document
-from scionlab.usage.queries import UsageQuery
-from scionlab.usage.series import usage_of_link
-from scionlab.usage.span import USUAL
 from scionlab.user_ases.rest import bodies, documents
 from scionlab.user_ases.rest.queries import HistoryQuery, LinkQuery, TimedLimitQuery
 from scionlab.web.rest.base import ApiView
@@ -141,32 +134,6 @@ class LinkHistoryView(LinkView):
     def get(self, request: Request, pk: int) -> Response:
         changes = BandwidthChange.objects.filter(link=self.link(pk)).order_by("-at", "-pk")
         return self.page_of(changes, lambda rows: documents.ChangeDocument(rows, many=True).data)
-
-
-class LinkUsageView(LinkView):
-    query = UsageQuery
-
-    @describe(
-        "links",
-        "Usage of a Link",
-        "Resolution: 10 s for two days, 5 minutes for 90 days, then days. Missing data is null (an empty cell in "
-        "CSV), not 0.",
-        answer=UsageDocument,
-        also_csv=True,
-    )
-    def get(self, request: Request, pk: int) -> HttpResponse:
-        link, asked = self.link(pk), self.asked
-        ends_at = asked.get("ends_at") or timezone.now()
-        begins_at = asked.get("begins_at") or ends_at - USUAL
-        with one_of_few(self.person.pk):
-            usage = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=asked.get("step"))
-            if asked["format"] == "json":
-                return Response(usage_document(usage))
-            text = "".join(usage_csv(usage))
-        name = file_name(link.interface_b.AS.isd_as, link.interface_a.AS.isd_as, usage, "csv")
-        response = HttpResponse(text, content_type="text/csv; charset=utf-8; header=present")
-        response["Content-Disposition"] = f'attachment; filename="{name}"'
-        return response
 
 
 # --- limits for a time --------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,12 +14,9 @@ from scionlab.limits.defaults import ap_default_set, site_default_set
 from scionlab.testbed import locks
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.testbed.selectors import open_attachment_points, policy
-from scionlab.usage.documents import TrafficDocument
-from scionlab.usage.queries import TrafficQuery
-from scionlab.usage.report import monthly_traffic
 from scionlab.user_ases.rest import bodies, documents
 from scionlab.user_ases.rest.queries import AttachmentPointQuery
-from scionlab.web.rest.base import ApiView, StaffOnly, StaffWrites
+from scionlab.web.rest.base import ApiView, StaffWrites
 from scionlab.web.rest.schema import describe
 
 
@@ -81,22 +77,6 @@ class AttachmentPointDetailView(AttachmentPointView):
                 reason=wanted["reason"],
             )
         return Response(self.document(pk))
-
-
-class TrafficView(ApiView):
-    permission_classes = (*ApiView.permission_classes, StaffOnly)
-    query = TrafficQuery
-
-    @describe(
-        "attachment points",
-        "Monthly traffic",
-        "For administrators: bytes and 95th percentiles by attachment point and by AS, including deleted ones.",
-        answer=TrafficDocument,
-    )
-    def get(self, request: Request) -> Response:
-        now = timezone.now()
-        year, month = map(int, self.asked.get("month", f"{now:%Y-%m}").split("-"))
-        return Response(TrafficDocument(monthly_traffic(year, month)).data)
 
 
 class PolicyView(ApiView):
