@@ -30,9 +30,9 @@ from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth
+from scionlab.limits.uplink import site_cost_set, uplink_set
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed.models import AS, AttachmentPoint, Host, Link, UserAS
-from scionlab.usage.uplink import site_cost_set, uplink_set
 
 SILENT_AP = DemoAS(isd=17, as_text="ffaa:0:1109", label="Basel AP", is_attachment_point=True, public_ipv4="192.0.2.9")
 SILENT_FOR = timedelta(hours=2)

@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scionlab.settings.dev")
 
 app = Celery("scionlab")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["scionlab.site"])
+app.autodiscover_tasks()
 
 # When a worker loses Redis, it would return unacknowledged messages over the lost connection and crash (kombu 5.7,
 # `AttributeError` in `restore_unacked`). tasks.sweep finds the lost work.

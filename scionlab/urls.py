@@ -11,13 +11,11 @@ from django.views.decorators.http import require_http_methods
 from scionlab.accounts.pages import mails
 from scionlab.delivery import health
 from scionlab.limits.pages import exceptions, link, timed
-from scionlab.linktests.pages import joint_test, link_tests, watch, why
-from scionlab.paths import pages as paths
 from scionlab.platform.security_txt import security_txt
 from scionlab.site import front, search
 from scionlab.site import login as site
+from scionlab.site.extensions import added
 from scionlab.site.metrics import metrics
-from scionlab.usage.pages import now, usage
 from scionlab.user_ases.pages import user_as
 
 
@@ -28,7 +26,6 @@ class KeyConverter(IntConverter):
 
 
 register_converter(KeyConverter, "key")
-register_converter(usage.KindConverter, "usage_kind")
 
 handler400 = "scionlab.platform.api_handlers.bad_request"
 handler404 = "scionlab.platform.api_handlers.not_found"
@@ -52,13 +49,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("search/", search.search, name="search"),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
-    path("ases/now/", now.ases_now, name="ases_now"),
     path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
     path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),
-    path("ases/<key:pk>/paths/", paths.user_as_paths, name="user_as_paths"),
-    path("ases/<key:pk>/joint-test/", joint_test.joint_test_new, name="joint_test_new"),
-    path("ases/<key:pk>/joint-tests/<key:joint_id>/", joint_test.joint_test, name="joint_test"),
-    path("ases/<key:pk>/joint-tests/<key:joint_id>/cancel/", joint_test.joint_cancel, name="joint_test_cancel"),
     path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
     path("ases/<key:pk>/limit/", user_as.user_as_limit, name="user_as_limit"),
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
@@ -67,23 +59,15 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/", link.link_detail, name="link_detail"),
     path("ases/<key:pk>/links/<key:link_id>/bandwidth/", link.link_bandwidth, name="link_bandwidth"),
     path("ases/<key:pk>/links/<key:link_id>/preview/", link.link_preview, name="link_preview"),
-    path("ases/<key:pk>/links/<key:link_id>/now/", now.link_now, name="link_now"),
     path("ases/<key:pk>/links/<key:link_id>/history/", link.link_history, name="link_history"),
-    path("ases/<key:pk>/links/<key:link_id>/why/", why.link_why, name="link_why"),
     path("ases/<key:pk>/links/<key:link_id>/timed/", timed.timed_new, name="timed_new"),
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/exception/", exceptions.exception_new, name="exception_new"),
-    path("ases/<key:pk>/links/<key:link_id>/watch/", watch.watch_new, name="watch_new"),
-    path("ases/<key:pk>/links/<key:link_id>/test/<str:tool>/", link_tests.test_new, name="test_new"),
-    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/", link_tests.link_test, name="link_test"),
-    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/cancel/", link_tests.test_cancel, name="test_cancel"),
-    path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/test.csv", link_tests.test_csv, name="test_csv"),
-    path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("mails/", mails.mails, name="mails"),
-    path("paths/", paths.paths, name="paths"),
     path("api/", include("scionlab.site.rest_urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
+    *added("urlpatterns"),
     path("admin/login/", site.admin_login),
     path("admin/", admin.site.urls),
 ]

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from django.db.models import Exists, Max, OuterRef, Q, Subquery, Sum
+from django.db.models import Q, Subquery
 
 from bandwidth_config import Limits, default_in_force
 from scionlab.enforcement.agents import SILENT_AFTER, Agent, no_report_since
@@ -21,37 +20,13 @@ from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
-from scionlab.linktests.models import LinkTest
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import selectors
+from scionlab.testbed.cockpit import OFFERS, Rate, Trouble
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host
 from scionlab.testbed.models.installed import FILES_WORDS, FilesState, files_state
-from scionlab.usage.models import UsageCounter
-from scionlab.usage.report import NOW, traffic_now
-from scionlab.web.admin.columns import Tone
 
-TESTED_OVER = timedelta(days=7)  # how long such a test result is shown
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; a longer wait is a problem
-
-
-class Rate(NamedTuple):
-    """Current traffic [kbit/s], from the newest samples of the Links."""
-
-    to_user_kbit: int
-    from_user_kbit: int
-
-    @property
-    def highest_kbit(self) -> int:
-        return max(self)
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """A problem of an attachment point. The list is sorted by `weight`, highest first."""
-
-    weight: int
-    tone: Tone
-    words: str
 
 
 class ApState:
@@ -230,9 +205,8 @@ class ApState:
     def _of_links(self) -> Iterable[Trouble]:
         if failed := self.states["failed"]:
             yield Trouble(90, WORDS["failed"].tone, f"{failed} link{'' if failed == 1 else 's'} failed")
-        over_at: datetime | None = getattr(self.ap, "tested_over_at", None)
-        if over_at is not None:
-            yield Trouble(95, "bad", f"a test found more than the limit at {say_time(over_at)}")
+        for offer in OFFERS:
+            yield from offer.troubles(self.ap)
         if self.host.restart_due_at is not None:
             words = f"one user's many changes wait until {say_time(self.host.restart_due_at)}: each restarts SCION here"
             yield Trouble(30, "warn", words)
@@ -274,13 +248,13 @@ class Testbed:
 def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:
     """Load the testbed; two SQL statements, and two more if Links have timed limits."""
     policy = BandwidthPolicy.objects.filter(pk=1)
-    over = LinkTest.objects.filter(ap=OuterRef("pk"), is_over_limit=True, ends_at__gt=now - TESTED_OVER).order_by()
     aps = attachment_points().order_by("AS__isd__isd_id", "AS__as_id")
     aps = aps.annotate(
         site_currency=Subquery(policy.values("currency")),
         site_default_kbit=Subquery(policy.values("default_bandwidth_kbit")),
-        tested_over_at=Subquery(over.values("ap").annotate(newest=Max("ends_at")).values("newest")),
     )
+    for offer in OFFERS:
+        aps = offer.with_columns(aps, now)
     of = None
     if attachment_point_id is not None:
         aps, of = aps.filter(pk=attachment_point_id), Q(interface_a__AS__attachment_point=attachment_point_id)
@@ -295,26 +269,17 @@ def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Te
 
 
 def load_use(states: Iterable[ApState], *, now: datetime) -> None:
-    """Load the current traffic of each attachment point; one SQL statement. `traffic_now` has it per Link."""
+    """Load the current traffic of each attachment point."""
     by_ap = {state.ap.pk: state for state in states}
-    newer = UsageCounter.objects.filter(
-        series=OuterRef("series"), direction=OuterRef("direction"), at__gt=OuterRef("at")
-    )  # a recreated class has two counters for a while
-    counters = UsageCounter.objects.filter(at__gte=now - NOW, series__link__isnull=False).filter(~Exists(newer))
-    sums: dict[int, dict[str, int]] = {}
-    for row in counters.values("series__attachment_point", "direction").annotate(total=Sum("kbit")).order_by():
-        sums.setdefault(row["series__attachment_point"], {})[row["direction"]] = row["total"] or 0
-    for key, rates in sums.items():
-        if key in by_ap:
-            by_ap[key].used = Rate(rates.get("to_user", 0), rates.get("from_user", 0))
+    for offer in OFFERS:
+        for key, rate in offer.rates_of_points(now).items():
+            if key in by_ap:
+                by_ap[key].used = rate
 
 
 def load_talkers(state: ApState, *, now: datetime) -> dict[int, Rate]:
-    """Load the Links of one attachment point with the most traffic; one SQL statement."""
-    rates = {
-        talker.link_id: Rate(talker.to_user_kbit or 0, talker.from_user_kbit or 0)
-        for talker in traffic_now([state.ap.pk], now=now)
-    }
+    """Load the Links of one attachment point with the most traffic."""
+    rates = {key: rate for offer in OFFERS for key, rate in offer.rates_of_links(state.ap, now).items()}
     if rates:
         state.used = Rate(*(sum(one) for one in zip(*rates.values(), strict=True)))
     return rates

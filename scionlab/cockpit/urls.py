@@ -4,7 +4,6 @@ from django.urls import path
 
 from scionlab.cockpit import history, setup, views
 from scionlab.limits.cockpit import defaults, exceptions, groups
-from scionlab.usage.cockpit import traffic_views
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
@@ -18,9 +17,6 @@ urlpatterns = [
     path("exceptions/<key:pk>/end/", exceptions.end, name="cockpit_exception_end"),
     path("groups/", groups.group, name="cockpit_group_new"),
     path("groups/<key:pk>/", groups.group, name="cockpit_group"),
-    path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
-    path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
-    path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
     path("defaults/", defaults.choose, name="cockpit_defaults"),
     path("defaults/<key:pk>/", defaults.show, name="cockpit_defaults_change"),
     path("defaults/<key:pk>/apply/", defaults.apply, name="cockpit_defaults_apply"),

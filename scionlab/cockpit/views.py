@@ -20,16 +20,16 @@ from django.views.decorators.http import require_POST, require_safe
 from scionlab.cockpit.map import draw
 from scionlab.cockpit.notices import notices
 from scionlab.cockpit.reports import load_reports
-from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
+from scionlab.cockpit.testbed import ApState, counts_of, load_talkers, load_use, read_testbed
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.limits.cockpit.forms import UplinkForm
+from scionlab.limits.uplink import uplink_set
 from scionlab.testbed import selectors
+from scionlab.testbed.cockpit import OFFERS, Rate
 from scionlab.testbed.models import AttachmentPoint, Link
 from scionlab.testbed.selectors import USER_LINKS
-from scionlab.usage.cockpit.uplink_plot import uplink_plot
-from scionlab.usage.uplink import uplink_set
 from scionlab.web.access import staff_page
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
@@ -206,7 +206,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         "order": order,
         "page": page,
         "talkers": top,
-        "plot": uplink_plot(state.ap, now=now),
+        "parts": [part for offer in OFFERS if (part := offer.part_of(state.ap, now)) is not None],
         "problems": problems,
         "hidden_problems": len(state.problems) - len(problems),
         "form": form or UplinkForm(ap=state.ap),

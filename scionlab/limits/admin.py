@@ -121,7 +121,7 @@ class AttachmentPointAdmin(DefaultAdmin):
     list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
     list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
     search_fields = ["AS__label"]
-    compared = (DEFAULT, "total_kbit", "observe_only")
+    compared: tuple[str, ...] = (DEFAULT, "total_kbit", "observe_only")
     note = (
         "Links above the default are clamped to it; the requested limits are kept. A default that concerns existing "
         "Links is previewed before it is set. Only the agent of this host gets a new configuration."

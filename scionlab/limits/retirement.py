@@ -46,3 +46,8 @@ def retire_at(ap: AttachmentPoint, model: Ended, *, until: datetime, now: dateti
     if count:
         changes.note_documents([ap.host_id])
         logger.info("%s.retired ap=%s count=%s", model._meta.model_name, ap.pk, count)
+
+
+def log_retired(what: str, host_ids: list[int]) -> None:
+    if host_ids:
+        logger.info("retire.done what=%s hosts=%s", what, host_ids)

@@ -8,12 +8,18 @@ class LinktestsConfig(AppConfig):
     label = "linktests"
 
     def ready(self) -> None:
+        from datetime import timedelta
+
         from scionlab.enforcement.receipt import FACTS
         from scionlab.limits.pages.panels import LINK_PANELS
         from scionlab.linktests.armed import note_armed
         from scionlab.linktests.life import TestsLife
+        from scionlab.linktests.models import JointTest, LinkTest
         from scionlab.linktests.models.link_test import tests_of
+        from scionlab.linktests.offer import TestsOffer
         from scionlab.linktests.pages.link_panel import TESTS as TESTS_PANEL
+        from scionlab.platform.retention import KEPT, Kept
+        from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES
         from scionlab.testbed.models.link_ends import TESTS
 
@@ -21,3 +27,7 @@ class LinktestsConfig(AppConfig):
         TESTS.append(tests_of)
         FACTS.append(note_armed)
         LINK_PANELS.append(TESTS_PANEL)
+        OFFERS.append(TestsOffer())
+        kept = timedelta(days=90)  # with their results
+        KEPT.append(Kept(LinkTest, "ends_at", kept))
+        KEPT.append(Kept(JointTest, "ends_at", kept))

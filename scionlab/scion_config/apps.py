@@ -9,10 +9,14 @@ class ScionConfigConfig(AppConfig):
 
     def ready(self) -> None:
         from scionlab.delivery.files import FILES
+        from scionlab.platform.metrics.figures import MORE_FIGURES
         from scionlab.platform.secrets_box import keep_encrypted
         from scionlab.scion_config import credentials, vpn
+        from scionlab.scion_config.figures import TRUST_END
         from scionlab.scion_config.life import KeysLife
         from scionlab.scion_config.models import ASKeys, Certificate
+        from scionlab.scion_config.offer import TrustOffer
+        from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES
         from scionlab.testbed.models import VPNClientKeys, VPNServerKeys
 
@@ -23,3 +27,5 @@ class ScionConfigConfig(AppConfig):
         LIVES.append(KeysLife())
         FILES.append(credentials.files_for)
         FILES.append(vpn.files_for)
+        OFFERS.append(TrustOffer())
+        MORE_FIGURES.append(TRUST_END)

@@ -21,6 +21,10 @@ ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
 SITE_URL = env.web_address("SITE_URL", "http://127.0.0.1:8000")  # in mails, manifests and command lines
 
+# What the core can do without (docs/architecture.md); each needs those before it only where it says so.
+EXTENSIONS = ("scion_config", "usage", "linktests", "paths", "importer")
+SCIONLAB_EXTENSIONS = env.some_of("SCIONLAB_EXTENSIONS", EXTENSIONS)
+
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
@@ -44,11 +48,7 @@ INSTALLED_APPS = [
     "scionlab.enforcement",
     "scionlab.limits",
     "scionlab.user_ases",
-    "scionlab.scion_config",
-    "scionlab.usage",
-    "scionlab.linktests",
-    "scionlab.paths",
-    "scionlab.importer",
+    *(f"scionlab.{one}" for one in SCIONLAB_EXTENSIONS),
     "scionlab.cockpit",
     "scionlab.site",
 ]
@@ -151,22 +151,25 @@ BEAT_HEARTBEAT = env.text("BEAT_HEARTBEAT", str(VAR_DIR / "beat-heartbeat"))  # 
 SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
 # Each task finds its work in the database, so a missed run is made up for by the next: one that has not started when
 # the next is due expires.
+_EVERY_S = {
+    **dict.fromkeys(("flush_seen", "flush_tokens_used"), 60),
+    **dict.fromkeys(("find_notices", "notify_exceptions"), 60),
+    "forget_old_rows": 3600,
+    "forget_sessions": 86_400,
+    "retire_timed_limits": 3600,
+    "rotate_signing_keys": 3600,
+    "sweep": SWEEP_INTERVAL_S,
+}
+_EVERY_S_OF = {
+    "scion_config": {"renew_keys": 3600},
+    "usage": {"roll_up_usage": 300, "prune_usage": 3600, "compute_usage_months": 3600},
+    "linktests": {"notify_tests": 60, "retire_link_tests": 3600},
+}
+for _extension in SCIONLAB_EXTENSIONS:
+    _EVERY_S |= _EVERY_S_OF.get(_extension, {})
 CELERY_BEAT_SCHEDULE = {
     name: {"task": f"scionlab.tasks.{name}", "schedule": float(every_s), "options": {"expires": every_s}}
-    for name, every_s in {
-        "roll_up_usage": 300,
-        "prune_usage": 3600,
-        "compute_usage_months": 3600,
-        **dict.fromkeys(("flush_seen", "flush_tokens_used"), 60),
-        **dict.fromkeys(("find_notices", "notify_tests", "notify_exceptions"), 60),
-        "forget_old_rows": 3600,
-        "forget_sessions": 86_400,
-        "retire_timed_limits": 3600,
-        "retire_link_tests": 3600,
-        "rotate_signing_keys": 3600,
-        "renew_keys": 3600,
-        "sweep": SWEEP_INTERVAL_S,
-    }.items()
+    for name, every_s in _EVERY_S.items()
 }
 
 AUTH_USER_MODEL = "accounts.User"

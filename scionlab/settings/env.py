@@ -120,6 +120,14 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
+def some_of(name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Comma-separated, in the order of `known`; all of them without the variable. Raises `ImproperlyConfigured`."""
+    wanted = set(words(name, ",".join(known)))
+    if unknown := wanted.difference(known):
+        raise ImproperlyConfigured(f"{name} has {', '.join(sorted(unknown))}. Choose from {', '.join(known)}.")
+    return tuple(one for one in known if one in wanted)
+
+
 def contacts(name: str) -> list[str]:
     """A comma-separated list of `mailto:`, `https:` and `tel:` addresses."""
     found = words(name)

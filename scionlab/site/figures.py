@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.db.models import Count, Min, Q
 from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
@@ -21,9 +21,7 @@ from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import State
-from scionlab.scion_config.models import TRC, ASKeys, Certificate
-from scionlab.testbed.models import Host
-from scionlab.testbed.selectors import isds_of_others
+from scionlab.platform.metrics.figures import MORE_FIGURES, Values, seconds
 
 KEPT_S: Final = 5
 _KEY: Final = "scionlab.metrics.figures"
@@ -48,13 +46,7 @@ FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "scionlab_mails_failing": ("Waiting emails with at least one failed attempt.", ()),
     "scionlab_mail_oldest_timestamp_seconds": ("Creation time of the oldest waiting email; 0: none.", ()),
     "scionlab_signing_key_end_timestamp_seconds": ("Expiry of the last valid signing key; 0: none.", ()),
-    "scionlab_trust_end_timestamp_seconds": (
-        "Earliest expiry of TRCs, certificates of core ASes and AS certificates; 0: none.",
-        ("what",),
-    ),
 }
-
-Values = list[tuple[str, tuple[str, ...], float]]
 
 
 def families(now: datetime | None = None) -> Iterator[Metric]:
@@ -64,7 +56,7 @@ def families(now: datetime | None = None) -> Iterator[Metric]:
         found = list(_read(now or timezone.now()))
         with suppress(RedisError):
             cache.set(_KEY, found, KEPT_S)
-    for name, (help_, labels) in FIGURES.items():
+    for name, (help_, labels) in {**FIGURES, **{more.name: (more.help, more.labels) for more in MORE_FIGURES}}.items():
         family = GaugeMetricFamily(name, help_, labels=labels)
         for one, values, number in found:
             if one == name:
@@ -98,11 +90,11 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
     )
     yield "scionlab_mails_waiting", (), float(mails["waiting"])
     yield "scionlab_mails_failing", (), float(mails["failing"])
-    yield "scionlab_mail_oldest_timestamp_seconds", (), _seconds(mails["oldest"])
+    yield "scionlab_mail_oldest_timestamp_seconds", (), seconds(mails["oldest"])
     keys = SigningKey.objects.filter(revoked_at=None, not_after__gt=now).order_by("-not_after")
-    yield "scionlab_signing_key_end_timestamp_seconds", (), _seconds(keys.values_list("not_after", flat=True).first())
-    for what, end in _ends_of_trust().items():
-        yield "scionlab_trust_end_timestamp_seconds", (what,), _seconds(end)
+    yield "scionlab_signing_key_end_timestamp_seconds", (), seconds(keys.values_list("not_after", flat=True).first())
+    for more in MORE_FIGURES:
+        yield from more.read(now)
 
 
 def _standbys() -> int:
@@ -114,18 +106,6 @@ def _standbys() -> int:
         return int(cursor.fetchone()[0])
 
 
-def _ends_of_trust() -> dict[str, datetime | None]:
-    others = isds_of_others()
-    newest = TRC.objects.exclude(isd__in=others).order_by().values("isd").annotate(end=Max("not_after"))
-    core = Certificate.objects.filter(replaced_at=None).exclude(isd__in=others)
-    own = ASKeys.objects.filter(Exists(Host.objects.filter(AS=OuterRef("AS"), limits_only=False)))
-    return {
-        "trc": newest.aggregate(first=Min("end"))["first"],
-        "core": core.aggregate(first=Min("not_after"))["first"],
-        "as": own.aggregate(first=Min("not_after"))["first"],
-    }
-
-
 def _host_state(agent: Agent, generation: int) -> str:
     if agent.receipt is None:
         return "never"
@@ -134,7 +114,3 @@ def _host_state(agent: Agent, generation: int) -> str:
     if agent.is_silent:
         return "silent"
     return "behind" if agent.is_behind(generation) else "current"
-
-
-def _seconds(moment: datetime | None) -> float:
-    return 0.0 if moment is None else moment.timestamp()

@@ -7,12 +7,8 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from scionlab.accounts import rest as account_views
 from scionlab.delivery.host_api import enrol, views
 from scionlab.enforcement.host_api import enforcement
-from scionlab.linktests import result_upload
-from scionlab.linktests.rest import joint_views, sending_views, test_views
-from scionlab.paths.rest import as_path_views, path_views
 from scionlab.site import api_docs
-from scionlab.usage.host_api import live_upload, usage_upload
-from scionlab.usage.rest import LinkUsageView, TrafficView
+from scionlab.site.extensions import added
 from scionlab.user_ases.rest import as_views, link_views
 from scionlab.user_ases.rest import policy_views as site_views
 
@@ -23,29 +19,17 @@ host_patterns: Patterns = [
     path("<str:uid>/deployed_config_version", views.deployed_config_version, name="host_deployed_version"),
     path("<str:uid>/installed", views.installed, name="host_installed"),
     path("<str:uid>/enforcement", enforcement, name="host_enforcement"),
-    path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
-    path("<str:uid>/live", live_upload.live_rates, name="host_live"),
-    path("<str:uid>/test_results", result_upload.test_results, name="host_test_results"),
 ]
 
 rest_patterns: Patterns = [
     path("ases/", as_views.UserASListView.as_view(), name="api_as_list"),
     path("ases/<key:pk>/", as_views.UserASDetailView.as_view(), name="api_as_detail"),
     path("ases/<key:pk>/configuration/", as_views.UserASConfigurationView.as_view(), name="api_as_configuration"),
-    path("ases/<key:pk>/paths/", as_path_views.UserASPathsView.as_view(), name="api_as_paths"),
-    path("ases/<key:pk>/tests/", joint_views.UserASTestsView.as_view(), name="api_as_tests"),
-    path("joint-tests/<key:pk>/", joint_views.JointTestDetailView.as_view(), name="api_joint_test_detail"),
     path("links/", link_views.LinkListView.as_view(), name="api_link_list"),
     path("links/<key:pk>/", link_views.LinkDetailView.as_view(), name="api_link_detail"),
     path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
-    path("links/<key:pk>/usage/", LinkUsageView.as_view(), name="api_link_usage"),
     path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
-    path("links/<key:pk>/tests/", test_views.LinkTestsView.as_view(), name="api_link_tests"),
-    path("tests/<key:pk>/", test_views.LinkTestDetailView.as_view(), name="api_link_test_detail"),
-    path("tests/<key:pk>/start/", sending_views.LinkTestStartView.as_view(), name="api_link_test_start"),
-    path("tests/<key:pk>/report/", sending_views.LinkTestReportView.as_view(), name="api_link_test_report"),
     path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
-    path("paths/", path_views.PathsView.as_view(), name="api_paths"),
     path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
     path(
         "attachment-points/<key:pk>/",
@@ -53,7 +37,6 @@ rest_patterns: Patterns = [
         name="api_attachment_point_detail",
     ),
     path("policy/", site_views.PolicyView.as_view(), name="api_policy"),
-    path("traffic/", TrafficView.as_view(), name="api_traffic"),
     path("profile/", account_views.ProfileView.as_view(), name="api_profile"),
     path("token/", account_views.TokenView.as_view(), name="api_token"),
     path("tokens/", account_views.TokenListView.as_view(), name="api_token_list"),
@@ -64,8 +47,8 @@ rest_patterns: Patterns = [
 urlpatterns: Patterns = [
     path("docs/", api_docs.docs, name="api_docs"),
     path("docs/operations/", api_docs.operations, name="api_operations"),
-    path("v1/", include(rest_patterns)),
-    path("v4/host/", include(host_patterns)),
+    path("v1/", include([*rest_patterns, *added("rest_patterns")])),
+    path("v4/host/", include([*host_patterns, *added("host_patterns")])),
     path("v4/enrol", enrol.enrol, name="host_enrol"),
     re_path(r"^(?:v[23]/)?host(?:/(?P<rest>.*))?$", views.gone),
 ]

@@ -8,12 +8,11 @@ defaults, which can be undone; and `BandwidthChange`, the permanent audit log, w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
-from django.db.models import CharField, Exists, F, Model, OuterRef, Q, QuerySet, Value
+from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat
 
 from scionlab.accounts.models import AccountRequest, ApiToken, Mail
@@ -21,7 +20,7 @@ from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.models import ReportGap
 from scionlab.limits.default_changes import PREVIEW_KEPT
 from scionlab.limits.models import DefaultChange, MaximumException
-from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.platform.retention import KEPT, Kept
 from scionlab.testbed.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.testbed.models import DeletedHost, Link, TimedLimit
 from scionlab.web.models import ApiRequest
@@ -30,19 +29,8 @@ from scionlab.web.rest.idempotency import KEPT_FOR
 REQUESTS_KEPT: Final = timedelta(days=7)  # contain addresses of people who never became users
 GAPS_KEPT: Final = timedelta(days=2)  # the cockpit shows 24 hours
 EXCEPTIONS_KEPT: Final = timedelta(days=365)  # the history keeps the decision
-TESTS_KEPT: Final = timedelta(days=90)  # with their results
 TIMED_KEPT: Final = timedelta(days=90)  # the history keeps the change
 ROWS_AT_ONCE: Final = 5000  # deleted per transaction
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Rows of `model` whose column `since` is older than `age` and that match `which` are deleted."""
-
-    model: type[Model]
-    since: str
-    age: timedelta
-    which: Any = None
 
 
 def table() -> list[Kept]:
@@ -57,10 +45,9 @@ def table() -> list[Kept]:
         Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
         Kept(ReportGap, "ends_at", GAPS_KEPT),
         Kept(MaximumException, "ends_at", EXCEPTIONS_KEPT),
-        Kept(LinkTest, "ends_at", TESTS_KEPT),
-        Kept(JointTest, "ends_at", TESTS_KEPT),
         Kept(TimedLimit, "ends_at", TIMED_KEPT, ~Q(cancelled_at=None, retired_at=None)),
         Kept(DefaultChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
+        *KEPT,
     ]
 
 

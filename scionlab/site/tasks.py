@@ -6,7 +6,6 @@ They are queued by name after a commit (`scionlab.platform.queue`); `sweep` find
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 from celery import shared_task
 from django.core.management import call_command
@@ -27,9 +26,8 @@ from scionlab.delivery.signing import signing_key_rotate_if_due
 from scionlab.enforcement.notices import notices_find
 from scionlab.limits.defaults import fan_out, pending_attachment_points
 from scionlab.limits.exceptions import exceptions_notify
+from scionlab.limits.retirement import log_retired
 from scionlab.limits.timed_limit import timed_limits_retire
-from scionlab.linktests.link_test import link_tests_retire
-from scionlab.linktests.test_mails import link_tests_notify
 from scionlab.platform.last_contact import Ledger, flush
 from scionlab.platform.outbox import due_ids
 from scionlab.platform.queue import (
@@ -40,18 +38,12 @@ from scionlab.platform.queue import (
     SEND_MAIL,
     queue_now,
 )
-from scionlab.scion_config.renewal import keys_renew
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.models import Host
 from scionlab.testbed.versions.restarts import restarts_deliver
-from scionlab.usage.months import compute_due as usage_months_compute
-from scionlab.usage.rollup import prune as usage_prune
-from scionlab.usage.rollup import roll_up as usage_roll_up
 
 logger = logging.getLogger(__name__)
 
-USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
-USAGE_TIME_LIMIT_S = 3000  # once an hour
 MAILS_PER_SWEEP = 500
 RENDERS_PER_SWEEP = 500  # the next run would queue the same again
 PIECES_EXPIRE_S = 120  # not started by then: later sweeps queued it again
@@ -94,12 +86,6 @@ def answer_account_request(request_id: int) -> None:
 def find_notices() -> None:
     """Create mails about states (`enforcement.notices`)."""
     notices_find()
-
-
-@shared_task(name="scionlab.tasks.notify_tests")
-def notify_tests() -> None:
-    """Judge ended tests and create their mails (`links.test_mails`)."""
-    link_tests_notify()
 
 
 @shared_task(name="scionlab.tasks.notify_exceptions")
@@ -148,47 +134,10 @@ def rotate_signing_keys() -> None:
     signing_key_rotate_if_due()
 
 
-@shared_task(name="scionlab.tasks.renew_keys")
-def renew_keys() -> None:
-    """Renew the testbed's keys and certificates, and create missing ones (`trust.renewal`)."""
-    keys_renew()
-
-
-@shared_task(name="scionlab.tasks.roll_up_usage")
-def roll_up_usage() -> None:
-    """Add the newest samples to the sums of 5 minutes and days. The next run continues a long backlog."""
-    usage_roll_up(until=timezone.now() + USAGE_ROLL_UP)
-
-
-@shared_task(name="scionlab.tasks.prune_usage", time_limit=USAGE_TIME_LIMIT_S)
-def prune_usage() -> None:
-    """Delete samples and sums after their retention."""
-    gone = usage_prune(now=timezone.now())
-    if any(gone.values()):
-        logger.info("usage.pruned batches=%(batches)s days=%(days)s counters=%(counters)s", gone)
-
-
-@shared_task(name="scionlab.tasks.compute_usage_months", time_limit=USAGE_TIME_LIMIT_S)
-def compute_usage_months() -> None:
-    """Update the month's percentiles."""
-    usage_months_compute(now=timezone.now())
-
-
 @shared_task(name="scionlab.tasks.retire_timed_limits")
 def retire_timed_limits() -> None:
     """Remove ended timed limits from the configurations; no kernel changes."""
-    _log_retired("timed limits", timed_limits_retire())
-
-
-@shared_task(name="scionlab.tasks.retire_link_tests")
-def retire_link_tests() -> None:
-    """Remove ended tests from the configurations; no kernel changes."""
-    _log_retired("tests", link_tests_retire())
-
-
-def _log_retired(what: str, host_ids: list[int]) -> None:
-    if host_ids:
-        logger.info("retire.done what=%s hosts=%s", what, host_ids)
+    log_retired("timed limits", timed_limits_retire())
 
 
 @shared_task(name="scionlab.tasks.deliver_restarts")

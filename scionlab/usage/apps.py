@@ -10,6 +10,8 @@ class UsageConfig(AppConfig):
     def ready(self) -> None:
         from scionlab.limits.pages.change_lines import DRAWN
         from scionlab.limits.pages.panels import LINK_PANELS
+        from scionlab.testbed.cockpit import OFFERS
+        from scionlab.usage.cockpit.offer import TrafficOffer
         from scionlab.usage.pages.change_lines import drawn_lines
         from scionlab.usage.pages.dials import sums_of
         from scionlab.usage.pages.link_panels import NOW, USAGE
@@ -20,3 +22,4 @@ class UsageConfig(AppConfig):
         DRAWN.append(drawn_lines)
         AS_LINES.append(LinesOfASes("usage/parts/now_line.html", sums_of))
         LINK_PARTS.append(PartOfLinks("usage/parts/spark.html", sparks_of))
+        OFFERS.append(TrafficOffer())

@@ -20,7 +20,7 @@ from scionlab.scion_config.isd import trc_reset
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.certificates import Kind
 from scionlab.scion_config.renewal import keys_renew
-from scionlab.site import tasks
+from scionlab.scion_config.tasks import renew_keys
 from scionlab.testbed.host import host_create
 from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, UserAS
@@ -106,8 +106,8 @@ def test_new_voters_root_and_ca_make_a_trc_and_new_chains_for_all_below(core: AS
     assert old_root not in trc.policy.certificates
     assert certificate(core, Kind.ROOT).public_key() != old_root.public_key()
     assert (version_of(core), version_of(user_as)) == (2, version)
-    tasks.renew_keys()
-    tasks.renew_keys()
+    renew_keys()
+    renew_keys()
     assert (version_of(core), version_of(user_as)) == (2, version + 1)
     assert chain_of(user_as)[1] == certificate(core, Kind.CA) != old[1]
 

@@ -25,7 +25,7 @@ from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.certificates import Kind, isd_as_of
 from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.scion_config.renewal import keys_renew
-from scionlab.site import tasks
+from scionlab.scion_config.tasks import renew_keys
 from scionlab.testbed.host import host_create
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.versions.counters import hosts_bump
@@ -205,7 +205,7 @@ def test_when_the_first_core_as_comes_its_isd_gets_chains_and_hosts_that_wait_fo
     """SCION does not run there without a chain, so nothing is interrupted."""
     before = files_for(host_of(user_as))
     make_core()
-    tasks.renew_keys()
+    renew_keys()
     assert [isd_as_of(one) for one in chain_of(user_as)] == ["17-ffaa:1:1", "17-ffaa:0:1101"]
     assert version_of(user_as) == 2
     after = files_for(host_of(user_as))

@@ -14,6 +14,17 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name='IssuedLimits',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('generation', models.PositiveIntegerField()),
+                ('config_version', models.PositiveIntegerField()),
+                ('limits_version', models.PositiveIntegerField()),
+                ('digest', models.CharField(help_text='SHA-256 of the bytes, in hexadecimal.', max_length=64)),
+                ('issued_at', models.DateTimeField(auto_now_add=True)),
+            ],
+        ),
+        migrations.CreateModel(
             name='SigningKey',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -17,4 +17,13 @@ class Migration(migrations.Migration):
             name='host',
             field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='enrolment_tokens', to='testbed.host'),
         ),
+        migrations.AddField(
+            model_name='issuedlimits',
+            name='host',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='issued_limits', to='testbed.host'),
+        ),
+        migrations.AddConstraint(
+            model_name='issuedlimits',
+            constraint=models.UniqueConstraint(fields=('host', 'generation', 'config_version', 'limits_version', 'digest'), name='issued_limits_once'),
+        ),
     ]

@@ -34,11 +34,6 @@ class Migration(migrations.Migration):
             field=models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='receipt', to='testbed.host'),
         ),
         migrations.AddField(
-            model_name='issuedlimits',
-            name='host',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='issued_limits', to='testbed.host'),
-        ),
-        migrations.AddField(
             model_name='linkenforcement',
             name='link',
             field=models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='enforcement', to='testbed.link'),
@@ -69,10 +64,6 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='hostreceipt',
             constraint=models.CheckConstraint(condition=models.Q(('received_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('received_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='host_receipt_received_at_readable'),
-        ),
-        migrations.AddConstraint(
-            model_name='issuedlimits',
-            constraint=models.UniqueConstraint(fields=('host', 'generation', 'config_version', 'limits_version', 'digest'), name='issued_limits_once'),
         ),
         migrations.AddConstraint(
             model_name='linkenforcement',

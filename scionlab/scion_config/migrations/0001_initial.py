@@ -1,6 +1,5 @@
 import django.db.models.deletion
 import django.utils.timezone
-from django.conf import settings
 from django.db import migrations, models
 
 
@@ -10,23 +9,9 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('testbed', '0001_initial'),
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
-        migrations.CreateModel(
-            name='DeletedHost',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uid', models.CharField(max_length=32, unique=True, verbose_name='host id')),
-                ('secret_sha256', models.CharField(max_length=64)),
-                ('previous_secret_sha256', models.CharField(blank=True, max_length=64)),
-                ('deleted_at', models.DateTimeField(db_index=True)),
-            ],
-            options={
-                'ordering': ['pk'],
-            },
-        ),
         migrations.CreateModel(
             name='Certificate',
             fields=[
@@ -62,25 +47,6 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'keys of an AS',
                 'verbose_name_plural': 'keys of ASes',
-                'ordering': ['pk'],
-            },
-        ),
-        migrations.CreateModel(
-            name='InstalledFiles',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('owner', models.CharField(choices=[('ours', 'this service, or none'), ('other', 'another coordination service')], max_length=8)),
-                ('seen_at', models.DateTimeField()),
-                ('version', models.CharField(blank=True, help_text='Empty: not reported.', max_length=40)),
-                ('url', models.CharField(blank=True, help_text='Empty: not reported.', max_length=200)),
-                ('files', models.JSONField(blank=True, help_text='Paths in its manifest. Empty: not reported.', null=True)),
-                ('units', models.JSONField(blank=True, help_text='systemd units in its manifest. Empty: not reported.', null=True)),
-                ('taken_over_at', models.DateTimeField(blank=True, null=True)),
-                ('fetched_at', models.DateTimeField(blank=True, help_text='When the stock client first got a full configuration from here.', null=True)),
-                ('host', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='installed_files', to='testbed.host')),
-                ('taken_over_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-            ],
-            options={
                 'ordering': ['pk'],
             },
         ),

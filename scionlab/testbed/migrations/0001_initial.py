@@ -45,6 +45,19 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='DeletedHost',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('uid', models.CharField(max_length=32, unique=True, verbose_name='host id')),
+                ('secret_sha256', models.CharField(max_length=64)),
+                ('previous_secret_sha256', models.CharField(blank=True, max_length=64)),
+                ('deleted_at', models.DateTimeField(db_index=True)),
+            ],
+            options={
+                'ordering': ['pk'],
+            },
+        ),
+        migrations.CreateModel(
             name='BandwidthPolicy',
             fields=[
                 ('id', models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
@@ -75,7 +88,6 @@ class Migration(migrations.Migration):
                 ('reports_from_elsewhere', models.BooleanField(db_default=False, default=False, help_text="The host is behind NAT or a proxy: its agent's requests come from an address that is not above.", verbose_name='reports from another address')),
                 ('limits_only', models.BooleanField(db_default=False, default=False, help_text='Another service manages the SCION files: the tarball contains only link_info.json.', verbose_name='limits only')),
                 ('scion_packages', models.CharField(choices=[('scionlab', "SCIONLab's packages"), ('upstream', 'Upstream packages (scionproto)')], db_default='scionlab', default='scionlab', help_text='The installed packages: names of units and files differ between them.', max_length=8, verbose_name='SCION packages')),
-                ('configuration_format', models.PositiveSmallIntegerField(choices=[(1, 'topology.json only'), (2, 'complete')], db_default=1, default=2, editable=False)),
                 ('config_version', models.PositiveIntegerField(default=1, verbose_name='config version (H)')),
                 ('limits_version', models.PositiveIntegerField(default=1, verbose_name='limits version (L)')),
                 ('content_stamp', models.BigIntegerField(db_default=0, default=0, editable=False)),
@@ -123,6 +135,25 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['AS'],
+            },
+        ),
+        migrations.CreateModel(
+            name='InstalledFiles',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('owner', models.CharField(choices=[('ours', 'this service, or none'), ('other', 'another coordination service')], max_length=8)),
+                ('seen_at', models.DateTimeField()),
+                ('version', models.CharField(blank=True, help_text='Empty: not reported.', max_length=40)),
+                ('url', models.CharField(blank=True, help_text='Empty: not reported.', max_length=200)),
+                ('files', models.JSONField(blank=True, help_text='Paths in its manifest. Empty: not reported.', null=True)),
+                ('units', models.JSONField(blank=True, help_text='systemd units in its manifest. Empty: not reported.', null=True)),
+                ('taken_over_at', models.DateTimeField(blank=True, null=True)),
+                ('fetched_at', models.DateTimeField(blank=True, help_text='When the stock client first got a full configuration from here.', null=True)),
+                ('host', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='installed_files', to='testbed.host')),
+                ('taken_over_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['pk'],
             },
         ),
         migrations.CreateModel(
@@ -187,7 +218,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('at', models.DateTimeField(auto_now_add=True)),
-                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('link_active', 'activation of a Link'), ('exception', 'exception from the maximum'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('host_complete', 'complete configuration of a host, or of all'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16)),
+                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('link_active', 'activation of a Link'), ('exception', 'exception from the maximum'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16)),
                 ('subject', models.CharField(max_length=200)),
                 ('actor_email', models.CharField(blank=True, help_text='Empty: the service itself.', max_length=254)),
                 ('address', models.GenericIPAddressField(blank=True, help_text='Address of the client.', null=True)),
@@ -219,7 +250,6 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
                 ('generation', models.PositiveIntegerField(default=1, help_text='Raised when every host must fetch its configuration again (manage.py raise_generation).', verbose_name='generation (G)')),
-                ('completing_since', models.DateTimeField(blank=True, help_text='Start of the automatic completion of all configurations. Empty: off.', null=True)),
             ],
             options={
                 'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='service_state_is_one_row')],

@@ -12,9 +12,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from scionlab.limits.cockpit.forms import CostForm
+from scionlab.limits.uplink import site_cost_set
 from scionlab.testbed import selectors
 from scionlab.usage.cockpit.traffic import Billed, bill_of, csv_lines
-from scionlab.usage.uplink import site_cost_set
 from scionlab.web.access import staff_page
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import Order, page_of

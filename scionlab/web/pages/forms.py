@@ -18,11 +18,7 @@ from django.utils import timezone
 from bandwidth_config import (
     RuleError,
 )
-from link_rules import MAX_PORT, MIN_PORT
 from scionlab.platform.notation.local_time import control_value
-from scionlab.user_ases.attachments import DEFAULT_PORT
-
-_PORT_HINT = f"Enter a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
 
 
 class LoginForm(AuthenticationForm):

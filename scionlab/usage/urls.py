@@ -1,0 +1,27 @@
+"""URLs of usage and live rates; `site.extensions` adds them to the site's."""
+
+from django.urls import path, register_converter
+
+from scionlab.usage.cockpit import traffic_views
+from scionlab.usage.host_api import live_upload, usage_upload
+from scionlab.usage.pages import now, usage
+from scionlab.usage.rest import LinkUsageView, TrafficView
+
+register_converter(usage.KindConverter, "usage_kind")
+
+urlpatterns = [
+    path("ases/now/", now.ases_now, name="ases_now"),
+    path("ases/<key:pk>/links/<key:link_id>/now/", now.link_now, name="link_now"),
+    path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
+    path("cockpit/traffic/", traffic_views.traffic, name="cockpit_traffic"),
+    path("cockpit/traffic/cost/", traffic_views.cost, name="cockpit_cost"),
+    path("cockpit/traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
+]
+rest_patterns = [
+    path("links/<key:pk>/usage/", LinkUsageView.as_view(), name="api_link_usage"),
+    path("traffic/", TrafficView.as_view(), name="api_traffic"),
+]
+host_patterns = [
+    path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
+    path("<str:uid>/live", live_upload.live_rates, name="host_live"),
+]
