@@ -76,10 +76,6 @@ class UploadRefusedError(AgentError):
     """The service permanently rejects the upload."""
 
 
-class UploadUnknownError(AgentError):
-    """The service is older than this agent and does not support this upload."""
-
-
 FetchResult = NewBundle | NotModified | NoAS
 
 
@@ -186,13 +182,12 @@ class ServiceClient:
 
     def send_usage(self, data: bytes) -> None:
         """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored. Raises
-        `UploadRefusedError` if a retry cannot help, `UploadUnknownError` if the service does not support usage, and as
-        above."""
-        self._upload("/usage", "usage", data)
+        `UploadRefusedError` if a retry cannot help, and as above."""
+        self._upload("/usage", data)
 
     def send_test_result(self, result: Mapping[str, Any]) -> None:
         """POST samples of a test of a link (docs/api.md). Raises as `send_usage`."""
-        self._upload("/test_results", "results of tests", gzip.compress(json.dumps(result).encode(), 1))
+        self._upload("/test_results", gzip.compress(json.dumps(result).encode(), 1))
 
     def live_listener(self) -> Listener:
         """A separate connection until it is closed. One at a time."""
@@ -210,7 +205,7 @@ class ServiceClient:
             except (ValueError, KeyError, TypeError) as exc:
                 raise FetchError(f"The answer to live rates cannot be read ({exc}).") from exc
 
-    def _upload(self, path: str, what: str, data: bytes) -> None:
+    def _upload(self, path: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         with self._request(self._reports, "POST", path, data=data, headers=headers) as answer:
             if answer.status_code == 200:
@@ -221,8 +216,6 @@ class ServiceClient:
                 raise UploadRefusedError(
                     f"The service rejected the request ({answer.status_code}): {_message_of(said)}"
                 )
-            if answer.status_code in {404, 405}:
-                raise UploadUnknownError(f"The service does not accept {what}; it is older than this agent.")
             raise self._error_of(answer)
 
     @contextmanager

@@ -315,7 +315,7 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
 
 def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
     asked, told = len(service.asked("/config")), len(service.receipts())
-    running.loop.reports.next_receipt = 0.0
+    running.loop.reports.receipts.next_at = 0.0
     running.loop._waker.wake()
     wait_until(lambda: len(service.receipts()) > told)
     assert len(service.asked("/config")) == asked
