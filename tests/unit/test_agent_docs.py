@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.health import AGENT_CODES
 from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import CODES, PASSING_CODES
 from ap_agent.commands import agent_cli, legacy_cli, limiter_cli
+from ap_agent.commands.status import AGENT_CODES
 from ap_agent.common import outcome
 from ap_agent.limiter.loop import PASSING
 
