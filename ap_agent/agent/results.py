@@ -17,6 +17,7 @@ from ap_agent import __version__
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import Client, UploadRefusedError
 from ap_agent.common.errors import AgentError
+from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -54,19 +55,16 @@ class Results:
         self._folder = agent.settings.limiter_run_dir  # it cannot change while the agent runs
         self._series: tuple[Series, ...] = ()
         self._sent: dict[str, Sent] = {}
-        self._identity: tuple[int, ...] = ()
+        self._identity: tuple[int, ...] | None = None
         self._not_before = monotonic()
 
     def refresh(self) -> None:
         """Read the limiter's file, if it changed."""
         path = self._folder / FILE_NAME
-        try:
-            found = path.stat()
-        except OSError:
+        found = identity_of(path)
+        if found in {None, self._identity}:
             return
-        if (identity := (found.st_ino, found.st_mtime_ns)) == self._identity:
-            return
-        self._identity = identity
+        self._identity = found
         try:
             self._series = read_series(self._folder)
         except AgentError as exc:

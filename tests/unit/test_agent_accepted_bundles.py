@@ -211,7 +211,7 @@ def test_damaged_permission_is_named(host: Host) -> None:
     host.agent.configuration.store.acceptance_file.write_text("{")
 
     assert host.offered(bundle("1.17", 4)) == "state_unusable"
-    assert "delete it" in host.agent.configuration.problems[0].message
+    assert "Delete it" in host.agent.configuration.problems[0].message
     assert host.offered(bundle("1.19", 9)) == "new"  # where no permission is needed, none is read
 
 
@@ -320,7 +320,7 @@ def test_no_single_bit_of_what_is_trusted_can_turn_unnoticed(host: Host) -> None
         damaged = bytearray(data)
         damaged[at] ^= 1 << at % 7
         store.trust_file.write_bytes(damaged)
-        with pytest.raises(StoreError, match="is damaged"):
+        with pytest.raises(StoreError, match="cannot be used"):
             store.load_trust()
 
 
