@@ -15,10 +15,11 @@ from ap_agent.commands.status import screen
 from ap_agent.commands.tables import state_words
 from ap_agent.common.outcome import OK, USAGE, Outcome
 from ap_agent.common.settings import Settings
-from ap_agent.common.text import ago, limit_words, table
+from ap_agent.common.text import ago, limit_words
 from ap_agent.document.state import Direction, DirectionState, LimiterState, LinkState, read_state
 from bandwidth_config import format_kbit
 from link_info import LinkInfo
+from terminal import table
 
 PAUSE_S: Final = 2.0
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"  # xterm's alternate screen, without a cursor
