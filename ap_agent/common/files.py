@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import stat
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -125,6 +126,23 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
         raise ValueError(f"invalid JSON at character {exc.pos}") from exc
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
+
+
+def read_toml(path: Path, max_bytes: int) -> tuple[dict[str, Any], str, os.stat_result]:
+    """Content of an operator's file, its text, and its stat result. Raises `OSError`, and `ValueError` with the reason:
+    it quotes positions and names, never a value."""
+    data, found = read_plain(path, max_bytes)
+    if len(data) > max_bytes:
+        raise ValueError(f"is larger than {max_bytes} bytes")
+    try:
+        text = data.decode("utf-8")
+        return tomllib.loads(text), text, found
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"is not UTF-8 at byte {exc.start}") from exc
+    except RecursionError:
+        raise ValueError("is not valid TOML: it is nested too deeply") from None
+    except ValueError as exc:  # also of a number with thousands of digits
+        raise ValueError(f"is not valid TOML: {exc}") from exc
 
 
 _SEAL = "sha256"
