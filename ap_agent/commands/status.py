@@ -35,17 +35,20 @@ def status(settings: Settings, given: Namespace) -> Outcome:
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
         return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {why}.")
-    except (KeyError, TypeError):
-        text = "it is not a health file of this agent"
-        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {text}.")
     if given.json:
         return Outcome(code, json.dumps({**health, "is_running": running}, indent=1))
     return Outcome(code, "\n".join(lines))
 
 
 def screen(health: Mapping[str, Any], *, is_running: bool, now: datetime) -> tuple[int, list[str]]:
-    """Exit code and lines: verdict, basis, first problems. Raises `KeyError`, `TypeError`, `ValueError` for an invalid
-    health file."""
+    """Exit code and lines: verdict, basis, first problems. Raises `ValueError` for an invalid health file."""
+    try:
+        return _screen(health, is_running, now)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as exc:
+        raise ValueError("it is not a health file of this agent") from exc
+
+
+def _screen(health: Mapping[str, Any], is_running: bool, now: datetime) -> tuple[int, list[str]]:
     age = max(timedelta(0), now - datetime.fromisoformat(health["written_at"]))
     is_fresh = age.total_seconds() <= _STALE_AFTER_INTERVALS * float(health["next_cycle_in_s"]) + _GRACE_S
     links, cycle, problems = health["links"], health["last_cycle"], health["problems"]

@@ -64,7 +64,7 @@ def _status_lines(settings: Settings) -> list[str]:
         if health is None:
             return ["The agent has not reported yet. Start scionlab-bw-agent."]
         return screen(health, is_running=is_running(settings.run_dir), now=datetime.now(UTC))[1]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return [f"The health file in {settings.run_dir} cannot be used; `status` says why."]
 
 
