@@ -128,10 +128,11 @@ class Lane:
         if moment is None or now < moment:
             return
         self._backoff.begin(now)
+        call: Callable[[], Any] | None = None
         with contained(self._agent.extra, self._log, self._name):
             call = self._queue.next_call(client)
-            if call is not None:
-                background.send(call, self.took)
+        if call is not None:
+            background.send(call, self.took)
 
     def took(self, outcome: Any) -> None:
         error: AgentError | None = AgentError(_BUG)
