@@ -18,7 +18,7 @@ from ap_agent.agent import health
 from ap_agent.agent import loop as loop_module
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
+from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NotModified
 from ap_agent.agent.loop import Loop
 from ap_agent.common import threads
 from ap_agent.common.errors import FetchError
@@ -282,8 +282,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 def running(service: Service, settings: Settings) -> Iterator[Running]:
     ours = settings_for(service, settings)
     store_v7(ours)
-    agent = Agent(ours, ServiceClient(ours), get_logger())
-    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, ServiceClient(ours)))
+    agent = Agent(ours, Client(ours), get_logger())
+    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, Client(ours)))
     thread = threading.Thread(target=loop.run, name="the loop")
     thread.start()
     wait_until(lambda: [one for one in service.asked("/config") if "wait" in one.query])
