@@ -10,8 +10,9 @@ import pytest
 
 from ap_agent.common.log import Conditions, configure, get_logger, quoted
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import remote_of, table
+from ap_agent.common.text import remote_of
 from link_info import check_link_info
+from terminal import table
 from tests.agent_bundles import entry
 
 
