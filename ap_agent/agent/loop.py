@@ -119,7 +119,8 @@ class Loop:
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 
     def step(self) -> float:
-        """Do what is due. Return the monotonic time of the next step."""
+        """One cycle: new settings, outcomes of requests, a look at what should not change, the limiter's state, a poll,
+        tests that send, one report, and what is told to monitors. Return the monotonic time of the next one."""
         if self._is_reloading:
             self._reread()
         for one in self._beside:
