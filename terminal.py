@@ -8,17 +8,23 @@ import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
+
 
 def clean(value: object) -> str:
     """One line, printable: text of others must not steer the terminal."""
+    return _printable(value).replace(_NO_BREAK, " ")
+
+
+def _printable(value: object) -> str:
     text = "-" if value is None else str(value)
-    return "".join(one if one.isprintable() else " " for one in text.replace("\N{NO-BREAK SPACE}", " "))
+    return "".join(one if one.isprintable() or one == _NO_BREAK else " " for one in text)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> str:
     """Columns as wide as their content; those with a header in `right` are numeric. On a terminal the widest of the
     others are wrapped so that the table fits."""
-    cells = [list(headers), *([clean(one) for one in row] for row in rows)]
+    cells = [list(headers), *([_printable(one) for one in row] for row in rows)]
     is_right = [header in right for header in headers]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     least = [_least(column, number) for column, number in zip(zip(*cells, strict=True), is_right, strict=True)]
@@ -30,13 +36,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Co
             sides = zip(parts, widths, is_right, strict=True)
             padded = [one.rjust(width) if number else one.ljust(width) for one, width, number in sides]
             lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def _least(column: Sequence[str], is_number: bool) -> int:
     """Width of the longest part that is not wrapped: of a word, or a number with its unit."""
     header, *rest = column
-    parts = [*header.split(), *(part for cell in rest for part in ([cell] if is_number else cell.split()))]
+    parts = [*header.split(), *(part for cell in rest for part in ([cell] if is_number else cell.split(" ")))]
     return max(map(len, parts), default=0)
 
 

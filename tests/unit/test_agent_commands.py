@@ -146,6 +146,7 @@ def test_table_of_show_fits_a_terminal_of_100_columns(host: Host) -> None:
     )
     sentences = [row for row in wide.rows if ". " in f"{row} "]
     assert max(len(row) for row in wide.rows if row not in sentences) > 100
+    assert any("500 kbit/s" in row for row in narrow.rows)
     assert narrow.wrapped == sum((len(row) - 1) // 100 for row in sentences)
 
 
