@@ -80,7 +80,9 @@ def parse_series(data: bytes) -> tuple[Series, ...]:
         return tuple(_series(one) for one in document["tests"])
     except json.JSONDecodeError as exc:
         raise ValueError(f"invalid JSON at character {exc.pos}") from None
-    except (RecursionError, KeyError, TypeError, IndexError, AttributeError) as exc:
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (KeyError, TypeError, IndexError, AttributeError) as exc:
         raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
 
 
