@@ -12,14 +12,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ap_agent.agent.fetch import ServiceClient
+from ap_agent.agent.fetch import Client
 from ap_agent.agent.live import session
 from bench.limiter_program import settings_below
 
 
 def main(folder: Path, url: str, ca_file: Path) -> int:
     settings = replace(settings_below(folder), url=url, host_secret="0" * 32, ca_file=ca_file)
-    session(ServiceClient(settings).live_listener(), settings, (1,))
+    session(Client(settings).live_listener(), settings, (1,))
     return 0
 
 

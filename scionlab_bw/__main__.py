@@ -13,10 +13,11 @@ from scionlab_bw import VERSION, account, commands, credentials, paths
 from scionlab_bw.all_links import KINDS, all_links
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
-from scionlab_bw.tables import STATES, clean
+from scionlab_bw.tables import STATES
 from scionlab_bw.test_link import test_link
 from scionlab_bw.units import format_seconds
 from scionlab_bw.watch_load import watch_load
+from terminal import clean
 
 EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one

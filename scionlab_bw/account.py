@@ -8,10 +8,11 @@ import socket
 import sys
 from argparse import Namespace
 
-from scionlab_bw import credentials, tables
+from scionlab_bw import credentials
 from scionlab_bw.client import Service
 from scionlab_bw.credentials import Credentials
 from scionlab_bw.errors import NotAllowed, UsageError
+from terminal import clean
 
 
 def login(arguments: Namespace) -> int:
@@ -26,7 +27,7 @@ def login(arguments: Namespace) -> int:
         person = Service.of(made).get("profile/").content
         store(made)
     print(
-        f"Logged in at {url} as {tables.clean(person['email'])}. The token is stored in {credentials.path()}"
+        f"Logged in at {url} as {clean(person['email'])}. The token is stored in {credentials.path()}"
         + (f", in place of the one for {former.url}" if former else "")
         + "."
     )
@@ -92,5 +93,5 @@ def logout(service: Service, _arguments: Namespace) -> int:
         said = f"{said.replace(' and deleted', '')} It is still in {credentials.TOKEN_VARIABLE}: unset it."
     else:
         credentials.forget()
-    print(tables.clean(said))
+    print(clean(said))
     return code

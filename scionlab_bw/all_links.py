@@ -19,6 +19,7 @@ from scionlab_bw.errors import ClientError, UsageError
 from scionlab_bw.reserve import reserve
 from scionlab_bw.test_link import OPEN, POLL_S, test_link
 from scionlab_bw.units import format_number
+from terminal import clean, table
 
 KINDS = ("singles-then-together", "congest-one", "congest-both")
 _DIRECTIONS = (("to_user", "To your AS"), ("from_user", "From your AS"))
@@ -130,7 +131,7 @@ def _result(service: Service, path: str) -> dict[str, Any]:
 
 
 def _shown(found: dict[str, Any]) -> str:
-    parts = [tables.clean(found["text"])]
+    parts = [clean(found["text"])]
     if found["state"] == "finished":
         parts += [f"{name} [kbit/s]\n{_table(found[key])}" for key, name in _DIRECTIONS]
     return "\n\n".join(["", *parts]).removeprefix("\n")
@@ -143,7 +144,7 @@ def _table(side: dict[str, Any]) -> str:
         for one in side["links"]
     ]
     rows.append(("", "sum", _rate(side["alone_kbit"]), *_figures(side["total"])))
-    return tables.table(_HEADERS, rows, right=(0, 2, 3, 4, 5, 6))
+    return table(_HEADERS, rows, right={*_HEADERS} - {"ATTACHMENT POINT"})
 
 
 def _figures(sums: dict[str, Any]) -> tuple[str, str, str, str]:

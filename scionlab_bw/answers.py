@@ -91,13 +91,13 @@ MISSING: Any = object()  # of no shape
 
 LIMITS = {"to_user_kbit": whole, "from_user_kbit": whole}
 STATUS = {
-    "state?": (str, None),
+    "state": str,
     "stage": str,
     "text": str,
     "requested": LIMITS,
     "wanted": LIMITS,
     "enforced": (LIMITS, None),
-    "last_known?": (LIMITS, None),
+    "last_known": (LIMITS, None),
     "maximum_kbit": whole,
     "running": ({"kind": str, "ends_at": moment}, None),
     "upcoming": [{"kind": str, "begins_at": moment}],

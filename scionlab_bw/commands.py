@@ -15,6 +15,7 @@ from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
 from scionlab_bw.reserve import start_of
 from scionlab_bw.units import format_number, format_seconds, iso, parse_bandwidth, parse_duration, parse_moment
+from terminal import clean, table
 
 POLL_S = 1.0
 
@@ -25,7 +26,7 @@ def _list(
     headers: Sequence[str],
     row: Callable[[Any], Sequence[Any]],
     *,
-    right: Sequence[int] = (),
+    right: Sequence[str] = (),
     none: str = "",
     note: str = "",
 ) -> int:
@@ -33,7 +34,7 @@ def _list(
     if arguments.json:
         tables.print_json(found)
     else:
-        print(tables.table(headers, [row(one) for one in found], right=right) + note if found or not none else none)
+        print(table(headers, [row(one) for one in found], right=right) + note if found or not none else none)
     return 0
 
 
@@ -45,7 +46,7 @@ def ases(service: Service, arguments: Namespace) -> int:
         return one["id"], one["isd_as"], one["label"], len(one["links"]), _states(one["links"])
 
     headers = ["ID", "AS", "LABEL", "LINKS", "STATES"]
-    return _list(arguments, list(service.all_of("ases/")), headers, row, right=(0, 3), none="You have no AS.")
+    return _list(arguments, list(service.all_of("ases/")), headers, row, right=("ID", "LINKS"), none="You have no AS.")
 
 
 def _states(found: list[dict[str, Any]]) -> str:
@@ -71,7 +72,7 @@ def list_links(service: Service, arguments: Namespace) -> int:
     found = list(service.all_of("links/", state=arguments.state))
     headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
     note = "\n\nTO USER and FROM USER are the requested limits, in kbit/s like ENFORCED."
-    return _list(arguments, found, headers, row, right=(0, 3, 4, 5), none="You have no Links.", note=note)
+    return _list(arguments, found, headers, row, right=("ID", *headers[3:6]), none="You have no Links.", note=note)
 
 
 def _enforced(status: dict[str, Any]) -> str:
@@ -218,7 +219,7 @@ def timed(service: Service, arguments: Namespace) -> int:
         return one["id"], one["kind"], one["state"], begins_at, ends_at, len(one["steps"])
 
     headers = ["ID", "KIND", "STATE", "START", "ENDS", "STEPS"]
-    return _list(arguments, found, headers, row, right=(0, 5), none="The Link has no temporary limits.")
+    return _list(arguments, found, headers, row, right=("ID", "STEPS"), none="The Link has no temporary limits.")
 
 
 def cancel(service: Service, arguments: Namespace) -> int:
@@ -272,7 +273,7 @@ def watch(service: Service, arguments: Namespace) -> int:
         if arguments.json:
             print(json.dumps(found, ensure_ascii=False), flush=True)
         elif line != shown:
-            print(f"{datetime.now():%H:%M:%S} {tables.clean(line)}", flush=True)
+            print(f"{datetime.now():%H:%M:%S} {clean(line)}", flush=True)
         shown = line
         if arguments.once:
             return 0

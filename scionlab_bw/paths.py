@@ -14,6 +14,7 @@ from scionlab_bw.errors import UsageError
 from scionlab_bw.test_link import test_link
 from scionlab_bw.units import format_bandwidth, format_number
 from scionlab_bw.watch_load import watch_load
+from terminal import clean, table
 
 
 def path(service: Service, arguments: Namespace) -> int:
@@ -44,7 +45,7 @@ def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespa
     print(f"\n{count}.", flush=True)
     is_watch, codes = arguments.test == _WATCH, []
     for one in own:
-        print(f"\n{tables.clean(one['from_isd_as'])} to {tables.clean(one['to_isd_as'])}:", flush=True)
+        print(f"\n{clean(one['from_isd_as'])} to {clean(one['to_isd_as'])}:", flush=True)
         asked = Namespace(link=str(one["link_id"]), tool=arguments.test, duration=arguments.duration, **_OF_A_TEST)
         codes.append((watch_load if is_watch else test_link)(service, asked))
     return min(codes) if is_watch else max(codes)
@@ -84,12 +85,12 @@ def paths(service: Service, arguments: Namespace) -> int:
     ]
     if found["links"]:
         rows = [_row(one) for one in found["links"]]
-        print(tables.table(headers, rows, right=(0, 2, 3, 4, 5, 6)), end="\n\n")
+        print(table(headers, rows, right=("LINK", *headers[2:7])), end="\n\n")
         for one in found["links"]:
             if notes := _notes(one):
                 print(f"Link {one['link_id']}: {'; '.join(notes)}.")
     for text in (found["text"], *(one["text"] for one in found["bottlenecks"])):
-        print(tables.clean(text))
+        print(clean(text))
     return 0
 
 

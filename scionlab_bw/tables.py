@@ -1,32 +1,23 @@
-"""Terminal output. Control characters in the service's text are removed."""
+"""What the commands print: documents of the service as text or JSON. Its text is cleaned (`terminal`)."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import textwrap
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import zip_longest
 from typing import Any
 
 from scionlab_bw.units import format_bandwidth, format_bytes, format_number, format_seconds
+from terminal import clean, table
 
 STATES = ("failed", "no_report", "waiting", "delivered", "observed", "clamped", "blocked", "enforced", "inactive")
 
 
 def state(status: dict[str, Any]) -> str:
     """The state's code from the service, with spaces."""
-    found = str(status.get("state") or status["stage"])  # an older service has only the stage
-    return found.replace("_", " ")
-
-
-def clean(value: Any) -> str:
-    """One line, printable."""
-    text = "-" if value is None else str(value)
-    return "".join(one if one.isprintable() else " " for one in text.replace("\N{NO-BREAK SPACE}", " "))
+    return str(status["state"]).replace("_", " ")
 
 
 def print_json(found: Any, *, indent: int | None = 2) -> None:
@@ -52,56 +43,6 @@ def tell(arguments: Namespace, text: str) -> None:
     """What happens meanwhile; nothing with --json."""
     if not arguments.json:
         print(clean(text), flush=True)
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = ()) -> str:
-    """Columns as wide as their content; `right` are numeric. On a terminal the widest of the others are wrapped so that
-    the table fits."""
-    cells = [list(headers), *([clean(one) for one in row] for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(headers))]
-    least = [
-        max(
-            map(
-                len,
-                [
-                    "",
-                    *headers[index].split(),
-                    *(part for row in cells[1:] for part in _parts(row[index], index in right)),
-                ],
-            )
-        )
-        for index in range(len(headers))
-    ]
-    too_wide = sum(widths) + 2 * (len(widths) - 1) - (columns() or sys.maxsize)
-    while too_wide > 0:
-        slack, index = max((widths[one] - least[one], one) for one in range(len(widths)))
-        if slack == 0:
-            break
-        cut = min(slack, too_wide, max(1, slack // 2))
-        widths[index], too_wide = widths[index] - cut, too_wide - cut
-    lines = []
-    for row in cells:
-        wrapped = [textwrap.wrap(one, max(1, width)) for one, width in zip(row, widths, strict=True)]
-        for parts in zip_longest(*wrapped, fillvalue=""):
-            padded = [
-                one.rjust(width) if index in right else one.ljust(width)
-                for index, (one, width) in enumerate(zip(parts, widths, strict=True))
-            ]
-            lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-def _parts(cell: str, is_number: bool) -> list[str]:
-    """What is not wrapped."""
-    return [cell] if is_number else cell.split()
-
-
-def columns() -> int | None:
-    """Of the terminal; None if the output goes elsewhere."""
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def facts(rows: Sequence[tuple[str, Any]]) -> str:
@@ -141,7 +82,7 @@ def described(link: dict[str, Any], now: datetime) -> str:
         ("Next" if index == 0 else "Then", f"{one['kind']} from {moment(one['begins_at'])}")
         for index, one in enumerate(status["upcoming"])
     ]
-    known = status.get("last_known", status["enforced"])  # an older service has only the second
+    known = status["last_known"]
     is_observed = status["stage"] == "observed"
     kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
     read = f", reported {moment(status['read_at'])}" if status.get("read_at") else ""
@@ -162,7 +103,7 @@ def used(found: dict[str, Any]) -> str:
     ]
     gaps = len(found["points"]) - len(rows)
     headers = ["START", "TO USER", "LIMIT", "BYTES", "DROPS", "FROM USER", "LIMIT", "BYTES", "DROPS"]
-    text = table(headers, rows, right=range(1, 9)) if rows else "No data for this period."
+    text = table(headers, rows, right=headers[1:]) if rows else "No data for this period."
     note = f"\n\nSteps of {format_seconds(found['step_s'])}; rates and limits in kbit/s." if rows else ""
     return text + note + (f" No data for {gaps} more steps." if gaps and rows else "")
 
@@ -195,4 +136,4 @@ def path(found: dict[str, Any], number: int) -> str:
     ]
     headers = ["FROM", "TO", "LIMIT", "ENFORCED", "STATE", "USED", "RTT", ""]
     title = f"Path {number}: {clean(found['hops'][0])} to {clean(found['hops'][-1])}"
-    return f"{title}\n{table(headers, rows, right=(2, 3, 5, 6))}\n{clean(found['text'])}"
+    return f"{title}\n{table(headers, rows, right=('LIMIT', 'ENFORCED', 'USED', 'RTT'))}\n{clean(found['text'])}"

@@ -21,7 +21,7 @@ from ipaddress import ip_address
 from station.ap_talk import ApOrder, ApTalk
 from station.confine import confine
 from station.connections import Listener
-from station.plan import AP, MAX_KBIT
+from station.plan import AP, MAX_KBIT, whole
 from station.report import ERROR, Report
 from station.talk import Clock, no_tcp
 from station.wire import Wire, address_of, drive
@@ -39,14 +39,14 @@ def read_order(value: object) -> ApOrder:
     return ApOrder(
         _text(value, "id", r"[0-9a-f]{32}"),
         bytes.fromhex(_text(value, "key", r"[0-9a-f]{64}")),
-        _number(value, "port", 1, 65_535),
+        whole("port", value.get("port"), 1, 65_535),
         None if value.get("local_ip") is None else str(ip_address(_text(value, "local_ip", r"[0-9a-fA-F.:]{2,45}"))),
         ip_address(_text(value, "remote_ip", r"[0-9a-fA-F.:]{2,45}")),
-        _number(value, "ifindex", 0, 2**31 - 1),
-        _number(value, "from_ms", 0, 2**53),
-        _number(value, "until_ms", 0, 2**53),
-        _number(value, "max_kbit", 1, MAX_KBIT),
-        _number(value, "max_bytes", 1, _MAX_BYTES),
+        whole("ifindex", value.get("ifindex"), 0, 2**31 - 1),
+        whole("from_ms", value.get("from_ms"), 0, 2**53),
+        whole("until_ms", value.get("until_ms"), 0, 2**53),
+        whole("max_kbit", value.get("max_kbit"), 1, MAX_KBIT),
+        whole("max_bytes", value.get("max_bytes"), 1, _MAX_BYTES),
         value.get("tcp", False) is True,
     )
 
@@ -93,13 +93,6 @@ def _text(order: Mapping[str, object], name: str, pattern: str) -> str:
     value = order.get(name)
     if not isinstance(value, str) or not re.fullmatch(pattern, value, flags=re.ASCII):
         raise ValueError(f"{name} is {'missing' if value is None else 'not as it should be'}")
-    return value
-
-
-def _number(order: Mapping[str, object], name: str, low: int, high: int) -> int:
-    value = order.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"{name} is {value!r:.40} and not a whole number from {low} to {high}")
     return value
 
 

@@ -69,13 +69,13 @@ class Phase:
     count: int
 
     def __post_init__(self) -> None:
-        _within("number", self.number, 0, MAX_PHASES - 1)
-        _one_of("kind", self.kind, KINDS)
-        _one_of("direction", self.direction, (TO_USER, FROM_USER) if self.kind in LOADING else (BOTH,))
-        _within("kbit", self.kbit, 1, MAX_KBIT)
-        _within("payload_bytes", self.payload_bytes, MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
-        _within("duration_ms", self.duration_ms, 1, MAX_DURATION_MS)
-        _within("count", self.count, *{ECHO: (1, MAX_COUNT), TCP: (1, MAX_FLOWS)}.get(self.kind, (0, 0)))
+        whole("number", self.number, 0, MAX_PHASES - 1)
+        one_of("kind", self.kind, KINDS)
+        one_of("direction", self.direction, (TO_USER, FROM_USER) if self.kind in LOADING else (BOTH,))
+        whole("kbit", self.kbit, 1, MAX_KBIT)
+        whole("payload_bytes", self.payload_bytes, MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
+        whole("duration_ms", self.duration_ms, 1, MAX_DURATION_MS)
+        whole("count", self.count, *{ECHO: (1, MAX_COUNT), TCP: (1, MAX_FLOWS)}.get(self.kind, (0, 0)))
         if self.kind == STREAM and self.packets(4) > MAX_PACKETS:
             raise ValueError(
                 f"a phase of {self.packets(4)} packets exceeds the {MAX_PACKETS} that are counted; "
@@ -143,11 +143,14 @@ def ap_kbit(phases: Iterable[Phase]) -> int:
     return max((one.kbit for one in phases if one.sends(AP)), default=1)
 
 
-def _within(name: str, value: object, low: int, high: int) -> None:
+def whole(name: str, value: object, low: int, high: int) -> int:
+    """The value. Raises `ValueError`."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"{name} is {value!r:.40} and not a whole number from {low} to {high}")
+    return value
 
 
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raises `ValueError`."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r:.40} and not one of {', '.join(allowed)}")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from station.plan import ECHO, MAX_FLOWS, MAX_PHASES, SIDES, TCP, Phase
+from station.plan import ECHO, MAX_FLOWS, MAX_PHASES, SIDES, TCP, Phase, one_of, whole
 
 SCHEMA = 1
 MAX_REPORT_BYTES = 256 * 1024
@@ -74,8 +74,8 @@ def read_report(value: object) -> Report:
     report = _object(value, "report", {"schema", *(one.name for one in fields(Report))})
     if report["schema"] != SCHEMA:
         raise ValueError(f"schema is {report['schema']!r:.40} and not {SCHEMA}")
-    _one_of(report["side"], "side", SIDES)
-    _one_of(report["outcome"], "outcome", OUTCOMES)
+    one_of("side", report["side"], SIDES)
+    one_of("outcome", report["outcome"], OUTCOMES)
     _text(report["why"], "why", MAX_WHY)
     if report["peer"] is not None:
         _text(report["peer"], "peer", MAX_PEER)
@@ -97,7 +97,7 @@ def _phase(value: object, where: str) -> PhaseReport:
     except ValueError as exc:
         raise ValueError(f"{where}: {exc}") from exc
     for name in ("begins_at_ms", *_COUNTS):
-        _number(found[name], f"{where}.{name}")
+        whole(f"{where}.{name}", found[name], 0, _MAX_NUMBER)
     rows = _list(found["seconds"], f"{where}.seconds", MAX_SECONDS)
     seconds = tuple(_numbers(one, f"{where}.seconds[{index}]", 4) for index, one in enumerate(rows))
     rtt_us, mtu = (
@@ -147,20 +147,10 @@ def _text(value: object, where: str, most: int) -> None:
         raise ValueError(f"{where} is not a printable text of at most {most} characters")
 
 
-def _one_of(value: object, where: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{where} is {value!r:.40} and not one of {', '.join(allowed)}")
-
-
-def _number(value: object, where: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_NUMBER:
-        raise ValueError(f"{where} is {value!r:.40} and not a whole number from 0 to {_MAX_NUMBER}")
-
-
 def _numbers(value: object, where: str, size: int) -> Any:
     found = _list(value, where, size)
     if len(found) != size:
         raise ValueError(f"{where} has {len(found)} numbers and not {size}")
     for index, one in enumerate(found):
-        _number(one, f"{where}[{index}]")
+        whole(f"{where}[{index}]", one, 0, _MAX_NUMBER)
     return tuple(found)

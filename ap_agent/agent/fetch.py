@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import requests
 
@@ -76,38 +76,10 @@ class UploadRefusedError(AgentError):
     """The service permanently rejects the upload."""
 
 
-class UploadUnknownError(AgentError):
-    """The service is older than this agent and does not support this upload."""
-
-
 FetchResult = NewBundle | NotModified | NoAS
 
 
-class Client(Protocol):
-    """Interface of `ServiceClient`."""
-
-    @property
-    def clock_skew_ms(self) -> int | None: ...
-    @property
-    def secret(self) -> str: ...
-    def use_secret(self, secret: str | None) -> None: ...
-    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
-    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer: ...
-    def confirm_config(self, version: str) -> None: ...
-    def send_usage(self, data: bytes) -> None: ...
-    def send_test_result(self, result: Mapping[str, Any]) -> None: ...
-    def live_listener(self) -> Listener: ...
-    def close(self) -> None: ...
-
-
-class Listener(Protocol):
-    """Sends live rates each second; the response lists links with an open page."""
-
-    def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]: ...
-    def close(self) -> None: ...
-
-
-class ServiceClient:
+class Client:
     """The Coordination Service as this host sees it. One thread may poll while another one sends receipts and usage,
     and a third one has a listener. Two threads must not do the same."""
 
@@ -186,18 +158,17 @@ class ServiceClient:
 
     def send_usage(self, data: bytes) -> None:
         """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored. Raises
-        `UploadRefusedError` if a retry cannot help, `UploadUnknownError` if the service does not support usage, and as
-        above."""
-        self._upload("/usage", "usage", data)
+        `UploadRefusedError` if a retry cannot help, and as above."""
+        self._upload("/usage", data)
 
     def send_test_result(self, result: Mapping[str, Any]) -> None:
         """POST samples of a test of a link (docs/api.md). Raises as `send_usage`."""
-        self._upload("/test_results", "results of tests", gzip.compress(json.dumps(result).encode(), 1))
+        self._upload("/test_results", gzip.compress(json.dumps(result).encode(), 1))
 
     def live_listener(self) -> Listener:
         """A separate connection until it is closed. One at a time."""
         self._live = self._web_client(is_kept=True)
-        return _Listener(self, self._live)
+        return Listener(self, self._live)
 
     def send_live(self, client: WebClient, rates: Mapping[str, Any]) -> tuple[int, ...]:
         """POST live rates; return the links with an open page. Raises `AuthError`, `FetchError`."""
@@ -210,7 +181,7 @@ class ServiceClient:
             except (ValueError, KeyError, TypeError) as exc:
                 raise FetchError(f"The answer to live rates cannot be read ({exc}).") from exc
 
-    def _upload(self, path: str, what: str, data: bytes) -> None:
+    def _upload(self, path: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         with self._request(self._reports, "POST", path, data=data, headers=headers) as answer:
             if answer.status_code == 200:
@@ -221,8 +192,6 @@ class ServiceClient:
                 raise UploadRefusedError(
                     f"The service rejected the request ({answer.status_code}): {_message_of(said)}"
                 )
-            if answer.status_code in {404, 405}:
-                raise UploadUnknownError(f"The service does not accept {what}; it is older than this agent.")
             raise self._error_of(answer)
 
     @contextmanager
@@ -250,8 +219,10 @@ class ServiceClient:
 
 
 @dataclass(frozen=True)
-class _Listener:
-    service: ServiceClient
+class Listener:
+    """Sends live rates each second; the response lists links with an open page."""
+
+    service: Client
     client: WebClient
 
     def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]:
@@ -298,6 +269,6 @@ def _check_is_gzip(answer: requests.Response) -> None:
         raise FetchError(f"The service answered with the content encoding {shown(encoding)}, which was not requested.")
 
 
-def make_client(settings: Settings) -> ServiceClient | None:
+def make_client(settings: Settings) -> Client | None:
     """None without a configured service."""
-    return ServiceClient(settings) if settings.url is not None else None
+    return Client(settings) if settings.url is not None else None

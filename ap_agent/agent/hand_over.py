@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ap_agent.common.errors import StoreError
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import identity_of, read_plain
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.document.handover import FILE_NAME, MAX_BYTES, document_bytes, write_document
 from bandwidth_config import LINK_INFO_PATH
@@ -21,12 +20,14 @@ class HandOver:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._written: tuple[str, tuple[int, ...]] | None = None  # the bundle's name, and the identity of its file
+        self._written: tuple[str, tuple[int, ...] | None] | None = (
+            None  # the bundle's name, and the identity of its file
+        )
 
     def put(self, bundle: Bundle) -> bool:
         """Write the document for the limiter; return whether it changed. Raises `StoreError`. An unchanged file is not
         written, so that the limiter is not woken; a modified one is replaced."""
-        if self._written is not None and self._written == (bundle.name, _identity(self.path)):
+        if self._written is not None and self._written == (bundle.name, identity_of(self.path)):
             return False
         evidence = bundle.evidence() if bundle.signed is not None else None
         data = document_bytes(evidence, bundle.host_id, bundle.order, bundle.members[LINK_INFO_PATH])
@@ -45,17 +46,8 @@ class HandOver:
                 raise StoreError(
                     f"{self.path} cannot be written: {exc.strerror}. The limiter keeps its previous document."
                 ) from exc
-        self._written = (bundle.name, _identity(self.path))
+        self._written = (bundle.name, identity_of(self.path))
         return is_new
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    """Identity of a file, which changes when it is replaced or written; empty if missing."""
-    try:
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - as the rest of this line
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _content(path: Path) -> bytes | None:

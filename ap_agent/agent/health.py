@@ -1,4 +1,4 @@
-"""The health file for monitors, replaced after every step; and its text for `status`.
+"""The health file for monitors, replaced after every step. `commands.status` shows it.
 
 In `run_dir`, without secrets. Times are UTC, ISO 8601.
 """
@@ -15,20 +15,13 @@ from typing import Any
 
 from ap_agent import __version__
 from ap_agent.agent.agent import Agent
-from ap_agent.agent.limiter_view import SILENT
-from ap_agent.agent.problems import DELIVERY_CODES
-from ap_agent.common.consent import STOP_FILE
 from ap_agent.common.files import parse_json, read_plain, write_atomically
 from ap_agent.common.lock import holder
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import ago, duration_words, time_words
 from ap_agent.common.times import time_text
 from ap_agent.document.timetable import next_change
 
 SCHEMA = 1
-AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself has a problem
-STALE_AFTER_INTERVALS = 3  # of the announced pause between steps, before `status` calls the file outdated
-_GRACE_S = 30.0
 _MAX_HEALTH_BYTES = 64 * 1024 * 1024  # for thousands of failed links, each with its reason
 
 
@@ -112,7 +105,7 @@ def _iso(moment: datetime) -> str:
     return time_text(moment, "microseconds")
 
 
-# --- in words -------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_health(run_dir: Path) -> dict[str, Any] | None:
@@ -130,73 +123,3 @@ def read_health(run_dir: Path) -> dict[str, Any] | None:
 def is_running(run_dir: Path) -> bool:
     found = holder(run_dir, "agent")
     return found is not None and found.command == "run"
-
-
-def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tuple[list[str], bool, bool]:
-    """Lines of `status`; whether everything is enforced and recent; whether delivery works."""
-    written = datetime.fromisoformat(health["written_at"])
-    age_s = max(0.0, (now - written).total_seconds())
-    allowed_s = STALE_AFTER_INTERVALS * float(health["next_cycle_in_s"]) + _GRACE_S
-    fresh = age_s <= allowed_s
-    links, service, cycle = health["links"], health["service"], health["last_cycle"]
-    lines = [f"Agent          {_running_words(health, running, fresh)}; last report {ago(now - written)}"]
-    if health["version"] is None:
-        lines.append("Configuration  none yet")
-    else:
-        limits = f", limits {health['limits_version']}" if health["limits_version"] is not None else ""
-        lines.append(f"Configuration  {health['version']}{limits}")
-    codes = {one["code"] for one in health["problems"]}
-    if cycle is not None:
-        seen = ago(now - datetime.fromisoformat(cycle["observed_at"]))
-        observed = f" ({links['observed']} observed)" if links["observed"] else ""
-        silent = "; the limiter does not answer" if SILENT in codes else ""
-        words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
-        lines.append(f"Kernel         {words}")
-    lines += _timed_words(health.get("timed_limits", {}), now)
-    lines += _tests_words(health.get("tests"))
-    lines.append(f"Service        {_service_words(service, now)}")
-    if service["url"] is not None:
-        lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
-    lines += [f"Problem        {one['code']} ({one['subject']}): {one['message']}" for one in health["problems"]]
-    lines += [f"Failed         link {key}: {why}" for key, why in links["not_enforced"].items()]
-    enforced = cycle is not None and cycle["ok"] and not codes & (AGENT_CODES | {SILENT, "limits_removed"})
-    delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
-    return lines, enforced and running and fresh, delivered
-
-
-def _timed_words(timed: Mapping[str, Any], now: datetime) -> list[str]:
-    if not timed or timed["next_change_at"] is None:
-        return []
-    following = datetime.fromisoformat(timed["next_change_at"])
-    return [
-        f"Temporary      {timed['running']} running, {timed['upcoming']} scheduled; the next change is in "
-        f"{duration_words(following - now)}, at {time_words(following)}"
-    ]
-
-
-def _tests_words(tests: Mapping[str, Any] | None) -> list[str]:
-    if not tests or tests["sending"] == "off":
-        return []
-    words = f"stopped by the file {STOP_FILE}" if tests["sending"] == "stopped" else f"{tests['running']} sending"
-    return [f"Link tests     {words}"]
-
-
-def _keys_words(keys: Iterable[Mapping[str, str]]) -> str:
-    return ", ".join(f"{one['key_id']} until {one['not_after']}" for one in keys) or "none"
-
-
-def _running_words(health: Mapping[str, Any], running: bool, fresh: bool) -> str:
-    if not running:
-        return "not running (the limits stay in the kernel)"
-    return f"running (pid {health['pid']})" if fresh else f"running (pid {health['pid']}), but not reporting"
-
-
-def _service_words(service: Mapping[str, Any], now: datetime) -> str:
-    if service["url"] is None:
-        return "none configured"
-    if service["last_contact_at"] is None:
-        return f"{service['url']} has not answered"
-    seen = ago(now - datetime.fromisoformat(service["last_contact_at"]))
-    failures = service["failures_in_a_row"]
-    failed = f", then {failures} failed request{'s' if failures != 1 else ''}" if failures else ""
-    return f"{service['url']} answered {seen}{failed}"

@@ -7,12 +7,11 @@ time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import identity, read_plain
 from ap_agent.common.lock import holder
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -46,11 +45,11 @@ class LimiterView:
         path = state_path(self.settings)
         is_first, former = self._identity is None, self._identity
         try:
-            if (found := _identity(path.stat())) == former:
+            if (found := identity(path.stat())) == former:
                 return False
             self._identity = found
             data, opened = read_plain(path, MAX_BYTES)
-            self._identity = _identity(opened)  # the file that was read, even if replaced meanwhile
+            self._identity = identity(opened)  # the file that was read, even if replaced meanwhile
             state = parse_state(data)
         except FileNotFoundError:
             self._identity, self._error = (), None
@@ -105,7 +104,3 @@ class LimiterView:
         else:
             return None
         return Problem(SILENT, "limiter", f"{said} {_REMEDY}")
-
-
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -67,7 +67,7 @@ class Loop:
         for_polls, for_reports, for_usage, for_live = (background(self._waker.wake) for _ in range(4))
         self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
         self.sending = Sending(agent, logger, monotonic=monotonic)
-        self.results = Results(agent, logger, monotonic=monotonic, uniform=uniform)
+        self.results = Results(agent, logger, monotonic=monotonic)
         self.live = Live(agent, logger, for_live)
         self.polls = Polls(agent, self.live, logger, for_polls, monotonic=monotonic, uniform=uniform)
         self.reports = Reports(
@@ -119,7 +119,8 @@ class Loop:
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 
     def step(self) -> float:
-        """Do what is due. Return the monotonic time of the next step."""
+        """One cycle: new settings, outcomes of requests, a look at what should not change, the limiter's state, a poll,
+        tests that send, one report, and what is told to monitors. Return the monotonic time of the next one."""
         if self._is_reloading:
             self._reread()
         for one in self._beside:
@@ -176,7 +177,7 @@ class Loop:
         if state is None:
             return
         if state.is_step:
-            self.reports.note_step()
+            self.reports.receipts.note_step()
         self.reports.note_news()
         self.metrics.note_state(state, self._monotonic())
         with contained(self.agent.extra, self._log, "usage"):

@@ -4,7 +4,7 @@ Another thread sends it."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -55,6 +55,11 @@ class Facts:
     sending_tests: Consent = "off"
     tests: tuple[str, ...] = ()  # armed tests
 
+    @property
+    def told(self) -> tuple[Problem, ...]:
+        """A receipt does not say of itself that it failed."""
+        return tuple(one for one in self.problems if one.code != FAILED)
+
     def evidence(self) -> dict[str, Any] | None:
         if self.bundle is None or self.state is None or self.bundle.limits_digest != self.state.limits_digest:
             return None
@@ -77,8 +82,7 @@ class Receipts:
 
     def next(self, facts: Facts, *, even_if_old: bool, confirms: bool) -> Receipt | None:
         """The next receipt; None without news. `confirms`: this host installs configurations itself."""
-        told = tuple(one for one in facts.problems if one.code != FAILED)
-        newest = news(facts.state, told), facts.sending_tests, facts.tests
+        newest = news(facts.state, facts.told), facts.sending_tests, facts.tests
         state = facts.state
         writes = (state.run, state.writes) if state is not None else None
         has_written = state is not None and not state.is_step and writes != self._told_writes and state.writes > 0
@@ -86,18 +90,9 @@ class Receipts:
             return None
         self.owes_evidence = False
         self._built += 1
-        document = build_receipt(
-            state,
-            told,
-            now=facts.now,
-            run=self._run,
-            number=self._built,
-            clock_skew_ms=facts.clock_skew_ms,
-            writes=self._since_told(writes),
-            evidence=facts.evidence() if self._evidence_wanted else None,
-            sending_tests=facts.sending_tests,
-            tests=facts.tests,
-        )
+        document = build_receipt(facts, run=self._run, number=self._built, writes=self._since_told(writes))
+        if self._evidence_wanted and (evidence := facts.evidence()) is not None:
+            document["evidence"] = evidence
         version = document["version"] if confirms else None
         return Receipt(document, newest, writes, version if version != self._confirmed else None)
 
@@ -153,45 +148,32 @@ def _not_stored(receipt: Receipt) -> AgentError:
 # --- its content ----------------------------------------------------------------------------------------------------
 
 
-def build_receipt(
-    state: LimiterState | None,
-    problems: Iterable[Problem],
-    *,
-    now: datetime,
-    run: str,
-    number: int,
-    clock_skew_ms: int | None = None,
-    writes: int = 0,
-    evidence: Mapping[str, Any] | None = None,
-    sending_tests: Consent = "off",
-    tests: Iterable[str] = (),
-) -> dict[str, Any]:
-    """Build a receipt of this state. Versions, digest and time are those that the limiter reports as in force; without
-    a state nothing is. `run` identifies the start of the agent and `number` counts its receipts from 1, so that the
-    order is independent of clocks. `writes` counts operations since the previous receipt; `evidence` is the signed text
-    in force, if the service asked for it."""
+def build_receipt(facts: Facts, *, run: str, number: int, writes: int = 0) -> dict[str, Any]:
+    """Build a receipt. Versions, digest and time are those that the limiter reports as in force; without a state
+    nothing is. `run` identifies the start of the agent and `number` counts its receipts from 1, so that the order is
+    independent of clocks. `writes` counts operations since the previous receipt."""
+    state = facts.state
     order = state.order if state is not None else None
-    receipt = {
+    return {
         "schema": SCHEMA,
         "agent_version": __version__,
         "version": f"{order.generation}.{order.config_version}" if order is not None else None,
         "limits_version": order.limits_version if order is not None else None,
-        "observed_at": time_text(state.observed_at if state is not None else now, "microseconds"),
+        "observed_at": time_text(state.observed_at if state is not None else facts.now, "microseconds"),
         "writes": writes,
         "links": {str(one.interface_id): _link(one) for one in (state.links.values() if state else ())},
-        "problems": [_problem(problem) for problem in list(problems)[:_MAX_PROBLEMS]],
+        "problems": [_problem(problem) for problem in facts.told[:_MAX_PROBLEMS]],
         "limits_digest": state.limits_digest if state is not None else None,
         "devices": list(state.devices) if state is not None else [],
         "total": state.total._asdict() if state is not None and state.total is not None else None,
         "observe_only": state.is_observe_only if state is not None else False,
-        "tests": list(tests),
-        "sending_tests": sending_tests,
+        "tests": list(facts.tests),
+        "sending_tests": facts.sending_tests,
         "test_kinds": sorted(KINDS),
         "run": run,
         "number": number,
-        "clock_skew_ms": clock_skew_ms,
+        "clock_skew_ms": facts.clock_skew_ms,
     }
-    return receipt if evidence is None else {**receipt, "evidence": dict(evidence)}
 
 
 def _link(link: LinkState) -> dict[str, Any]:

@@ -7,7 +7,6 @@ report is there, too, and for an early report as soon as no packet of the test c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +15,9 @@ from typing import Any
 
 from ap_agent import __version__
 from ap_agent.agent.agent import Agent
-from ap_agent.agent.backoff import Backoff, Pulled
-from ap_agent.agent.fetch import Client, UploadRefusedError, UploadUnknownError
-from ap_agent.agent.problems import contained
+from ap_agent.agent.fetch import Client, UploadRefusedError
 from ap_agent.common.errors import AgentError
+from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -27,7 +25,6 @@ from ap_agent.document.series import FILE_NAME, Series, SideSample, read_series
 
 SCHEMA = 1
 PAUSE_S = 2.0
-UNKNOWN_FOR_S = 3600.0  # retry interval for a service without support for results
 _NO_SERIES_S = 2.0  # after its end, a report is sent even if the limiter counted nothing
 # When both ends finish, everything has passed the same queues. An interrupted test may leave packets in them.
 _AFTER_GOODBYE_MS, _DRAIN_MS = 250, 2000
@@ -52,38 +49,24 @@ class Sent:
 class Results:
     """Current errors are in `problems`."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        logger: Logger,
-        *,
-        monotonic: Callable[[], float],
-        uniform: Callable[[float, float], float],
-    ) -> None:
+    def __init__(self, agent: Agent, logger: Logger, *, monotonic: Callable[[], float]) -> None:
         self._problems, self._kept, self._log = agent.extra, agent.kept, logger
-        self._now, self._monotonic, self._uniform = agent.now, monotonic, uniform
+        self._now, self._monotonic = agent.now, monotonic
+        self._folder = agent.settings.limiter_run_dir  # it cannot change while the agent runs
         self._series: tuple[Series, ...] = ()
         self._sent: dict[str, Sent] = {}
-        self._identity: tuple[int, ...] = ()
-        self.plan_anew(agent.settings)
-
-    def plan_anew(self, settings: Settings) -> None:
-        self._settings = settings
-        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
-        self._not_before = self._retry_at = self._monotonic()
+        self._identity: tuple[int, ...] | None = None
+        self._not_before = monotonic()
 
     def refresh(self) -> None:
         """Read the limiter's file, if it changed."""
-        path = results_path(self._settings)
-        try:
-            found = path.stat()
-        except OSError:
+        path = self._folder / FILE_NAME
+        found = identity_of(path)
+        if found in {None, self._identity}:
             return
-        if (identity := (found.st_ino, found.st_mtime_ns)) == self._identity:
-            return
-        self._identity = identity
+        self._identity = found
         try:
-            self._series = read_series(self._settings.limiter_run_dir)
+            self._series = read_series(self._folder)
         except AgentError as exc:
             self._problems[_KEY] = Problem("state_unusable", str(path), exc.message)
             return
@@ -119,50 +102,35 @@ class Results:
         ]
         return min(waiting, key=lambda one: (not self._is_final(one), one.ends_at_ms), default=None)
 
-    def next_upload(self) -> float:
-        """When the next one is due (monotonic); infinite if none."""
-        one = self._waiting()
-        if one is None:
-            return math.inf
-        return self._retry_at if self._is_final(one) else max(self._retry_at, self._not_before)
-
-    def upload(self, client: Client) -> Callable[[], Sent] | None:
-        """A call that sends new samples of one series, for any thread; pass its result to `uploaded`."""
+    def due(self) -> float | None:
+        """At once if a test is over, otherwise every `PAUSE_S`."""
         one = self._waiting()
         if one is None:
             return None
-        now = self._monotonic()
-        self._not_before = now + PAUSE_S
-        self._backoff.begin(now)
+        return self._monotonic() if self._is_final(one) else self._not_before
+
+    def next_call(self, client: Client) -> Callable[[], Sent] | None:
+        """New samples of one series."""
+        one = self._waiting()
+        if one is None:
+            return None
+        self._not_before = self._monotonic() + PAUSE_S
         kept = self._kept.of(one.test_id)
         document = result_document(one, since=self._of(one).samples, is_final=self._is_final(one))
         if document["is_final"] and kept is not None and not kept.is_taken:
             document["report"] = kept.report
         return partial(_send, client, document, len(one.samples))
 
-    def uploaded(self, outcome: Sent | Exception) -> None:
-        """Process the result. Failures are retried; rejections are not."""
-        with contained(self._problems, self._log, _KEY):
-            self._took(outcome)
-
-    def _took(self, outcome: Sent | Exception) -> None:
-        now = self._monotonic()
-        if isinstance(outcome, Exception) and not isinstance(outcome, UploadUnknownError):
-            error = outcome if isinstance(outcome, AgentError) else AgentError("This is a bug in the agent.")
-            self._retry_at = now + self._backoff.end(Pulled("none", error), now)
-            if error is not outcome:
-                raise outcome
-            return
-        self._backoff.end(Pulled("none"), now)
-        if isinstance(outcome, Exception):
-            self._retry_at = now + UNKNOWN_FOR_S
-            self._log.info("tests.unknown", url=self._settings.url, again_in_s=round(UNKNOWN_FOR_S))
-            return
+    def took(self, outcome: Sent | AgentError) -> AgentError | None:
+        """Failures are retried; rejections are not."""
+        if isinstance(outcome, AgentError):
+            return outcome
         if outcome.refusal is not None:
             self._log.error("tests.refused", test=outcome.test_id, message=outcome.refusal)
         self._sent[outcome.test_id] = outcome
         if outcome.is_final:
             self._kept.took(outcome.test_id)
+        return None
 
 
 def _send(client: Client, document: dict[str, Any], samples: int) -> Sent:

@@ -13,9 +13,9 @@ from ap_agent.agent.limiter_view import state_path
 from ap_agent.agent.loop import Loop
 from ap_agent.agent.results import results_path
 from ap_agent.agent.store import Store
-from ap_agent.common.credentials import DEFAULT_CREDENTIALS
+from ap_agent.common.credentials import NewCredentials
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
-from ap_agent.common.files import identity_of, read_plain
+from ap_agent.common.files import read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
@@ -52,7 +52,14 @@ def run(
         if broken is not None:
             agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
         watch = Watch([state_path(settings), results_path(settings), settings.state_dir / FILE_NAME])
-        follow = _EnrolmentWatch(settings, environment, logger, is_enrolled=broken is not None or bool(settings.url))
+        is_enrolled = broken is not None or bool(settings.url)
+        new = NewCredentials(settings.credentials_file, environment, is_enrolled=is_enrolled)
+
+        def follow_enrolment() -> None:
+            if new.are_there():
+                logger.info("agent.enrolled", credentials=new.path)
+                (loop.stop if new.need_restart else loop.reload)()
+
         loop = Loop(
             agent,
             logger,
@@ -60,37 +67,13 @@ def run(
             watch=watch,
             reload=reload,
             keep_lock=lock.keep,
-            each_check=lambda: follow.check(loop),
+            each_check=follow_enrolment,
         )
         loop.install_signals()
         try:
             loop.run()
         finally:
             watch.close()
-
-
-class _EnrolmentWatch:
-    """Restarts when `enrol` writes new credentials. Under systemd only a restart gets a copy of them."""
-
-    def __init__(
-        self, settings: Settings, environment: Mapping[str, str], logger: Logger, *, is_enrolled: bool
-    ) -> None:
-        self._path = settings.credentials_file or DEFAULT_CREDENTIALS
-        self._has_copy = "CREDENTIALS_DIRECTORY" in environment
-        self._log = logger
-        # Without an enrolment any file is new, including one written while this process started.
-        self._known = identity_of(self._path) if is_enrolled else None
-
-    def check(self, loop: Loop) -> None:
-        found = identity_of(self._path)
-        if found in {None, self._known}:
-            return
-        self._known = found
-        self._log.info("agent.enrolled", credentials=self._path)
-        if self._has_copy:
-            loop.stop()
-        else:
-            loop.reload()
 
 
 def _has_bundle(settings: Settings) -> bool:

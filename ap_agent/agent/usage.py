@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ap_agent.agent.background import Background
-from ap_agent.agent.backoff import Backoff, Pulled
-from ap_agent.agent.fetch import Client, UploadRefusedError, UploadUnknownError
+from ap_agent.agent.fetch import Client, UploadRefusedError
 from ap_agent.agent.problems import contained
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError, StoreError
@@ -27,7 +26,6 @@ from ap_agent.usage.spool import FILE_NAME, KEPT_MS, MAX_BYTES, Spool
 
 BATCHES_PER_MINUTE = 30
 UPLOAD_SPREAD_S = 20.0  # all agents close a batch at the end of a minute
-UNKNOWN_FOR_S = 3600.0  # retry interval for a service without support for usage
 TOLD_FOR_S = 3600.0  # how long a lost batch stays a problem
 _RETRY_S = 10.0  # retry interval for a spool that cannot be opened
 _WRITE, _SEND, _REFUSED, _DROPPED = (f"usage {one}" for one in ("write", "send", "refused", "dropped"))
@@ -70,16 +68,13 @@ class Usage:
         self._spool_lock = threading.Lock()  # a sample is stored in one thread, a batch is sent in another
         self._sampler: Sampler | None = None
         self._opens_at = 0.0
-        self._is_unknown = False
         self._told_until: dict[str, float] = {}
         self._window_end, self._budget = monotonic(), BATCHES_PER_MINUTE
         self.plan_anew(settings)
 
     def plan_anew(self, settings: Settings) -> None:
         self.settings = settings
-        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._next_upload = self._opens_at = self._monotonic()
-        self._is_unknown = False
         if not self.is_on:
             for key in (_WRITE, _SEND, _REFUSED, _DROPPED):
                 self.problems.pop(key, None)
@@ -183,21 +178,19 @@ class Usage:
 
     # --- uploading --------------------------------------------------------------------------------------------------
 
-    def next_upload(self) -> float | None:
-        """When the next batch is due (monotonic); None while there is none."""
+    def due(self) -> float | None:
+        """When the next batch is to be sent (monotonic); None while there is none."""
         return self._next_upload if self.is_on and self.waiting else None
 
-    def upload(self, client: Client) -> Callable[[], _Spooled] | None:
-        """A call that sends the oldest batch, for any thread; pass its result to `uploaded`. None: not now."""
+    def next_call(self, client: Client) -> Callable[[], _Spooled] | None:
+        """The oldest batch; None: not now."""
         now = self._monotonic()
         if now >= self._window_end:
             self._window_end, self._budget = now + 60.0, BATCHES_PER_MINUTE
         if self._sampler is None or self._budget <= 0:
             self._next_upload = self._window_end
             return None
-        self._next_upload = now + _RETRY_S  # whatever happens below, not again immediately
         self._budget -= 1
-        self._backoff.begin(now)
         return partial(self._send, client, self._sampler.spool)
 
     def _send(self, client: Client, spool: Spool) -> _Spooled:
@@ -216,34 +209,15 @@ class Usage:
                 spool.refuse(batch.number, refusal)
             return _Spooled(spool.waiting(), spool.bytes_used(), batch.batch_id if batch is not None else None, refusal)
 
-    def uploaded(self, outcome: _Spooled | Exception) -> None:
-        """Process the result of sending the oldest batch."""
-        with contained(self.problems, self._log, "usage upload"):
-            self._took(outcome)
-
-    def _took(self, outcome: _Spooled | Exception) -> None:
-        now = self._monotonic()
+    def took(self, outcome: _Spooled | AgentError) -> AgentError | None:
         if isinstance(outcome, StoreError):
             self._failed(outcome)
-            return
-        if isinstance(outcome, Exception) and not isinstance(outcome, UploadUnknownError):
-            bug = AgentError("This is a bug in the agent; see the log for the traceback.")
-            error = outcome if isinstance(outcome, AgentError) else bug
+            return outcome
+        if isinstance(outcome, AgentError):
             self.failed += 1
-            self._next_upload = now + self._backoff.end(Pulled("none", error), now)
-            self.problems[_SEND] = Problem("usage_failed", "usage", error.message)
-            if error is bug:
-                raise outcome
-            return
-        self._backoff.end(Pulled("none"), now)
+            self.problems[_SEND] = Problem("usage_failed", "usage", outcome.message)
+            return outcome
         self.problems.pop(_SEND, None)
-        if isinstance(outcome, UploadUnknownError):
-            self._next_upload = now + UNKNOWN_FOR_S
-            if not self._is_unknown:
-                self._log.info("usage.unknown", url=self.settings.url, again_in_s=round(UNKNOWN_FOR_S))
-            self._is_unknown = True
-            return
-        self._next_upload, self._is_unknown = now, False
         self.waiting, self.spool_bytes = outcome.waiting, outcome.spool_bytes
         if outcome.refusal is not None:
             self.refused += 1
@@ -253,6 +227,7 @@ class Usage:
         elif outcome.batch_id is not None:
             self.sent += 1
             self._log.debug("usage.sent", batch=outcome.batch_id)
+        return None
 
     # --- for people -------------------------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from ap_agent.commands import tables
 from ap_agent.commands.operator_choice import limiter_settings
 from ap_agent.commands.show import show
 from ap_agent.common import rights, threads
-from ap_agent.common.credentials import DEFAULT_CREDENTIALS
+from ap_agent.common.credentials import NewCredentials
 from ap_agent.common.errors import AgentError
-from ap_agent.common.files import identity_of, read_plain
+from ap_agent.common.files import read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome, ended, parser_of
@@ -270,17 +270,12 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
 
 
 def _follow_enrolment(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Restart when `enrol` writes new credentials. Under systemd only a restart gets a copy of them."""
-    path = settings.credentials_file or DEFAULT_CREDENTIALS
-    # Without an enrolment any file is new, including one written while this process started.
-    known = identity_of(path) if settings.host_id is not None else None
-    watch = Watch([path])
+    new = NewCredentials(settings.credentials_file, environment, is_enrolled=settings.host_id is not None)
+    watch = Watch([new.path])
     while True:
-        found = identity_of(path)
-        if found not in {None, known}:
-            get_logger().info("limiter.enrolled", credentials=path)
-            os.kill(os.getpid(), signal.SIGTERM if "CREDENTIALS_DIRECTORY" in environment else signal.SIGHUP)
-            known = found
+        if new.are_there():
+            get_logger().info("limiter.enrolled", credentials=new.path)
+            os.kill(os.getpid(), signal.SIGTERM if new.need_restart else signal.SIGHUP)
         select.select([watch], [], [])
         watch.drain()
 

@@ -30,13 +30,8 @@ class OperatorChoice:
 
 def load_choice(folder: Path) -> OperatorChoice:
     """Raises `StoreError`, `NotPermittedError`."""
-    path = folder / FILE_NAME
-    data = read_own(path, _MAX_BYTES)
-    try:
-        return OperatorChoice() if data is None else _choice(parse_json(data))
-    except ValueError as exc:
-        why = str(exc).rstrip(".")
-        raise StoreError(f"{path} cannot be used: {why}. Delete it, and set -b and -p again if you used them.") from exc
+    remedy = "Delete it, and set -b and -p again if you used them."
+    return read_own(folder / FILE_NAME, _MAX_BYTES, _choice, remedy) or OperatorChoice()
 
 
 def save_choice(folder: Path, choice: OperatorChoice) -> None:
@@ -63,7 +58,8 @@ def limiter_settings(config: Path | None, environment: Mapping[str, str]) -> tup
     return settings, choice
 
 
-def _choice(document: object) -> OperatorChoice:
+def _choice(data: bytes) -> OperatorChoice:
+    document = parse_json(data)
     if not isinstance(document, dict) or not set(document) <= set(OperatorChoice.__dataclass_fields__):
         raise ValueError("it holds something else than default_bandwidth_kbit and link_info")
     kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")

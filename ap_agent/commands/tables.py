@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, table, time_words
+from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, time_words
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, format_kbit, format_number
 from link_info import LinkInfo
+from terminal import table
 
 if TYPE_CHECKING:  # the agent, which prints states, loads no kernel code
     from ap_agent.dataplane.outcome import LinkChange, Outcome

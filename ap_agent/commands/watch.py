@@ -15,10 +15,11 @@ from ap_agent.commands.status import screen
 from ap_agent.commands.tables import state_words
 from ap_agent.common.outcome import OK, USAGE, Outcome
 from ap_agent.common.settings import Settings
-from ap_agent.common.text import ago, limit_words, table
+from ap_agent.common.text import ago, limit_words
 from ap_agent.document.state import Direction, DirectionState, LimiterState, LinkState, read_state
 from bandwidth_config import format_kbit
 from link_info import LinkInfo
+from terminal import table
 
 PAUSE_S: Final = 2.0
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"  # xterm's alternate screen, without a cursor
@@ -63,7 +64,7 @@ def _status_lines(settings: Settings) -> list[str]:
         if health is None:
             return ["The agent has not reported yet. Start scionlab-bw-agent."]
         return screen(health, is_running=is_running(settings.run_dir), now=datetime.now(UTC))[1]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return [f"The health file in {settings.run_dir} cannot be used; `status` says why."]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.files import parse_json, read_plain
+from ap_agent.common.files import identity_of, parse_json, read_plain
 from ap_agent.common.keys import TrustedKey, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
@@ -59,6 +59,24 @@ def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path
         if path is not None and os.path.lexists(path) and not _stands_for_none(path):
             return path
     return None
+
+
+class NewCredentials:
+    """Notices that `enrol` wrote new credentials, which a running process then uses. `need_restart`: under systemd only
+    a restart gets a copy of them."""
+
+    def __init__(self, named: Path | None, environment: Mapping[str, str], *, is_enrolled: bool) -> None:
+        self.path = named or DEFAULT_CREDENTIALS
+        self.need_restart = "CREDENTIALS_DIRECTORY" in environment
+        # Without an enrolment any file is new, including one written while this process started.
+        self._known = identity_of(self.path) if is_enrolled else None
+
+    def are_there(self) -> bool:
+        found = identity_of(self.path)
+        if found in {None, self._known}:
+            return False
+        self._known = found
+        return True
 
 
 def _stands_for_none(path: Path) -> bool:

@@ -7,11 +7,14 @@ import hashlib
 import json
 import os
 import stat
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from ap_agent.common.errors import NotPermittedError, StoreError
 
+T = TypeVar("T")
 _MAX_DIGITS = 18
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -44,25 +47,39 @@ def read_plain(path: Path, max_bytes: int, *, is_foreign: bool = False) -> tuple
         return stream.read(max_bytes + 1), os.fstat(stream.fileno())
 
 
-def read_own(path: Path, max_bytes: int, *, is_foreign: bool = False) -> bytes | None:
-    """Read a file written by our programs; None if missing. Raises `StoreError`, `NotPermittedError`."""
+def read_own(
+    path: Path, max_bytes: int, parse: Callable[[bytes], T], remedy: str, *, is_foreign: bool = False
+) -> T | None:
+    """Read and parse a file written by our programs; None if missing. Raises `StoreError`, also with the reason of
+    `parse` and the remedy, and `NotPermittedError`."""
     try:
-        return read_plain(path, max_bytes, is_foreign=is_foreign)[0]
+        data = read_plain(path, max_bytes, is_foreign=is_foreign)[0]
     except FileNotFoundError:
         return None
     except PermissionError as exc:
         raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
-
-
-def identity_of(path: Path) -> tuple[int, int] | None:
-    """Identity of a file, which changes when it is replaced; None if missing."""
     try:
-        found = path.stat()
+        if len(data) > max_bytes:
+            raise ValueError(f"it has more than {max_bytes} bytes")
+        return parse(data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
+        why = "it is nested too deeply" if isinstance(exc, RecursionError) else str(exc).rstrip(".")
+        raise StoreError(f"{path} cannot be used: {why}. {remedy}") from exc
+
+
+def identity(found: os.stat_result) -> tuple[int, ...]:
+    """Changes when a file is replaced or written."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def identity_of(path: Path) -> tuple[int, ...] | None:
+    """None if missing."""
+    try:
+        return identity(path.stat())
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def _require_plain(found: os.stat_result, path: Path) -> None:
@@ -109,6 +126,23 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
         raise ValueError(f"invalid JSON at character {exc.pos}") from exc
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
+
+
+def read_toml(path: Path, max_bytes: int) -> tuple[dict[str, Any], str, os.stat_result]:
+    """Content of an operator's file, its text, and its stat result. Raises `OSError`, and `ValueError` with the reason:
+    it quotes positions and names, never a value."""
+    data, found = read_plain(path, max_bytes)
+    if len(data) > max_bytes:
+        raise ValueError(f"is larger than {max_bytes} bytes")
+    try:
+        text = data.decode("utf-8")
+        return tomllib.loads(text), text, found
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"is not UTF-8 at byte {exc.start}") from exc
+    except RecursionError:
+        raise ValueError("is not valid TOML: it is nested too deeply") from None
+    except ValueError as exc:  # also of a number with thousands of digits
+        raise ValueError(f"is not valid TOML: {exc}") from exc
 
 
 _SEAL = "sha256"

@@ -10,48 +10,67 @@ bundles.
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
-
-import structlog
+from typing import TextIO
 
 from ap_agent.common.problem import Problem
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  # sd-daemon(3)
+_PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}  # sd-daemon(3)
 _MAX_VALUE_CHARS = 600
 
-Logger = Any  # structlog's bound logger has no useful types
+
+class Logger:
+    """Lines of this process, for any thread."""
+
+    def __init__(self) -> None:
+        self.use("info", under_systemd=False)
+
+    def use(self, level: str, *, under_systemd: bool, stream: TextIO | None = None) -> None:
+        self._lowest = _PRIORITIES[level]
+        self._under_systemd, self._stream = under_systemd, stream
+
+    def debug(self, event: str, **pairs: object) -> None:
+        self._say("debug", event, pairs)
+
+    def info(self, event: str, **pairs: object) -> None:
+        self._say("info", event, pairs)
+
+    def warning(self, event: str, **pairs: object) -> None:
+        self._say("warning", event, pairs)
+
+    def error(self, event: str, **pairs: object) -> None:
+        self._say("error", event, pairs)
+
+    def exception(self, event: str, **pairs: object) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._say("error", event, {**pairs, "exception": traceback.format_exc().rstrip()})
+
+    def _say(self, level: str, event: str, pairs: Mapping[str, object]) -> None:
+        if _PRIORITIES[level] > self._lowest:
+            return
+        line = " ".join([event, *(f"{key}={quoted(value)}" for key, value in pairs.items())])
+        if self._under_systemd:
+            line = f"<{_PRIORITIES[level]}>{line}\n"
+        else:
+            line = f"{line} level={level} at={datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}\n"
+        stream = self._stream if self._stream is not None else sys.stdout
+        stream.write(line)  # whole, so that lines of two threads do not mix
+        stream.flush()
+
+
+_current = Logger()
 
 
 def configure(level: str, *, under_systemd: bool, stream: TextIO | None = None) -> None:
-    """Send this process's events to `stream` (stdout), from `level` up."""
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _Renderer(under_systemd)],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
-        cache_logger_on_first_use=False,
-    )
+    """Send this process's events to `stream` (stdout), from `level` up, also of loggers that were taken before."""
+    _current.use(level, under_systemd=under_systemd, stream=stream)
 
 
 def get_logger() -> Logger:
-    return structlog.get_logger()
-
-
-class _Renderer:
-    """The last processor: an event with its pairs -> one line."""
-
-    def __init__(self, under_systemd: bool) -> None:
-        self._under_systemd = under_systemd
-
-    def __call__(self, _logger: Any, _method: str, event: Mapping[str, Any]) -> str:
-        pairs = dict(event)
-        name, level = str(pairs.pop("event")), str(pairs.pop("level", "info"))
-        line = " ".join([name, *(f"{key}={quoted(value)}" for key, value in pairs.items())])
-        if self._under_systemd:
-            return f"<{_PRIORITIES.get(level, 6)}>{line}"
-        return f"{line} level={level} at={datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return _current
 
 
 def quoted(value: object) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import stat
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from ap_agent.common.credentials import check_host_id, check_secret, check_url, credentials_path, read_credentials
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import read_toml
 from ap_agent.common.keys import TrustedKey
 from ap_agent.common.setting_kinds import (
     a_bandwidth,
@@ -163,29 +162,20 @@ def set_by_hand(settings: Settings) -> list[str]:
 def _read_file(path: Path | None) -> dict[str, Any]:
     file = path if path is not None else DEFAULT_CONFIG
     try:
-        data, found = read_plain(file, _MAX_CONFIG_BYTES)
-        mode = stat.S_IMODE(found.st_mode)
+        document, _, found = read_toml(file, _MAX_CONFIG_BYTES)
     except FileNotFoundError:
         if path is None:
             return {}
         raise SettingsError(f"The configuration file {file} does not exist; give another with --config.") from None
     except OSError as exc:
         raise SettingsError(f"The configuration file {file} cannot be read: {exc.strerror}.") from exc
-    if len(data) > _MAX_CONFIG_BYTES:
-        raise SettingsError(f"The configuration file {file} is larger than {_MAX_CONFIG_BYTES} bytes.")
-    try:
-        document = tomllib.loads(data.decode("utf-8"))
-    except UnicodeDecodeError as exc:
-        raise SettingsError(f"{file} is not UTF-8 at byte {exc.start}.") from exc
-    except RecursionError:
-        raise SettingsError(f"{file} is not valid TOML: it is nested too deeply.") from None
     except ValueError as exc:
-        # Also of a number with thousands of digits. Positions and key names are quoted, never a value, so no secret.
-        raise SettingsError(f"{file} is not valid TOML: {exc}.") from exc
+        raise SettingsError(f"The configuration file {file} {exc}.") from exc
     values = {}
     for name, value in document.items():
         key = _known(name, f"{file}")
         values[name] = _checked(name, key, value, f"{file}")
+    mode = stat.S_IMODE(found.st_mode)
     if "host_secret" in values and mode & 0o007:
         raise SettingsError(
             f"{file} contains host_secret and all users can read it (mode {mode:04o}); run `chmod o-rwx {file}`.",

@@ -1,27 +1,13 @@
-"""Text and tables shared by the commands. Pure."""
+"""Words shared by the commands. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from ap_agent.common.problem import Problem
 from bandwidth_config import Limits, TimedLimits, format_kbit
 from link_info import LinkInfo
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> str:
-    """Columns as wide as their widest cell; those in `right` are right-aligned."""
-    lines = [list(headings), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    aligned = [
-        "  ".join(
-            cell.rjust(width) if heading in right else cell.ljust(width)
-            for cell, width, heading in zip(line, widths, headings, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(aligned)
 
 
 def shown(text: str) -> str:

@@ -10,13 +10,12 @@ Without requests nothing is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ap_agent.common.errors import StoreError
 from ap_agent.common.files import parse_json, read_own, write_atomically
-from ap_agent.document.series import SeriesSample, sample_of
+from ap_agent.document.series import REMEDY, SeriesSample, sample_of
 from link_rules import MAX_INTERFACE_ID
 
 SCHEMA = 1
@@ -34,18 +33,16 @@ def write_request(folder: Path, links: Collection[int]) -> None:
 
 def read_request(folder: Path) -> frozenset[int]:
     """The links of the last request; empty if none. Raises `StoreError`, `NotPermittedError`."""
-    path = folder / LOOKS_FILE
-    data = read_own(path, MAX_BYTES, is_foreign=True)
-    if data is None:
-        return frozenset()
-    try:
-        links = _document(data, parse_json)["links"]
-        if not isinstance(links, list) or len(links) > MOST_LINKS:
-            raise ValueError("too many links")
-        if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
-            raise ValueError("a link is not an interface id")
-    except (ValueError, KeyError, TypeError) as exc:
-        raise StoreError(f"{path} cannot be used: {exc}.") from exc
+    remedy = "Restart scionlab-bw-agent, to write it again."
+    return read_own(folder / LOOKS_FILE, MAX_BYTES, _request, remedy, is_foreign=True) or frozenset()
+
+
+def _request(data: bytes) -> frozenset[int]:
+    links = _checked(parse_json(data))["links"]
+    if not isinstance(links, list) or len(links) > MOST_LINKS:
+        raise ValueError("too many links")
+    if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
+        raise ValueError("a link is not an interface id")
     return frozenset(links)
 
 
@@ -57,20 +54,17 @@ def write_live(folder: Path, samples: Mapping[int, SeriesSample]) -> None:
 
 
 def read_live(folder: Path) -> dict[int, SeriesSample]:
-    """The newest sample of each requested link in the kernel. Raises `StoreError`, `NotPermittedError`."""
-    path = folder / LIVE_FILE
-    data = read_own(path, MAX_BYTES)
-    try:
-        return {int(number): sample_of(row) for number, row in _document(data or b"", json.loads)["links"]}
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as exc:
-        raise StoreError(f"{path} cannot be used: {exc}.") from exc
+    """The newest sample of each requested link in the kernel; empty without a file. Raises `StoreError`,
+    `NotPermittedError`."""
+    return read_own(folder / LIVE_FILE, MAX_BYTES, _samples, REMEDY) or {}
 
 
-def _document(data: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """Parsed without `parse_json`, which rejects the 64 bits of a segment."""
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it has more than {MAX_BYTES} bytes")
-    document = parse(data)
+def _samples(data: bytes) -> dict[int, SeriesSample]:
+    """Without `parse_json`, which rejects the 64 bits of a segment."""
+    return {int(number): sample_of(row) for number, row in _checked(json.loads(data))["links"]}
+
+
+def _checked(document: Any) -> Any:
     if document["schema"] != SCHEMA:
         raise ValueError("another schema; install agent and limiter of one version")
     return document

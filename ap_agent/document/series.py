@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ap_agent.common.errors import StoreError
 from ap_agent.common.files import read_own, write_atomically
 
 SCHEMA = 1
 FILE_NAME = "tests.json"
 MAX_BYTES = 32 * 1024 * 1024
+REMEDY = "Restart scionlab-bw-limiter, to write it again."
 
 
 class SideSample(NamedTuple):
@@ -68,12 +68,7 @@ def write_series(folder: Path, series: Sequence[Series]) -> None:
 
 def read_series(folder: Path) -> tuple[Series, ...]:
     """The limiter's last file; empty if none. Raises `StoreError`, `NotPermittedError`."""
-    path = folder / FILE_NAME
-    data = read_own(path, MAX_BYTES)
-    try:
-        return () if data is None else parse_series(data)
-    except ValueError as exc:
-        raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, to write it again.") from exc
+    return read_own(folder / FILE_NAME, MAX_BYTES, parse_series, REMEDY) or ()
 
 
 def parse_series(data: bytes) -> tuple[Series, ...]:
@@ -85,7 +80,9 @@ def parse_series(data: bytes) -> tuple[Series, ...]:
         return tuple(_series(one) for one in document["tests"])
     except json.JSONDecodeError as exc:
         raise ValueError(f"invalid JSON at character {exc.pos}") from None
-    except (RecursionError, KeyError, TypeError, IndexError, AttributeError) as exc:
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (KeyError, TypeError, IndexError, AttributeError) as exc:
         raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
 
 

@@ -18,10 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_type_hints
 
-from ap_agent.common.errors import StoreError
 from ap_agent.common.files import read_own, write_atomically
 from ap_agent.common.problem import Problem
 from ap_agent.common.times import time_text
+from ap_agent.document.series import REMEDY
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 
@@ -129,12 +129,7 @@ def write_state(folder: Path, state: LimiterState) -> None:
 
 def read_state(folder: Path) -> LimiterState | None:
     """The limiter's last state; None if none. Raises `StoreError`, `NotPermittedError`."""
-    path = folder / FILE_NAME
-    data = read_own(path, MAX_BYTES)
-    try:
-        return None if data is None else parse_state(data)
-    except ValueError as exc:
-        raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, to write it again.") from exc
+    return read_own(folder / FILE_NAME, MAX_BYTES, parse_state, REMEDY)
 
 
 def state_bytes(state: LimiterState) -> bytes:
@@ -195,7 +190,7 @@ def _state(document: dict[str, Any]) -> LimiterState:
         problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
         devices=tuple(map(_text, document["devices"])),
         closed=tuple(_closed(row, numbers) for row in document["closed"]),
-        tests=tuple(map(_text, document.get("tests", ()))),  # an updated limiter reads an older state
+        tests=tuple(map(_text, document["tests"])),
     )
     if min(numbers, default=0) < 0:  # a `TypeError` if it is not a number
         raise ValueError("a count or a rate is below 0")

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ap_agent.common.errors import StoreError, TrustError
+from ap_agent.common.errors import TrustError
 from ap_agent.common.files import read_own, sealed, unsealed, write_atomically
 from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.common.settings import Settings
@@ -174,7 +174,7 @@ def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance
 
 def load_trust(folder: Path) -> Trust | None:
     """Stored with the last document; None if none. Raises `StoreError`, `NotPermittedError`."""
-    return _load(folder / TRUST_FILE, _trust, "it is repaired as far as possible")
+    return _load(folder / TRUST_FILE, _trust, "It is repaired as far as possible.")
 
 
 def save_trust(folder: Path, trust: Trust) -> None:
@@ -184,7 +184,7 @@ def save_trust(folder: Path, trust: Trust) -> None:
 
 def load_acceptance(folder: Path) -> Acceptance | None:
     """Stored by `accept-older` and not used yet. Raises `StoreError`, `NotPermittedError`."""
-    remedy = "delete it, and run `accept-older` again if it is needed"
+    remedy = "Delete it, and run `accept-older` again if it is needed."
     return _load(folder / ACCEPTANCE_FILE, _acceptance, remedy)
 
 
@@ -195,16 +195,14 @@ def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
 
 def _load(path: Path, read: Callable[[Mapping[str, Any]], T], remedy: str) -> T | None:
     """The seal detects damage, not forgery: a forger does not need this file."""
-    data = read_own(path, _MAX_JSON_BYTES)
-    if data is None:
-        return None
-    try:
+
+    def parse(data: bytes) -> T:
         document = unsealed(data)
         if document["schema"] != SCHEMA:
             raise ValueError("unknown schema")
         return read(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise StoreError(f"{path} is damaged ({exc}); {remedy}.") from exc
+
+    return read_own(path, _MAX_JSON_BYTES, parse, remedy)
 
 
 def _trust(document: Mapping[str, Any]) -> Trust:

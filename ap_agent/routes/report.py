@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import table
 from ap_agent.routes.plan import LAST_PRIORITY, Present
 from ap_agent.routes.uplinks import Uplink
 from ap_agent.routes.verify import Verdict
 from bandwidth_config import format_number
 from link_info import LinkInfo
+from terminal import table
 
 _STRICT = 1
 _COUNTED = ("received_bytes", "received_packets", "sent_bytes", "sent_packets")

@@ -76,12 +76,8 @@ def made(folder: Path, trial: Trial) -> None:
 
 def load(folder: Path) -> Trial | None:
     """None if there was none since boot. Raises `StoreError`, `NotPermittedError`."""
-    path = _path(folder)
-    data = read_own(path, _MAX_BYTES)
-    try:
-        found = _trial_of(unsealed(data)) if data is not None else None
-    except (ValueError, KeyError, TypeError) as exc:
-        raise StoreError(f"{path} is damaged. See what is set with `routes show`, then delete that file.") from exc
+    remedy = "See what is set with `routes show`, then delete that file."
+    found = read_own(_path(folder), _MAX_BYTES, lambda data: _trial_of(unsealed(data)), remedy)
     return found if found is not None and found.boot == _boot() else None
 
 

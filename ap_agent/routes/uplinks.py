@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ap_agent.common.errors import NotPermittedError, SettingsError
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import read_toml
 from ap_agent.common.setting_kinds import a_text, interface_names, whole_between
 from bandwidth_config import RuleError
 from link_rules import IPAddress, check_bind_address
@@ -58,11 +57,8 @@ class UplinksError(SettingsError):
 def read_uplinks(path: Path) -> tuple[tuple[Uplink, ...], str]:
     """The uplinks in the order of the file, and its text. Raises `UplinksError`, `NotPermittedError`."""
     try:
-        data, _ = read_plain(path, _MAX_BYTES)
-        if len(data) > _MAX_BYTES:
-            raise UplinksError(path, "too_large", f"it has more than {_MAX_BYTES} bytes; keep only the uplinks.")
-        text = data.decode()
-        return parse_uplinks(tomllib.loads(text)), text
+        document, text, _ = read_toml(path, _MAX_BYTES)
+        return parse_uplinks(document), text
     except FileNotFoundError:
         text = "it does not exist; write it as uplinks.toml.example shows, or set uplinks_file."
         raise UplinksError(path, "missing", text) from None
@@ -70,12 +66,10 @@ def read_uplinks(path: Path) -> tuple[tuple[Uplink, ...], str]:
         raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
     except OSError as exc:
         raise UplinksError(path, "unreadable", f"it cannot be read: {exc.strerror}.") from exc
-    except UnicodeDecodeError as exc:
-        raise UplinksError(path, "not_toml", f"it is not UTF-8 at byte {exc.start}; save it as UTF-8.") from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise UplinksError(path, "not_toml", f"it is not valid TOML: {exc}.") from exc
     except RuleError as exc:
         raise UplinksError(path, exc.code, exc.message) from exc
+    except ValueError as exc:
+        raise UplinksError(path, "not_toml", f"it {exc}; write it as uplinks.toml.example shows.") from exc
 
 
 def parse_uplinks(document: Mapping[str, Any]) -> tuple[Uplink, ...]:

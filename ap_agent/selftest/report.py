@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any
 
 from ap_agent.common import outcome as commands
-from ap_agent.common.text import table
 from ap_agent.selftest import needs
 from ap_agent.selftest.cases import Case, State
 from ap_agent.selftest.needs import Need
 from ap_agent.selftest.verdict import Judged, Verdict, total
+from terminal import table
 
 SCHEMA = 2
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.common.text import table as text_table
 from ap_agent.usage.batch import Key, Row, Sample, ms_text
 from ap_agent.usage.spool import read_newest
+from terminal import table as text_table
 
 MAX_GAP_MS = 30_000
 

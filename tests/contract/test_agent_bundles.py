@@ -17,7 +17,7 @@ import pytest
 
 from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST
 from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.receipt import build_receipt
+from ap_agent.agent.receipt import Facts, build_receipt
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import TrustedKey, parse_keys
@@ -177,7 +177,7 @@ def state(**changes: Any) -> LimiterState:
 
 
 def sent(found: LimiterState | None, *problems: Problem) -> bytes:
-    receipt = build_receipt(found, problems, run="a" * 32, number=1, clock_skew_ms=-20, now=NOW, writes=4)
+    receipt = build_receipt(Facts(found, problems, None, -20, NOW), run="a" * 32, number=1, writes=4)
     return json.dumps(receipt).encode()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from ap_agent.agent import connections as web
-from ap_agent.agent.fetch import Have, NotModified, ServiceClient
+from ap_agent.agent.fetch import Client, Have, NotModified
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
 from measuring.iproute import available, cleanup_stale
@@ -42,7 +42,7 @@ class Wire:
 
     def ask(self, wait_s: int) -> object:
         settings = Settings(url="http://192.0.2.2:8000", host_id="h", host_secret="s")
-        client = ServiceClient(settings)
+        client = Client(settings)
         return self.client.call(lambda: client.fetch_config(Have("1.18", 7, "d" * 64), wait_s=wait_s))
 
 

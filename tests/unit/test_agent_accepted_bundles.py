@@ -15,7 +15,7 @@ import pytest
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.fetch import NewBundle, ServiceClient
+from ap_agent.agent.fetch import Client, NewBundle
 from ap_agent.agent.problems import problem_of
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
@@ -211,7 +211,7 @@ def test_damaged_permission_is_named(host: Host) -> None:
     host.agent.configuration.store.acceptance_file.write_text("{")
 
     assert host.offered(bundle("1.17", 4)) == "state_unusable"
-    assert "delete it" in host.agent.configuration.problems[0].message
+    assert "Delete it" in host.agent.configuration.problems[0].message
     assert host.offered(bundle("1.19", 9)) == "new"  # where no permission is needed, none is read
 
 
@@ -320,7 +320,7 @@ def test_no_single_bit_of_what_is_trusted_can_turn_unnoticed(host: Host) -> None
         damaged = bytearray(data)
         damaged[at] ^= 1 << at % 7
         store.trust_file.write_bytes(damaged)
-        with pytest.raises(StoreError, match="is damaged"):
+        with pytest.raises(StoreError, match="cannot be used"):
             store.load_trust()
 
 
@@ -552,7 +552,7 @@ def service() -> Iterator[Service]:
 
 def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings: Settings, service: Service) -> None:
     settings = replace(settings, url=service.url)
-    agent = Agent(settings, ServiceClient(settings), get_logger())
+    agent = Agent(settings, Client(settings), get_logger())
     agent.configuration.load()
 
     service.answers["/config"] = only_for(SECRET, bundle("1.18", 9, host_secret="second"))
@@ -561,7 +561,7 @@ def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings:
     assert agent.pull().contact == "new"
     assert [one.credentials.partition(":")[2] for one in service.asked("/config")] == [SECRET, "second"]
 
-    again = Agent(settings, ServiceClient(settings), get_logger())
+    again = Agent(settings, Client(settings), get_logger())
     again.configuration.load()
     assert again.pull().contact == "unchanged"  # with the stored bundle's
     assert service.asked("/config")[-1].credentials == f"{HOST_ID}:second"
@@ -572,7 +572,7 @@ def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings:
 
 def test_secret_of_an_unbelieved_bundle_is_never_used(settings: Settings, service: Service) -> None:
     settings = replace(settings, url=service.url)
-    agent = Agent(settings, ServiceClient(settings), get_logger())
+    agent = Agent(settings, Client(settings), get_logger())
     service.answers["/config"] = svc.tarball(bundle("1.18", 9, host_secret="planted", signers=[OTHER_KEY]))
     agent.pull()
     agent.pull()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,8 +25,9 @@ from ap_agent.document.trust import Trust, load_acceptance, save_trust
 from bandwidth_config import Limits
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_host import V7, Host
+from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
+from tests.terminal import run_in_terminal
 
 
 @pytest.fixture
@@ -132,6 +134,20 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False
+
+
+def test_table_of_show_fits_a_terminal_of_100_columns(host: Host) -> None:
+    host.store()
+    limiter_says(host)
+    command = [sys.executable, "-m", "ap_agent", "show", "--config", str(host.config)]
+    wide, narrow = (
+        run_in_terminal(command, columns=columns, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=host.folder)[1]
+        for columns in (400, 100)
+    )
+    sentences = [row for row in wide.rows if ". " in f"{row} "]
+    assert max(len(row) for row in wide.rows if row not in sentences) > 100
+    assert any("500 kbit/s" in row for row in narrow.rows)
+    assert narrow.wrapped == sum((len(row) - 1) // 100 for row in sentences)
 
 
 def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.agent import Agent
-from ap_agent.agent.fetch import ServiceClient
+from ap_agent.agent.fetch import Client
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME
@@ -60,7 +60,7 @@ def limiter(settings: Settings) -> FakeLimiter:
 
 @pytest.fixture
 def agent(settings: Settings, limiter: FakeLimiter) -> Iterator[Agent]:
-    client = ServiceClient(settings)
+    client = Client(settings)
     made = Agent(settings, client, get_logger())
     made.test_limiter = limiter  # type: ignore[attr-defined]
     yield made
@@ -232,7 +232,7 @@ def test_damaged_store_is_a_problem_until_the_service_gave_another(
     cycle(agent)
     for path in (settings.state_dir / "current").resolve().rglob("link_info.json"):
         path.write_bytes(b"{}")
-    client = ServiceClient(settings)
+    client = Client(settings)
     again = Agent(settings, client, get_logger())
     again.test_limiter = limiter  # type: ignore[attr-defined]
     again.configuration.load()
@@ -319,7 +319,7 @@ def test_configuration_is_confirmed_only_when_asked_for(
     assert service.asked("/deployed_config_version") == []
 
     service.answers["/deployed_config_version"] = status(200)
-    client = ServiceClient(settings)
+    client = Client(settings)
     agent.use(replace(settings, confirm_config=True), client)
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)
@@ -358,7 +358,7 @@ def test_receipt_names_its_content_its_run_and_its_number(
     assert first["run"] == second["run"] == third["run"]
     assert len(bytes.fromhex(first["run"])) == 16
     assert 1 == first["number"] < second["number"] < third["number"]
-    other = Agent(settings, ServiceClient(settings), get_logger())
+    other = Agent(settings, Client(settings), get_logger())
     other.send_receipt(even_if_old=True)
     assert (service.receipts()[-1]["run"] != first["run"], service.receipts()[-1]["number"]) == (True, 1)
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.commands import operator_choice
 from ap_agent.common import rights
+from ap_agent.common.errors import StoreError
 from ap_agent.common.files import parse_json, read_plain
 from ap_agent.common.outcome import NOT_DONE, USAGE
+from ap_agent.document import live, series, state, trust
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.agent_host import Host
 
@@ -137,6 +140,32 @@ def test_nothing_names_the_interpreters_own_error_for_deep_nesting(host: Host) -
     assert host.limiter("plan", "--link-info", host.link_info(DEEP)) == NOT_DONE
     assert "nested too deeply" in host.err
     host.limiter_state.mkdir(mode=0o700)
-    (host.limiter_state / "operator.json").write_text(DEEP)
+    (host.limiter_state / "operator.json").write_text(DEEP[:60_000])  # of at most 64 kB
     assert host.limiter("plan", "--link-info", host.link_info()) == NOT_DONE
     assert "nested too deeply" in host.err
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "read"),
+    [
+        (live.LOOKS_FILE, 64 * 1024, live.read_request),
+        (live.LIVE_FILE, 64 * 1024, live.read_live),
+        (series.FILE_NAME, 32 * 1024 * 1024, series.read_series),
+        (state.FILE_NAME, 64 * 1024 * 1024, state.read_state),
+        (trust.TRUST_FILE, 8 * 1024 * 1024, trust.load_trust),
+        (operator_choice.FILE_NAME, 64 * 1024, operator_choice.load_choice),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_our_own_files_are_bounded_and_named_with_a_remedy(
+    tmp_path: Path, name: str, most: int, read: Callable[[Path], object]
+) -> None:
+    assert not read(tmp_path) or read is operator_choice.load_choice
+    path = tmp_path / name
+    path.touch()
+    os.truncate(path, most + 1)
+    with pytest.raises(StoreError, match=rf"{name} cannot be used: it has more than {most} bytes\. [A-Z].*\.$"):
+        read(tmp_path)
+    path.write_bytes(b"[" * (most - 1 if most < 100_000 else 50_000))
+    with pytest.raises(StoreError, match=f"{name} cannot be used: .*nested too deeply"):
+        read(tmp_path)

@@ -19,7 +19,7 @@ import pytest
 from ap_agent.agent.settings import load_settings
 from ap_agent.commands import agent_cli
 from ap_agent.common import outcome as commands
-from ap_agent.common.credentials import read_credentials
+from ap_agent.common.credentials import NewCredentials, read_credentials
 from ap_agent.common.errors import SettingsError
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, OTHER_KEY, SECRET
@@ -446,3 +446,16 @@ def test_keys_by_hand_may_stand_in_the_environment(person: Person) -> None:
 
     settings = load_settings(person.config, {"SCIONLAB_BW_SERVICE_KEYS": f"{KEY.by_hand}, {OTHER_KEY.by_hand}"})
     assert {one.key_id for one in settings.service_keys} == {KEY.key_id, OTHER_KEY.key_id}
+
+
+@pytest.mark.parametrize(("is_enrolled", "first"), [(True, False), (False, True)])
+def test_running_program_notices_new_credentials_once(enrolled: Path, is_enrolled: bool, first: bool) -> None:
+    new = NewCredentials(enrolled, {"CREDENTIALS_DIRECTORY": "/run/credentials"}, is_enrolled=is_enrolled)
+    assert new.need_restart
+    assert [new.are_there(), new.are_there()] == [first, False]
+    other = enrolled.with_name("new")
+    other.write_bytes(enrolled.read_bytes())
+    other.replace(enrolled)
+    assert [new.are_there(), new.are_there()] == [True, False]
+    enrolled.unlink()
+    assert not new.are_there()

@@ -17,7 +17,7 @@ import pytest
 
 from ap_agent import __version__
 from ap_agent.agent import connections
-from ap_agent.agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
+from ap_agent.agent.fetch import Client, Have, NewBundle, NoAS, NotModified
 from ap_agent.agent.http import parse_retry_after
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, AuthError, FetchError
@@ -42,13 +42,13 @@ def settings_for(service: Service, **changes: object) -> Settings:
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[ServiceClient]:
-    made = ServiceClient(settings_for(service))
+def client(service: Service) -> Iterator[Client]:
+    made = Client(settings_for(service))
     yield made
     made.close()
 
 
-def test_first_request_has_credentials_and_no_version(service: Service, client: ServiceClient) -> None:
+def test_first_request_has_credentials_and_no_version(service: Service, client: Client) -> None:
     service.answers["/config"] = svc.tarball(TARBALL)
 
     assert client.fetch_config(None) == NewBundle(TARBALL)
@@ -62,7 +62,7 @@ def test_first_request_has_credentials_and_no_version(service: Service, client: 
     assert request.headers["User-Agent"] == f"scionlab-bw-agent/{__version__}"
 
 
-def test_later_requests_say_both_versions(service: Service, client: ServiceClient) -> None:
+def test_later_requests_say_both_versions(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
 
     assert client.fetch_config(HAVE) == NotModified()
@@ -73,7 +73,7 @@ def test_later_requests_say_both_versions(service: Service, client: ServiceClien
     ]
 
 
-def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Service, client: Client) -> None:
     said = ",".join(["17", "0", "x", "70000", "4", *map(str, range(100, 200))])
     service.answers["/config"] = status(304, **{"Scionlab-Looked-At": said})
     found = client.fetch_config(HAVE, wait_s=9)
@@ -82,7 +82,7 @@ def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Ser
     assert service.seen[0].query["live"] == "1"
 
 
-def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client: ServiceClient) -> None:
+def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client: Client) -> None:
     listener = client.live_listener()
     for answer, links in ((b'{"links": ["7", "8"]}', (7, 8)), (b'{"links": []}', ())):
         service.answers["/live"] = reply(200, answer)
@@ -100,7 +100,7 @@ def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client
 
 
 def test_service_below_a_path_is_reached(service: Service) -> None:
-    client = ServiceClient(settings_for(service, url=service.url + "/sub"))
+    client = Client(settings_for(service, url=service.url + "/sub"))
     with pytest.raises(FetchError):
         client.fetch_config(None)
     client.close()
@@ -108,14 +108,14 @@ def test_service_below_a_path_is_reached(service: Service) -> None:
     assert service.seen[0].path == f"/sub/api/v4/host/{HOST_ID}/config"
 
 
-def test_204_is_news_and_no_bundle(service: Service, client: ServiceClient) -> None:
+def test_204_is_news_and_no_bundle(service: Service, client: Client) -> None:
     service.answers["/config"] = status(204)
 
     assert client.fetch_config(HAVE) == NoAS()
 
 
 def test_environment_does_not_redirect_the_agent(
-    service: Service, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
@@ -159,7 +159,7 @@ REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_unwelcome_answer_is_one_error_in_words(service: Service, client: ServiceClient, case: str) -> None:
+def test_unwelcome_answer_is_one_error_in_words(service: Service, client: Client, case: str) -> None:
     answer, kind, retryable, words = REFUSALS[case]
     service.answers["/config"] = answer
 
@@ -173,14 +173,14 @@ def test_unwelcome_answer_is_one_error_in_words(service: Service, client: Servic
     assert len(service.seen) == 1  # no redirect followed, nothing tried again behind the loop's back
 
 
-def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: ServiceClient) -> None:
+def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
 
     with pytest.raises(FetchError, match="304"):
         client.fetch_config(None)
 
 
-def test_hostile_header_cannot_write_into_the_log(service: Service, client: ServiceClient) -> None:
+def test_hostile_header_cannot_write_into_the_log(service: Service, client: Client) -> None:
     service.answers["/config"] = status(302, Location="/x\x1b[2Jy" + "z" * 1000)
 
     with pytest.raises(FetchError) as refused:
@@ -192,7 +192,7 @@ def test_hostile_header_cannot_write_into_the_log(service: Service, client: Serv
 
 def test_nobody_there() -> None:
     port = svc.free_port()
-    client = ServiceClient(Settings(url=f"http://127.0.0.1:{port}", host_id=HOST_ID, host_secret=SECRET))
+    client = Client(Settings(url=f"http://127.0.0.1:{port}", host_id=HOST_ID, host_secret=SECRET))
 
     with pytest.raises(FetchError, match="Connection refused") as refused:
         client.fetch_config(HAVE)
@@ -203,7 +203,7 @@ def test_nobody_there() -> None:
 
 def test_silent_service_runs_into_the_read_timeout(service: Service) -> None:
     service.answers["/config"] = svc.never()
-    client = ServiceClient(settings_for(service, read_timeout_s=0.3))
+    client = Client(settings_for(service, read_timeout_s=0.3))
 
     with pytest.raises(FetchError, match=r"no data for 0\.3 s"):
         client.fetch_config(HAVE)
@@ -219,7 +219,7 @@ def test_silent_service_runs_into_the_read_timeout(service: Service) -> None:
 def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answer) -> None:
     """Never silent long enough for a read timeout; without the deadline this takes minutes."""
     service.answers["/config"] = answer
-    client = ServiceClient(settings_for(service, fetch_deadline_s=0.6))
+    client = Client(settings_for(service, fetch_deadline_s=0.6))
     started = time.monotonic()
 
     with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
@@ -229,7 +229,7 @@ def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answ
     client.close()
 
 
-def test_dying_connections_are_not_used_again(service: Service, client: ServiceClient) -> None:
+def test_dying_connections_are_not_used_again(service: Service, client: Client) -> None:
     """A server that closes after its answer without announcing it; a pooled connection fails now and then."""
     service.answers["/config"] = status(304)
     for _ in range(300):
@@ -260,7 +260,7 @@ def drawn_out_handshake() -> Iterator[int]:
 
 def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) -> None:
     url = f"https://127.0.0.1:{drawn_out_handshake}"
-    client = ServiceClient(Settings(url=url, host_id=HOST_ID, host_secret=SECRET, fetch_deadline_s=0.6))
+    client = Client(Settings(url=url, host_id=HOST_ID, host_secret=SECRET, fetch_deadline_s=0.6))
     started = time.monotonic()
 
     with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
@@ -270,7 +270,7 @@ def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) ->
     client.close()
 
 
-def test_no_descriptor_is_left_behind(service: Service, client: ServiceClient) -> None:
+def test_no_descriptor_is_left_behind(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)
     before = open_descriptors()
@@ -300,7 +300,7 @@ def after(seconds: float, answer: Answer) -> Answer:
 
 def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(service: Service) -> None:
     service.answers["/config"] = after(0.6, status(304))
-    client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
+    client = Client(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
     assert client.fetch_config(HAVE, wait_s=20) == NotModified()
     assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "20", "live": "1"}
     with pytest.raises(FetchError):
@@ -309,7 +309,7 @@ def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(se
     client.close()
 
 
-def test_first_question_ever_does_not_wait(service: Service, client: ServiceClient) -> None:
+def test_first_question_ever_does_not_wait(service: Service, client: Client) -> None:
     service.answers["/config"] = status(204)
     client.fetch_config(None, wait_s=50)
     assert service.seen[0].query == {}
@@ -317,7 +317,7 @@ def test_first_question_ever_does_not_wait(service: Service, client: ServiceClie
 
 def test_service_that_says_nothing_after_the_wait_runs_into_the_timeout(service: Service) -> None:
     service.answers["/config"] = svc.never()
-    client = ServiceClient(settings_for(service, read_timeout_s=0.2))
+    client = Client(settings_for(service, read_timeout_s=0.2))
     started = time.monotonic()
     with pytest.raises(FetchError, match=r"no data for 1\.2 s"):
         client.fetch_config(HAVE, wait_s=1)
@@ -327,7 +327,7 @@ def test_service_that_says_nothing_after_the_wait_runs_into_the_timeout(service:
 
 def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(service: Service) -> None:
     service.answers["/config"] = svc.never()
-    client = ServiceClient(settings_for(service))
+    client = Client(settings_for(service))
     ended: list[AgentError] = []
 
     def poll() -> None:
@@ -363,7 +363,7 @@ def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monk
         add(self, made)
 
     monkeypatch.setattr(connections.Connections, "add", look)
-    client = ServiceClient(settings_for(service))
+    client = Client(settings_for(service))
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)
     assert seen == [(1, 10, 5, 4, 20_000)]
@@ -388,7 +388,7 @@ def secrets_tried(service: Service) -> list[str]:
 
 
 def test_secret_of_the_bundle_is_tried_first_and_the_enrolled_one_when_it_is_refused(
-    service: Service, client: ServiceClient
+    service: Service, client: Client
 ) -> None:
     client.use_secret("new")
     service.answers["/config"] = knows("new")
@@ -404,7 +404,7 @@ def test_secret_of_the_bundle_is_tried_first_and_the_enrolled_one_when_it_is_ref
     assert secrets_tried(service) == [SECRET, "new"]
 
 
-def test_refusal_of_both_secrets_is_one_error(service: Service, client: ServiceClient) -> None:
+def test_refusal_of_both_secrets_is_one_error(service: Service, client: Client) -> None:
     client.use_secret("new")
     service.answers["/config"] = knows()
     with pytest.raises(AuthError):
@@ -438,21 +438,21 @@ def test_https_works_with_the_configured_certificate_and_with_no_other(certifica
     with svc.service(certificate) as encrypted:
         encrypted.answers["/config"] = status(304)
         settings = Settings(url=encrypted.url, host_id=HOST_ID, host_secret=SECRET)
-        stranger = ServiceClient(settings)
+        stranger = Client(settings)
         with pytest.raises(FetchError, match="No trusted connection to https://127") as refused:
             stranger.fetch_config(HAVE)
         assert "ca_file" in refused.value.message
         assert encrypted.seen == []  # the secret was not sent
-        friend = ServiceClient(replace(settings, ca_file=certificate))
+        friend = Client(replace(settings, ca_file=certificate))
         assert friend.fetch_config(HAVE) == NotModified()
         by_name = replace(settings, ca_file=certificate, url=encrypted.url.replace("127.0.0.1", "localhost"))
         with pytest.raises(FetchError, match="No trusted connection"):
-            ServiceClient(by_name).fetch_config(HAVE)
+            Client(by_name).fetch_config(HAVE)
 
 
 def test_client_works_again_after_a_deadline(service: Service) -> None:
     service.answers["/config"] = svc.trickle(with_length=True)
-    client = ServiceClient(settings_for(service, fetch_deadline_s=0.3))
+    client = Client(settings_for(service, fetch_deadline_s=0.3))
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     service.answers["/config"] = status(304)
@@ -461,7 +461,7 @@ def test_client_works_again_after_a_deadline(service: Service) -> None:
     client.close()
 
 
-def test_no_timer_is_left_behind(service: Service, client: ServiceClient) -> None:
+def test_no_timer_is_left_behind(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
     for _ in range(30):
         client.fetch_config(HAVE)
@@ -472,7 +472,7 @@ def test_no_timer_is_left_behind(service: Service, client: ServiceClient) -> Non
         time.sleep(0.01)
 
 
-def test_retry_after_is_handed_on(service: Service, client: ServiceClient) -> None:
+def test_retry_after_is_handed_on(service: Service, client: Client) -> None:
     service.answers["/config"] = status(503, Retry_After="120")
 
     with pytest.raises(FetchError) as refused:
@@ -506,7 +506,7 @@ def test_retry_after_is_read_in_both_forms(header: str | None, seconds: float | 
     assert parse_retry_after(header, NOW) == seconds
 
 
-def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: Service, client: ServiceClient) -> None:
+def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: Service, client: Client) -> None:
     def years_ago(handler: svc.Handler) -> None:
         handler.send_response_only(503)
         handler.send_header("Date", "Sat, 21 Nov 2009 06:00:00 GMT")
@@ -521,7 +521,7 @@ def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: S
     assert parse_retry_after("Sat, 21 Nov 2009 06:01:30 GMT", None) is None
 
 
-def test_receipt_is_posted_as_json(service: Service, client: ServiceClient) -> None:
+def test_receipt_is_posted_as_json(service: Service, client: Client) -> None:
     client.send_receipt({"schema": 1, "links": {}})
 
     (request,) = service.asked("/enforcement")
@@ -531,7 +531,7 @@ def test_receipt_is_posted_as_json(service: Service, client: ServiceClient) -> N
     assert request.credentials == f"{HOST_ID}:{SECRET}"
 
 
-def test_refused_receipt_is_an_error(service: Service, client: ServiceClient) -> None:
+def test_refused_receipt_is_an_error(service: Service, client: Client) -> None:
     service.answers["/enforcement"] = status(500)
     with pytest.raises(FetchError, match="500"):
         client.send_receipt({})
@@ -541,7 +541,7 @@ def test_refused_receipt_is_an_error(service: Service, client: ServiceClient) ->
 
 
 @pytest.mark.parametrize("code", [200, 304])
-def test_deployed_version_is_confirmed_as_a_form(service: Service, client: ServiceClient, code: int) -> None:
+def test_deployed_version_is_confirmed_as_a_form(service: Service, client: Client, code: int) -> None:
     service.answers["/deployed_config_version"] = status(code)
 
     client.confirm_config("1.18")

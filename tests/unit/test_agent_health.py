@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.fetch import NewBundle, NotModified
-from ap_agent.agent.health import describe, health_path, read_health
+from ap_agent.agent.health import health_path, read_health
+from ap_agent.commands.status import screen
 from ap_agent.common.errors import FetchError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
@@ -146,15 +147,16 @@ def test_unwritable_health_file_is_a_problem_and_no_end(settings: Settings, cloc
     assert world.codes == ["health_unwritable"]
 
 
-def described(health: dict[str, Any], *, running: bool = True, age_s: float = 1) -> tuple[str, bool, bool]:
+def described(health: dict[str, Any], *, running: bool = True, age_s: float = 1) -> tuple[int, str]:
+    """The exit code and the text of `status`: 1 if something is not enforced, 5 if nothing new arrives."""
     now = datetime.fromisoformat(health["written_at"]) + timedelta(seconds=age_s)
-    lines, enforced, delivered = describe(health, running=running, now=now)
-    return "\n".join(lines), enforced, delivered
+    code, lines = screen(health, is_running=running, now=now)
+    return code, "\n".join(lines)
 
 
 def test_status_in_words_when_all_is_well(settings: Settings, clock: Clock) -> None:
-    text, enforced, delivered = described(health_after(settings, FakeClient([NewBundle(V7)], clock), clock))
-    assert (enforced, delivered) == (True, True)
+    code, text = described(health_after(settings, FakeClient([NewBundle(V7)], clock), clock))
+    assert code == 0
     assert f"running (pid {os.getpid()}); last report 1 s ago" in text
     assert "1.18, limits 7" in text
     assert "1 of 1 links enforced" in text
@@ -165,13 +167,13 @@ def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, clock
     store_v7(settings)
     health = health_after(settings, FakeClient([FetchError("The service answered 503.")], clock), clock)
 
-    text, enforced, delivered = described(health)
-    assert (enforced, delivered) == (True, False)
+    code, text = described(health)
+    assert code == 5
     assert "service_unreachable" in text
     assert "has not answered" in text
-    assert described(health, running=False)[1] is False
-    text, enforced, _ = described(health, age_s=3600)
-    assert enforced is False
+    assert described(health, running=False)[0] == 1
+    code, text = described(health, age_s=3600)
+    assert code == 1
     assert "but not reporting" in text
     assert "last report 1 h ago" in text
 
@@ -179,9 +181,10 @@ def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, clock
 def test_status_names_links_that_are_not_enforced(settings: Settings, clock: Clock) -> None:
     health = health_after(settings, FakeClient([NewBundle(V7)], clock), clock, refused=frozenset({1}))
 
-    text, enforced, delivered = described(health)
-    assert (enforced, delivered) == (False, True)
-    assert "Failed         link 1: The kernel refused it." in text
+    code, text = described(health)
+    assert code == 1
+    assert "1 of 1 links is not enforced." in text
+    assert "apply_failed (link 1): The kernel refused it." in text
 
 
 def test_status_says_that_the_limiter_is_silent(settings: Settings, clock: Clock) -> None:
@@ -191,8 +194,8 @@ def test_status_says_that_the_limiter_is_silent(settings: Settings, clock: Clock
     world.loop.start()
     health = read_health(settings.run_dir) or health
 
-    text, enforced, delivered = described(health)
-    assert (enforced, delivered) == (False, True)
+    code, text = described(health)
+    assert code == 1
     assert "1 of 1 links enforced, read back" in text
     assert "the limiter does not answer" in text
 

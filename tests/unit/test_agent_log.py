@@ -1,4 +1,4 @@
-"""Log lines that people grep and nobody can forge, and text that stands in columns."""
+"""Log lines that people grep and nobody can forge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ap_agent.common.log import Conditions, configure, get_logger, quoted
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import remote_of, table
+from ap_agent.common.text import remote_of
 from link_info import check_link_info
 from tests.agent_bundles import entry
 
@@ -117,12 +117,6 @@ def test_stdout_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert table(("A", "NUMBER"), [("long cell", "1"), ("x", "1 000 000")], right=frozenset({"NUMBER"})) == (
-        "A             NUMBER\nlong cell          1\nx          1 000 000"
-    )
 
 
 def test_an_address_without_a_port_stands_alone_and_one_of_ipv6_in_brackets() -> None:

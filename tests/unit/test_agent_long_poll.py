@@ -18,7 +18,7 @@ from ap_agent.agent import health
 from ap_agent.agent import loop as loop_module
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
+from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NotModified
 from ap_agent.agent.loop import Loop
 from ap_agent.common import threads
 from ap_agent.common.errors import FetchError
@@ -282,8 +282,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 def running(service: Service, settings: Settings) -> Iterator[Running]:
     ours = settings_for(service, settings)
     store_v7(ours)
-    agent = Agent(ours, ServiceClient(ours), get_logger())
-    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, ServiceClient(ours)))
+    agent = Agent(ours, Client(ours), get_logger())
+    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, Client(ours)))
     thread = threading.Thread(target=loop.run, name="the loop")
     thread.start()
     wait_until(lambda: [one for one in service.asked("/config") if "wait" in one.query])
@@ -315,7 +315,7 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
 
 def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
     asked, told = len(service.asked("/config")), len(service.receipts())
-    running.loop.reports.next_receipt = 0.0
+    running.loop.reports.receipts.next_at = 0.0
     running.loop._waker.wake()
     wait_until(lambda: len(service.receipts()) > told)
     assert len(service.asked("/config")) == asked

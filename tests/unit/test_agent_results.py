@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.fetch import NotModified, UploadRefusedError, UploadUnknownError
+from ap_agent.agent.fetch import NotModified, UploadRefusedError
 from ap_agent.agent.kept_reports import KeptReports, made_report, parse_report
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
@@ -102,15 +102,6 @@ def test_service_that_is_away_gets_the_whole_later_and_one_that_refuses_is_left_
     world.run_for(300)
     assert sent(client)[3:] == [(4, True)]
     assert world.codes == []
-
-
-def test_older_service_is_asked_again_in_an_hour(settings: Settings) -> None:
-    world, client = started(settings, UploadUnknownError("older"))
-    write(world, 6, is_over=True)
-    world.run_for(3500)
-    assert len(sent(client)) == 1
-    world.run_for(200)
-    assert len(sent(client)) == 2
 
 
 def test_file_that_cannot_be_used_is_a_problem_until_it_can(settings: Settings) -> None:

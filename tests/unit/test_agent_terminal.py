@@ -63,6 +63,26 @@ def failing(count: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"links": []},
+        {"links": {"enforced": 1, "observed": 0, "total": 1, "not_enforced": []}},
+        {"problems": [1]},
+        {"problems": [{"code": []}]},
+        {"service": "x"},
+        {"written_at": "2026-11-24T11:59:59"},
+        {"next_cycle_in_s": None},
+        {"timed_limits": {"running": 0, "upcoming": 1, "next_change_at": "0001-01-01T00:00:00+14:00"}},
+        {"keys": [{}]},
+    ],
+    ids=str,
+)
+def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a health file"):
+        screen(health(**changes), is_running=True, now=NOW)
+
+
 # --- status -----------------------------------------------------------------------------------------------------------
 
 

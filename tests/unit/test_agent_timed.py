@@ -12,8 +12,9 @@ import pytest
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, NotModified
-from ap_agent.agent.health import describe, read_health
+from ap_agent.agent.health import read_health
 from ap_agent.agent.store import Store
+from ap_agent.commands.status import screen
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import timed_lines
@@ -101,7 +102,7 @@ def test_status_has_a_countdown(settings: Settings, clock: Clock) -> None:
         "upcoming": 0,
         "next_change_at": "2026-11-21T06:00:15.000000Z",
     }
-    lines, _, _ = describe(health, running=True, now=clock.wall())
+    _, lines = screen(health, is_running=True, now=clock.wall())
     assert "Temporary      1 running, 0 scheduled; the next change is in 3 s, at 2026-11-21 06:00:15 UTC" in lines
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ap_agent.agent import usage as usage_module
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import NewBundle, NotModified, UploadRefusedError, UploadUnknownError
+from ap_agent.agent.fetch import NewBundle, NotModified, UploadRefusedError
 from ap_agent.common.errors import FetchError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
@@ -119,18 +119,21 @@ def test_failed_upload_is_a_problem_until_one_arrives(settings: Settings) -> Non
     assert world.codes == []
 
 
-def test_service_that_knows_no_usage_is_asked_once_an_hour_without_a_complaint(settings: Settings) -> None:
-    world, client = started(settings, *[UploadUnknownError("older")] * 3)
-    world.run_for(3800)
-    assert len(client.uploads) == 2
-    assert world.codes == []
+def test_usage_that_the_service_does_not_take_delays_no_receipt(settings: Settings) -> None:
+    world, client = started(settings, *[FetchError("The service answered 500.")] * 100)
+    world.run_for(600)
+    assert world.codes == ["usage_failed"]
+    before = len(world.receipts)
+    client.answers.append(NewBundle(V8))
+    world.run_for(12)  # a poll each ten seconds
+    assert [one["limits_version"] for one in world.receipts[before:]][-1:] == [8]
 
 
 def test_backlog_is_sent_thirty_batches_a_minute(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     world, client = started(settings, FetchError("away"))
     monkeypatch.setattr(usage_module, "BATCHES_PER_MINUTE", 5)
     with monkeypatch.context() as patched:
-        patched.setattr(type(world.loop.usage), "next_upload", lambda _self: None)
+        patched.setattr(type(world.loop.usage), "due", lambda _self: None)
         world.run_for(1200)
     before = len(client.uploads)
     world.run_for(59)

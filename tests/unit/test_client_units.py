@@ -9,8 +9,8 @@ import pytest
 
 from scionlab_bw.credentials import checked_url
 from scionlab_bw.errors import UsageError
-from scionlab_bw.tables import clean, table
 from scionlab_bw.units import format_bytes, format_seconds, parse_bandwidth, parse_duration, parse_moment
+from terminal import clean, table
 from tests.unit.test_bandwidth_text import REFUSED, UNDERSTOOD
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -92,7 +92,7 @@ def test_addresses_are_written_alike() -> None:
 
 def test_text_of_others_does_not_steer_the_terminal() -> None:
     assert clean("a\x1b[2Jb\nc\u202e") == "a [2Jb c "
-    assert table(["A", "N"], [["x", 5], ["longer", 1000]], right=(1,)) == "A          N\nx          5\nlonger  1000"
+    assert table(["A", "N"], [["x", 5], ["longer", 1000]], right=("N",)) == "A          N\nx          5\nlonger  1000"
 
 
 def test_figures_are_short() -> None:

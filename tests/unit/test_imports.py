@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("link_tests.py", {"bandwidth_config", "link_rules"}),
         ("link_info.py", {"bandwidth_config", "link_rules", "link_tests"}),
         ("scion_files.py", {"bandwidth_config"}),
+        ("terminal.py", set()),  # the client of users is installed without our rules
         # takes a host by plain attributes and keys as values: needs no Django
         ("config_tar.py", {"bandwidth_config", "scion_files"}),
     ],

@@ -217,7 +217,7 @@ def test_damaged_acceptance_is_named(host: Host, settings: Settings) -> None:
     (settings.limiter_state_dir / "accepted.json").write_text("{")
 
     assert host.given("1.17", 4) == "refused"
-    assert "delete it" in host.documents.problems[0].message
+    assert "Delete it" in host.documents.problems[0].message
     assert host.given("1.19", 9) == "new"  # where none is needed, none is read
 
 

@@ -52,7 +52,7 @@ def test_the_manual_of_mpget_has_every_option_and_exit_status_and_no_other() -> 
     assert sorted(f"--{one}" for one in said) == sorted({*actions} - {"--help"})
     codes = {0, INTERRUPTED, *(one.code for one in MpgetError.__subclasses__())}
     assert [int(one) for one in re.findall(r"^\.It (\d+)", statuses, flags=re.MULTILINE)] == sorted(codes)
-    assert "cp -r multipath scionlab_bw station $(CLIENT)" in RULES
+    assert "cp -r multipath scionlab_bw station terminal.py $(CLIENT)" in RULES
     assert "packaging/man/mpget.1" in RULES
 
 

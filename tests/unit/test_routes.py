@@ -129,9 +129,12 @@ def test_what_is_beyond_is_refused_with_value_limit_and_remedy(
     [
         (b"[[uplink]", "not_toml"),
         (b"\xff", "not_toml"),
-        (b"#" * (256 * 1024 + 1), "too_large"),
+        (b"#" * (256 * 1024 + 1), "not_toml"),
+        (b"x = " + b"[" * 50_000, "not_toml"),
+        (b"x = " + b"7" * 5_000, "not_toml"),
         (b"x = 1", "unknown_key"),
     ],
+    ids=("broken", "no UTF-8", "too large", "too deep", "too many digits", "unknown key"),
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, code: str) -> None:
     path = tmp_path / "uplinks.toml"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.agent.bundle import Bundle, read_bundle
-from ap_agent.agent.fetch import NewBundle, ServiceClient
+from ap_agent.agent.fetch import Client, NewBundle
 from ap_agent.common.errors import BundleError, FetchError
 from ap_agent.common.settings import Settings
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
@@ -183,7 +183,7 @@ def cut_off(data: bytes, *, with_length: bool) -> Answer:
     return answer
 
 
-def fetched(client: ServiceClient) -> Bundle:
+def fetched(client: Client) -> Bundle:
     found = client.fetch_config(None)
     assert isinstance(found, NewBundle)
     return read_bundle(found.data, host_id=HOST_ID)
@@ -194,7 +194,7 @@ def test_an_answer_cut_off_after_any_thousand_bytes_is_never_a_bundle(with_lengt
     """With a length the transport says so, without one the bundle itself."""
     places = range(0, len(LARGE), 1000)
     assert len(places) >= 10
-    with service() as offered, contextlib.closing(ServiceClient(_settings(offered.url))) as client:
+    with service() as offered, contextlib.closing(Client(_settings(offered.url))) as client:
         for place in places:
             offered.answers["/config"] = cut_off(LARGE[:place], with_length=with_length)
             with pytest.raises((FetchError, BundleError)):
