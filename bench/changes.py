@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.engines import Engine
-from bench.first_engine import FirstEngine
 from bench.peers import thesis, tree, wondershaper
 from bench.world import IFBS, entry, make_links, with_limit
 from link_info import LinkInfo, check_link_info
@@ -22,8 +21,7 @@ USER = {A: "192.0.2.11", B: "192.0.2.12", C: "192.0.2.13"}
 A_LIMIT, B_LIMIT = 12_000, 1_000
 A_OFFERED, B_OFFERED, A_PAYLOAD = 10_000, 20_000, 958  # A: 1000 bytes on the wire, 1250 packets per second
 ATTACH, REMOVE = "ours: the first links come", "ours: the last links go"
-NOTHING_DONE, FIRST_CHANGES = "ours: nothing", "the first engine: change B"
-Limiter = Engine | FirstEngine
+NOTHING_DONE = "ours: nothing"
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,14 @@ class Situation:
 
     name: str
     links: int
-    prepare: Callable[[Namespace, Limiter], None]
-    act: Callable[[Namespace, Limiter], None]
+    prepare: Callable[[Namespace, Engine], None]
+    act: Callable[[Namespace, Engine], None]
     b_limit: int = B_LIMIT
-    of_first_engine: bool = False
 
 
 def situations(crowd: int) -> list[Situation]:
     """All, with so many other links where the engine acts."""
-    return [*_ours(crowd), _first_engine(crowd), *_peers(crowd), *_attaching()]
+    return [*_ours(crowd), *_peers(crowd), *_attaching()]
 
 
 def flows(kbit_a: int = A_LIMIT, kbit_b: int = B_LIMIT) -> dict[int, LinkInfo]:
@@ -66,15 +63,8 @@ def _ours(crowd: int) -> list[Situation]:
     ]
 
 
-def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: Limiter) -> None:
+def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: Engine) -> None:
     engine.enforce(links)
-
-
-def _first_engine(crowd: int) -> Situation:
-    before = {**make_links(crowd, kbit=2_000), **flows()}
-    after = with_limit(before, B, 2 * B_LIMIT)
-    acts = (partial(_enforce, before), partial(_enforce, after))
-    return Situation(FIRST_CHANGES, crowd, *acts, b_limit=2 * B_LIMIT, of_first_engine=True)
 
 
 def _peers(crowd: int) -> list[Situation]:
@@ -94,7 +84,7 @@ def _links_of(links: int) -> dict[int, LinkInfo]:
     return {**make_links(links - 2, kbit=2_000), **flows()} if links > 2 else flows()
 
 
-def _rebuild(links: int, host: Namespace, _: Limiter) -> None:
+def _rebuild(links: int, host: Namespace, _: Engine) -> None:
     lines = [*(f"qdisc del dev {dev} root" for dev in IFBS), *tree.tree_lines(_links_of(links))]
     host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=60)
 
@@ -103,7 +93,7 @@ def _shell(host: Namespace, commands: list[str]) -> None:
     host.run("sh", "-s", stdin="\n".join(commands) + "\n", timeout_s=60, check=False)
 
 
-def _thesis(links: int, host: Namespace, _: Limiter) -> None:
+def _thesis(links: int, host: Namespace, _: Engine) -> None:
     """Its numbers are decimal words that tc reads as hexadecimal; below 9999 that only renames the classes."""
     listed = [
         thesis.ThesisLink(number, str(link.remote_ip), link.bandwidth_kbit) for number, link in _links_of(links).items()
@@ -111,13 +101,13 @@ def _thesis(links: int, host: Namespace, _: Limiter) -> None:
     _shell(host, [f"{' '.join(command)} 2>/dev/null" for command in thesis.enforce_commands(DEV, listed)])
 
 
-def _wondershaper(host: Namespace, _: Limiter) -> None:
+def _wondershaper(host: Namespace, _: Engine) -> None:
     """It has one pair of numbers for the interface: room for both flows, and no limit for B."""
     host.ip_batch([f"link add {thesis.IFB} type ifb", f"link set {thesis.IFB} up"])
     _shell(host, [f"tc {line}" for line in wondershaper.scheme(DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED))])
 
 
-def _wondershaper_again(host: Namespace, _: Limiter) -> None:
+def _wondershaper_again(host: Namespace, _: Engine) -> None:
     lines = wondershaper.clear_lines(DEV, thesis.IFB) + wondershaper.scheme(
         DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED)
     )
@@ -128,13 +118,13 @@ def _attaching() -> list[Situation]:
     """Ten other links come, or go; neither flow belongs to any, so that B is a bystander like A."""
     others = make_links(10, kbit=2_000)
 
-    def nothing(_host: Namespace, _engine: Limiter) -> None:
+    def nothing(_host: Namespace, _engine: Engine) -> None:
         """Nobody is limited."""
 
-    def attach(_host: Namespace, engine: Limiter) -> None:
+    def attach(_host: Namespace, engine: Engine) -> None:
         engine.enforce(others)
 
-    def remove(_host: Namespace, engine: Limiter) -> None:
+    def remove(_host: Namespace, engine: Engine) -> None:
         engine.enforce({})
 
     unlimited = A_OFFERED + B_OFFERED

@@ -1,4 +1,4 @@
-"""Engines as processes on a host of the lab: today's, and (`bench.first_engine`) the first one, asked the same way.
+"""The engine as a process on a host of the lab.
 
     with Engine(host) as engine:
         cycle = engine.enforce(links)        # seconds, CPU, writes
@@ -30,7 +30,7 @@ from link_info import LinkInfo
 from measuring.netns import REPOSITORY, Namespace
 
 READY_WITHIN_S = 20.0
-CYCLE_WITHIN_S = 300.0  # 4000 links took the first engine 26 s on an idle machine
+CYCLE_WITHIN_S = 300.0
 CONFINED = "setpriv --bounding-set=-all,+net_admin,+bpf --inh-caps=-all"
 
 

@@ -1,8 +1,7 @@
 """The targets of the limiter, and what was measured: target, figure, held or not.
 
 A target is judged from what one run measured, at the largest size that it measured; one whose suite did not run is left
-out, and so is a comparison with the first engine in a clone that does not have it. The arithmetic is here so that the
-table cannot say anything else than the samples.
+out. The arithmetic is here so that the table cannot say anything else than the samples.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from bench.suites import (
     total,
     usage,
 )
-from bench.wires import DIRECTIONS, FIRST, FROM_USER, TO_USER
+from bench.wires import DIRECTIONS
 
 JUDGED = {
     one.NAME for one in (packet, install, document, hitless, accuracy, datagrams, fairness, total, faults)
@@ -36,7 +35,7 @@ MEMORY_KB = 10.0
 CHANGE_MS, DOCUMENT_CPU_MS = 2.0, 150.0
 NO_OP_FACTOR, NO_OP_MS = 2.0, 50.0
 NOBODY_NS, FLOODED_FACTOR = 120.0, 1.05
-FROM_USER_FACTOR, TO_USER_FACTOR, DIRECTIONS_FACTOR = 0.8, 1.1, 1.1
+HOT_FACTOR, DIRECTIONS_FACTOR = 1.0, 1.1
 LONG_RUN_TOLERANCE = 0.002
 DATAGRAM_SHARE = 0.99
 JAIN = {500: 0.9, 5_000: 0.98}
@@ -94,15 +93,10 @@ def at_most(target: str, ours: float | None, other: float | None, factor: float,
 def _install(outcome: Outcome) -> Iterator[Verdict]:
     sizes = sorted(int(one) for one in outcome.values("size", what=install.INSTALL, variant=install.OURS))
     for size in sizes[-1:]:
-        ours, kernel, first = (
-            _ms(outcome, install.INSTALL, size, variant) for variant in (install.OURS, install.KERNEL, install.FIRST)
-        )
+        ours, kernel = (_ms(outcome, install.INSTALL, size, variant) for variant in (install.OURS, install.KERNEL))
         if ours is not None:
-            beside = "" if first is None else f"; first engine {figure(first / 1000)} s"
-            measured = f"{figure(ours / 1000)} s{beside}"
-            yield Verdict(
-                f"install {size} links, both directions: <= {INSTALL_S:g} s", measured, ours <= INSTALL_S * 1000
-            )
+            target = f"install {size} links, both directions: <= {INSTALL_S:g} s"
+            yield Verdict(target, f"{figure(ours / 1000)} s", ours <= INSTALL_S * 1000)
         target = f"the same over the kernel's own time: <= {INSTALL_FACTOR:g}x"
         for verdict in at_most(target, ours, kernel, INSTALL_FACTOR, "ms"):
             yield replace(verdict, measured=verdict.measured + _cpu_ratio(outcome, install.INSTALL, size))
@@ -125,34 +119,29 @@ def _ms(outcome: Outcome, what: str, size: int, variant: str) -> float | None:
 
 
 def _memory(outcome: Outcome, size: int) -> Iterator[Verdict]:
-    ours, first = (install.memory_per_link(outcome, size, one) for one in (install.OURS, install.FIRST))
+    ours = install.memory_per_link(outcome, size, install.OURS)
     if ours is not None:
-        beside = "" if first is None else f"; first engine {figure(first / 1000)} kB"
         target = f"kernel memory per link among {size}, both directions: <= {MEMORY_KB:g} kB"
-        yield Verdict(target, f"{figure(ours / 1000)} kB{beside}", ours <= MEMORY_KB * 1000)
+        yield Verdict(target, f"{figure(ours / 1000)} kB", ours <= MEMORY_KB * 1000)
 
 
 def _change(outcome: Outcome, size: int) -> Iterator[Verdict]:
-    ours, first = (_ms(outcome, install.CHANGE, size, one) for one in (install.OURS, install.FIRST))
+    ours = _ms(outcome, install.CHANGE, size, install.OURS)
     dumps = outcome.median(what=install.DUMPED, size=size, variant=install.OURS)
     if ours is not None and dumps is not None:
-        beside = "" if first is None else f"; first engine {figure(first)} ms"
         target = f"one limit changed among {size}: applied within {CHANGE_MS:g} ms, nothing dumped"
-        yield Verdict(target, f"{figure(ours)} ms, {dumps:g} dumps{beside}", ours <= CHANGE_MS and dumps == 0)
+        yield Verdict(target, f"{figure(ours)} ms, {dumps:g} dumps", ours <= CHANGE_MS and dumps == 0)
 
 
 def _no_op(outcome: Outcome, size: int) -> Iterator[Verdict]:
-    ours, kernel, first = (
-        _ms(outcome, install.NO_OP, size, one) for one in (install.OURS, install.KERNEL, install.FIRST)
-    )
+    ours, kernel = (_ms(outcome, install.NO_OP, size, one) for one in (install.OURS, install.KERNEL))
     writes = outcome.median(what=install.WRITES, size=size, variant=install.OURS)
     if ours is None or kernel is None or writes is None:
         return
-    beside = "" if first is None else f"; first engine {figure(first)} ms"
     yield Verdict(
         f"cycle without change, {size} links: 0 writes, <= {NO_OP_FACTOR:g}x of the kernel's dump, <= {NO_OP_MS:g} ms",
         f"{writes:g} writes, {ours / kernel:.2f}x ({figure(ours)} to {figure(kernel)} ms)"
-        f"{_cpu_ratio(outcome, install.NO_OP, size)}{beside}",
+        f"{_cpu_ratio(outcome, install.NO_OP, size)}",
         writes == 0 and ours <= min(NO_OP_FACTOR * kernel, NO_OP_MS),
     )
 
@@ -168,20 +157,16 @@ def _packet(outcome: Outcome) -> Iterator[Verdict]:
     sizes = sorted(int(one) for one in outcome.values("size", family=4, variant=packet.OURS, traffic=packet.HOT))
     for size in sizes[-1:]:
         yield from _nobody(outcome, size)
-        yield from _limited(outcome, size)
+        yield from _limited(outcome, sizes[0], size)
 
 
 def _nobody(outcome: Outcome, size: int) -> Iterator[Verdict]:
     for way in DIRECTIONS:
-        ours, instant, first = (
-            packet.cost(outcome, one, packet.NOBODY, way, size) for one in (packet.OURS, packet.INSTANT, packet.FIRST)
-        )
+        ours, instant = (packet.cost(outcome, one, packet.NOBODY, way, size) for one in (packet.OURS, packet.INSTANT))
         if ours is not None and instant is not None:
             target = f"nobody's packet {way}, {size} links: <= {NOBODY_NS:g} ns above a filter that answers at once"
             measured = f"{ours - instant:+.0f} ns ({figure(ours)} to {figure(instant)})"
             yield Verdict(target, measured, ours - instant <= NOBODY_NS)
-        if way == TO_USER:
-            yield from at_most("the same over the first engine's: <= 1x", ours, first, 1.0, "ns")
         if (ratio := packet.flooded_ratio(outcome, packet.OURS, way)) is not None:
             control = packet.flooded_ratio(outcome, packet.INSTANT, way) or 0.0
             target = f"nobody's packet {way} while a limited link is flooded: <= {FLOODED_FACTOR:g}x"
@@ -189,13 +174,11 @@ def _nobody(outcome: Outcome, size: int) -> Iterator[Verdict]:
             yield Verdict(target, measured, ratio <= FLOODED_FACTOR)
 
 
-def _limited(outcome: Outcome, size: int) -> Iterator[Verdict]:
-    for way, factor in ((FROM_USER, FROM_USER_FACTOR), (TO_USER, TO_USER_FACTOR)):
-        ours, first = (packet.cost(outcome, one, packet.RANDOM, way, size) for one in (packet.OURS, packet.FIRST_WHOLE))
-        target = (
-            f"limited packet {way}, random order of {size}: <= {factor:g}x of the first engine with whole datagrams"
-        )
-        yield from at_most(target, ours, first, factor, "ns")
+def _limited(outcome: Outcome, smallest: int, size: int) -> Iterator[Verdict]:
+    for way in DIRECTIONS:
+        ours, thesis = (packet.cost(outcome, one, packet.HOT, way, smallest) for one in (packet.OURS, packet.THESIS))
+        target = f"limited packet {way}, hot, links: {smallest}: <= {HOT_FACTOR:g}x of the thesis' sequence"
+        yield from at_most(target, ours, thesis, HOT_FACTOR, "ns")
     to_user, from_user = (packet.cost(outcome, packet.OURS, packet.RANDOM, way, size) for way in DIRECTIONS)
     target = f"limited packet to the user over one from the user, random order: <= {DIRECTIONS_FACTOR:g}x"
     yield from at_most(target, to_user, from_user, DIRECTIONS_FACTOR, "ns")
@@ -244,14 +227,12 @@ def _fairness(outcome: Outcome) -> Iterator[Verdict]:
         jain, delay = fairness.worst_jain(outcome, kbit), fairness.worst_delay_ms(outcome, kbit)
         if jain is None or delay is None:
             continue
-        first = [one.median for one in outcome.find(tool=FIRST, kbit=kbit, what="jain")]
-        beside = f"; first engine {min(first):.3f}" if first else ""
         is_fair = jain >= least
         if kbit == min(JAIN):
             target = f"8 cubic flows at {kbit} kbit/s: Jain >= {least:g}, median delay <= {DELAY_MS / 1000:g} s"
-            yield Verdict(target, f"{jain:.3f}, {delay:.0f} ms{beside}", is_fair and delay <= DELAY_MS)
+            yield Verdict(target, f"{jain:.3f}, {delay:.0f} ms", is_fair and delay <= DELAY_MS)
         else:
-            yield Verdict(f"8 cubic flows at {kbit} kbit/s: Jain >= {least:g}", f"{jain:.3f}{beside}", is_fair)
+            yield Verdict(f"8 cubic flows at {kbit} kbit/s: Jain >= {least:g}", f"{jain:.3f}", is_fair)
     lost, sent = fairness.lost_of_bursts(outcome)
     if sent:
         target = "ten frames at once on an idle link, 32 kbit/s to 5 Mbit/s: none lost"

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench import first_engine
 from bench.engines import Engine
-from bench.first_engine import FirstEngine
 from bench.peers import thesis, wondershaper
 from link_info import check_link_info
 from measuring.netns import Namespace
 
 OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME
-FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
-ENGINES = (OURS, FIRST, FIRST_WHOLE)
 NO_LIMIT = "no limit"  # what the machine can do at all; only where that may be less than the limit
 UDP, TCP = "UDP", "TCP"
 TO_USER, FROM_USER = "to user", "from user"
@@ -57,13 +53,12 @@ class Wire:
 
 
 def install(tool: str, protocol: str, ap: Namespace, wires: Iterable[Wire]) -> None:
-    """Limit these wires with this tool. Raises `LabError` or `RuntimeError` when it cannot, `FirstEngineMissingError`
-    in a clone without the first engine."""
+    """Limit these wires with this tool. Raises `LabError` or `RuntimeError` when it cannot."""
     if tool == NO_LIMIT:
         return
-    if tool in ENGINES:
+    if tool == OURS:
         wanted = check_link_info({str(wire.number): wire.entry(protocol) for wire in wires})
-        with Engine(ap) if tool == OURS else FirstEngine(ap, is_whole=tool == FIRST_WHOLE) as engine:
+        with Engine(ap) as engine:
             engine.enforce(wanted)
         return
     for wire in wires:

@@ -12,7 +12,6 @@ from measuring.netns import Lab, Namespace
 PREFIX = "slbench"
 NIC = "nic0"
 IFBS = ("slbw0", "slbw1")  # of today's engine, to the user and from the user
-FIRST_IFB = "slbw0"  # of the first engine, from the user
 FIRST_PORT, FIRST_LOCAL_PORT = 50_000, 56_000
 LOCAL = {4: "192.0.2.1", 6: "2001:db8::1"}
 # Any subnet of users; the addresses of the links are spread over it at random, as those of real users are.

@@ -14,7 +14,6 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -23,8 +22,6 @@ from bench.core import REPOSITORY, Outcome, machine, run_steps
 from evaluation.bed import PREFIX
 from evaluation.core import EvaluationScale, Finding, Suite
 from evaluation.publish import PAGE, Section, write
-from evaluation.published import of_first_engine
-from evaluation.together import merged
 from measuring import iperf
 from measuring.iproute import available, cleanup_stale
 
@@ -65,19 +62,17 @@ def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
 
 
 def section_of(suite: Suite, outcome: Outcome) -> Section:
-    """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good. Tables
-    and plots have the first engine's published figures beside; nothing is judged by them."""
+    """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good."""
     findings: Callable[[Outcome], list[Finding]] = getattr(suite, "findings", lambda _: [])
-    shown = merged(outcome, of_first_engine(getattr(suite, "PUBLISHED", suite.NAME)))
     return Section(
         suite.NAME,
         suite.TITLE,
         suite.INTRO,
-        replace(outcome, notes=shown.notes),
-        suite.tables(shown),
-        suite.plots(shown),
+        outcome,
+        suite.tables(outcome),
+        suite.plots(outcome),
         suite.claims(outcome),
-        findings(shown),
+        findings(outcome),
     )
 
 

@@ -33,14 +33,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of the thesis' evaluation: what it says, and what was measured of its own commands, of the first engine
-    (with whole datagrams, as it was published) and of ours."""
+    """One row of the thesis' evaluation: what it says, and what was measured of its own commands and of ours."""
 
     row: str
     grid: str
     thesis: str
     peer: str
-    first: str
     ours: str
 
 
@@ -68,8 +66,7 @@ class Suite(Protocol):
 
     Every series has at least the labels `experiment`, `limiter` and `direction`. A step that finds that a run says
     nothing (the machine stood still) repeats it once and notes that in its outcome. A suite that repeats rows of the
-    thesis has `findings(outcome) -> list[Finding]` as well; one that had another name with the first engine says that
-    in `PUBLISHED`.
+    thesis has `findings(outcome) -> list[Finding]` as well.
     """
 
     NAME: str

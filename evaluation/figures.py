@@ -10,10 +10,10 @@ from bench.plots import Plot, Point, Range
 from bench.report import NOTHING, Table
 from evaluation.core import DIRECTIONS
 from evaluation.grid import LIMIT_KBIT, Cell
-from evaluation.limiters import CONTROLS, FIRST, FIRST_WHOLE, OURS, THESIS, WONDERSHAPER
+from evaluation.limiters import CONTROLS, OURS, THESIS, WONDERSHAPER
 
-SHOWN = (OURS, FIRST_WHOLE, FIRST, THESIS, WONDERSHAPER)
-PALETTE = {OURS: "#0b6e4f", FIRST_WHOLE: "#e08a00", FIRST: "#8a8a5c", THESIS: "#c1666b", WONDERSHAPER: "#5b7db1"}
+SHOWN = (OURS, THESIS, WONDERSHAPER)
+PALETTE = {OURS: "#0b6e4f", THESIS: "#c1666b", WONDERSHAPER: "#5b7db1"}
 Case = tuple[str, str, Cell, Series]  # limiter, direction, cell, averages of the runs
 CAN_ARRIVE = "what can arrive"  # what is offered, or what headers and fragments leave of the limit
 AVERAGE, ZEROS = "average", "zeros"

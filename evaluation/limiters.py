@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bandwidth_config import Limits
-from bench import first_engine
 from bench.peers import thesis, wondershaper
 from link_tests import LinkTest
 from measuring.netns import Namespace
@@ -21,8 +20,6 @@ THESIS = "the thesis' sequence"
 WONDERSHAPER = "wondershaper's scheme"
 NO_LIMIT = "no limit"
 WRONG = "a wrong limit"
-# Not measured again: what its own evaluation published (`evaluation.published`).
-FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
 # The negative controls: a judge that lets one of them pass judges nothing.
 CONTROLS = (WRONG, NO_LIMIT)
 OWN = (OURS, WRONG)  # have our engine

@@ -18,7 +18,7 @@ from typing import Any
 from bench import plots
 from bench.core import Outcome
 from bench.plots import Plot
-from bench.report import NOTHING, Table, header_lines
+from bench.report import Table, header_lines
 from evaluation.core import Claim, Finding
 
 PAGE, FOLDER, VERDICTS = "evaluation.md", "evaluation", "verdicts.json"
@@ -144,7 +144,7 @@ def _summary(verdicts: Mapping[str, dict[str, Any]]) -> str:
 
 def _thesis_table(verdicts: Mapping[str, dict[str, Any]]) -> str:
     rows = [
-        [one["row"], one["grid"], one["thesis"], one["peer"], one.get("first", NOTHING), one["ours"]]
+        [one["row"], one["grid"], one["thesis"], one["peer"], one["ours"]]
         for suite in verdicts.values()
         for one in suite["findings"]
     ]
@@ -155,7 +155,6 @@ def _thesis_table(verdicts: Mapping[str, dict[str, Any]]) -> str:
         "grid",
         "the thesis says",
         "its command sequence, measured here",
-        "the first engine, with whole datagrams",
         "ours",
     ]
     lines = Table("x", header, rows).markdown().replace("--:", "---")
@@ -170,15 +169,13 @@ def _anchor(title: str) -> str:
 _HEAD = """\
 # The evaluation
 
-Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme and our first
-engine, and what the thesis did not measure. `./dev evaluate` writes this page, its plots and its samples; `./dev
-evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1` is the short form that CI runs. Both end with 1
+Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
+the thesis did not measure. `./dev evaluate` writes this page, its plots and its samples; `./dev evaluate SUITE …`
+writes those sections anew. `./dev evaluate QUICK=1` is the short form that CI runs. Both end with 1
 when a claim does not hold. Why it is done like this: [ADR 0021](adr/0021-limiters-measured-side-by-side.md).
 
 **Who is compared.** *Ours* is the engine that the limiter's process runs, in a process of its own, believed when it
-has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *First
-engine* is our engine of commit b597d0d, without and with its option `whole_datagrams`: what its own evaluation
-published, on another day (`docs/evaluation` of that commit), not measured again and not judged. *The thesis'
+has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *The thesis'
 sequence* is Listing 5.2, written anew from its description. *Wondershaper's scheme* is the HTB scheme of its
 versions from 1.4 on; what the installed version does on this kernel is said where it is measured. Each has an
 attachment point of its own (network namespaces and veth pairs without offloads), and in each run all of them meet

@@ -133,12 +133,6 @@ def merge(outcome: Outcome, more: Outcome) -> None:
         outcome.note(note)
 
 
-def merged(outcome: Outcome, more: Outcome) -> Outcome:
-    """A new outcome with the series and notes of both."""
-    notes = list(dict.fromkeys([*outcome.notes, *more.notes]))
-    return Outcome(outcome.suite, [*outcome.series, *more.series], notes, list(outcome.failures))
-
-
 def with_spread(outcome: Outcome, shape: str, **labels: Label) -> str:
     """Of one series: the median, and in brackets the lowest and the highest: `0.9998 (0.9991 to 1.0002)`. A dash where
     nothing was measured; `shape` as for `format`."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from bench.core import Outcome, percentile
 from bench.fleet.fleet import Fleet, Report, fleet
 from bench.fleet.savers import Savers, saving
-from bench.fleet.site import FleetSite, former_version, running, start_background
+from bench.fleet.site import FleetSite, running, start_background
 
 DELIVERED = "save to agent"
-QUIET, DEPLOYED, SAME_SCHEMA = "nothing happens", "deployment with a migration", "deployment without a migration"
+QUIET, DEPLOYED = "nothing happens", "deployment"
 KILLED, REDIS = "a replica is killed", "both Redis are killed"
 BUSY, LINKS_EACH, SAVERS = 40, 5, 20
 DAY_S = 86_400
@@ -31,12 +31,6 @@ def filled(waiting: int) -> Iterator[tuple[FleetSite, Path]]:
 
 def under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome: Outcome) -> None:
     with filled(waiting) as (site, folder):
-        former = former_version(folder / "former")
-        if former is not None:
-            old, before, migrations = former
-            site.background.manage("migrate", "scionlab", before, "-v0")
-            site.use(old)
-            outcome.note(f"The deployment brought {', '.join(migrations)} to the newest version that lacks them.")
         start_background(site)
         site.add_replicas(replicas)
         site.nginx.start()
@@ -49,7 +43,7 @@ def under_load(waiting: int, replicas: int, kills: int, period_s: float, outcome
                 time.sleep(period_s / 4)
                 watch = _Watch(agents, savers, outcome)
                 watch.phase(QUIET, lambda: time.sleep(period_s / 2))
-                watch.phase(DEPLOYED if former else SAME_SCHEMA, lambda: _deploy(site, replicas))
+                watch.phase(DEPLOYED, lambda: _deploy(site, replicas))
                 for _ in range(kills):
                     watch.phase(KILLED, lambda: _kill(site, period_s))
                 watch.phase(REDIS, lambda: _restart_redis(site, period_s))
@@ -93,9 +87,8 @@ def refused(said: Report) -> int:
 
 
 def _deploy(site: FleetSite, replicas: int) -> None:
-    """As packaging/deploy: migrated while the former version serves, new ones beside the old ones, then these end."""
+    """As packaging/deploy: migrated while the old ones serve, new ones beside them, then these end."""
     old = site.replicas
-    site.use(None)
     site.background.manage("migrate", "--no-input", "-v0")
     site.add_replicas(replicas)
     time.sleep(5)  # as packaging/deploy: nginx asks again who is called web

@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.core import REPOSITORY
 from bench.fleet.names import Names, serving
 from bench.service_world import ServiceBenchError, family_of, resident_bytes_of
 from lab import servers
@@ -29,7 +28,6 @@ from lab.nginx import Nginx, free_port
 from lab.service import CoordinationService, on_this_host
 
 DEADLINE_S = 300.0
-MIGRATIONS = "scionlab/migrations"
 FIRST_REPLICA = 10  # 127.0.18.10
 
 
@@ -41,7 +39,6 @@ class FleetSite:
         self._port = free_port("127.0.18.10")
         self._replicas: dict[str, CoordinationService] = {}
         self._next = FIRST_REPLICA
-        self._code = REPOSITORY
         self.nginx = Nginx({
             "$web web:8000;": f"$web web:{self._port};",
             "resolver 127.0.0.11 ": f"resolver 127.0.0.1:{names.port} ",
@@ -66,20 +63,13 @@ class FleetSite:
     def database_url(self) -> str:
         return str(self._environment["DATABASE_URL"])
 
-    def use(self, code: Path | None) -> None:
-        """What is started from here on, but for commands, runs this code; None: this checkout's."""
-        self._code = code or REPOSITORY
-
     def _service(self, name: str, bind: str) -> CoordinationService:
-        def start(argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
-            return on_this_host(argv, env=env, cwd=self._code if cwd == REPOSITORY else cwd, **options)
-
         made = CoordinationService(
             self._folder / name,
             bind=bind,
             site_url=f"http://127.0.0.1:{self.nginx.port}",
             environment=self._environment,
-            start_process=start,
+            start_process=on_this_host,
         )
         (made.var_dir / "log").mkdir(parents=True, exist_ok=True)
         return made
@@ -232,23 +222,3 @@ def until(is_so: Callable[[], bool], service: CoordinationService) -> None:
         if time.monotonic() > deadline:
             raise ServiceBenchError(f"{service.var_dir.name} was not ready within {DEADLINE_S:g} s")
         time.sleep(0.2)
-
-
-def former_version(folder: Path) -> tuple[Path, str, list[str]] | None:
-    """The newest code of the history that lacks migrations of this one and has no other, unpacked below `folder`; its
-    newest migration; and those that it lacks. None: there is none."""
-    ours = {path.name for path in (REPOSITORY / MIGRATIONS).glob("0*.py")}
-    for commit in _git("log", "--format=%H", "--", MIGRATIONS).decode().split():
-        listed = _git("ls-tree", "--name-only", commit, f"{MIGRATIONS}/").decode().split()
-        theirs = {Path(one).name for one in listed if Path(one).name.startswith("0")}
-        if theirs and theirs < ours:
-            subprocess.run(["tar", "-x", "-C", folder], input=_git("archive", commit), check=True)
-            return folder, Path(max(theirs)).stem, sorted(Path(one).stem for one in ours - theirs)
-    return None
-
-
-def _git(*arguments: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(REPOSITORY), *arguments], capture_output=True, check=False)
-    if done.returncode != 0:
-        raise ServiceBenchError(done.stderr.decode()[-500:])
-    return done.stdout

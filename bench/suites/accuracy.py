@@ -18,14 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench import first_engine
 from bench.core import Label, Outcome, Scale, Series, Step, interleave
 from bench.plots import Plot
 from bench.report import NOTHING, Table
 from bench.windows import allowed_bytes, long_run_kbit
 from bench.wires import (
     DIRECTIONS,
-    FIRST,
     FROM_USER,
     NO_LIMIT,
     OURS,
@@ -37,7 +35,7 @@ from bench.wires import (
     Wire,
     install,
 )
-from bench.world import FIRST_IFB, IFBS, PREFIX, tear_down
+from bench.world import IFBS, PREFIX, tear_down
 from measuring.arrivals import Arrivals
 from measuring.framing import Wire as FrameWire
 from measuring.framing import tcp_goodput_bound
@@ -50,7 +48,7 @@ NAME = "accuracy"
 TITLE = "Accuracy"
 SLOW, MIDDLE, FAST, GIGABIT = (32, 100), (500, 1_000, 10_000), (100_000,), 1_000_000
 RATES = (*SLOW, *MIDDLE, *FAST)
-TOOLS = (OURS, FIRST, THESIS, SCHEME)
+TOOLS = (OURS, THESIS, SCHEME)
 FULL_PAYLOAD_BYTES = 1472
 OVERLOAD = {100_000: 1.3}  # of others 2; two processors send, shape and receive it all
 ENOUGH_OFFERED = 1.02
@@ -74,12 +72,11 @@ class Case:
 
 def steps(scale: Scale) -> list[Step]:
     """100 Mbit/s goes one tool after the other, 1 Gbit/s also one direction after the other."""
-    tools = TOOLS if first_engine.missing() is None else tuple(one for one in TOOLS if one != FIRST)
-    cases = [Case(tools, MIDDLE, scale.pick(30.0, 4.0))]
-    cases += scale.pick([Case(tools, SLOW, 200.0)], [])
-    cases += [Case((tool,), FAST, scale.pick(30.0, 3.0)) for tool in scale.pick(tools, (OURS,))]
+    cases = [Case(TOOLS, MIDDLE, scale.pick(30.0, 4.0))]
+    cases += scale.pick([Case(TOOLS, SLOW, 200.0)], [])
+    cases += [Case((tool,), FAST, scale.pick(30.0, 3.0)) for tool in scale.pick(TOOLS, (OURS,))]
     tcp_s = scale.pick(10.0, 2.0)
-    chosen = scale.pick((NO_LIMIT, *tools), (NO_LIMIT, OURS))
+    chosen = scale.pick((NO_LIMIT, *TOOLS), (NO_LIMIT, OURS))
     found = [Step(str(case), case.seconds + 4, partial(_measure, case)) for case in cases]
     return found + [
         Step(f"1 Gbit/s of TCP, {tool}, {way}", tcp_s + 2, partial(_measure_tcp, tool, way, tcp_s))
@@ -91,8 +88,6 @@ def steps(scale: Scale) -> list[Step]:
 
 
 def _measure(case: Case, outcome: Outcome) -> None:
-    if (why := first_engine.missing()) is not None:
-        outcome.note(why)
     wires = [Wire(number, kbit) for number, kbit in enumerate(case.kbits, start=1)]
     with Lab(PREFIX) as lab:
         pairs = {tool: _hosts(lab, str(number), wires) for number, tool in enumerate(case.tools)}
@@ -111,7 +106,7 @@ def _measure(case: Case, outcome: Outcome) -> None:
                     offered = sent / (wire.kbit * 125 * case.seconds)
                     flow = Flow(tool, wire.kbit, direction, offered, results.start_ns, results.stop_ns)
                     _judge(flow, end.data, [end.wire.bytes(size) for size in end.data.payload_bytes], outcome)
-            tear_down(ap, *(wire.dev for wire in wires), *IFBS, FIRST_IFB)
+            tear_down(ap, *(wire.dev for wire in wires), *IFBS)
 
 
 def _hosts(lab: Lab, short: str, wires: Sequence[Wire]) -> tuple[Namespace, Namespace]:
@@ -176,7 +171,7 @@ def _measure_tcp(tool: str, direction: str, seconds: float, outcome: Outcome) ->
         result = run_tcp(sender, receiver, address, flows=FLOWS, seconds=seconds)
         share = result.goodput_kbit(warm_up_s=TCP_WARM_UP_S) / tcp_goodput_bound(GIGABIT)
         outcome.add(share, "of the limit", what="slope", tool=tool, protocol=TCP, kbit=GIGABIT, direction=direction)
-        tear_down(ap, wire.dev, *IFBS, FIRST_IFB)
+        tear_down(ap, wire.dev, *IFBS)
 
 
 # --- what came out ----------------------------------------------------------------------------------------------

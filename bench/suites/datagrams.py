@@ -14,12 +14,11 @@ import itertools
 from dataclasses import dataclass
 from functools import partial
 
-from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step
 from bench.plots import Plot
 from bench.report import NOTHING, Table
-from bench.wires import DIRECTIONS, FIRST, FIRST_WHOLE, FROM_USER, OURS, THESIS, TO_USER, UDP, Wire, install
-from bench.world import FIRST_IFB, IFBS, PREFIX, tear_down
+from bench.wires import DIRECTIONS, FROM_USER, OURS, THESIS, TO_USER, UDP, Wire, install
+from bench.world import IFBS, PREFIX, tear_down
 from measuring.arrivals import Arrivals
 from measuring.framing import goodput_bound, wire_bytes
 from measuring.judge import NS, all_pauses_s
@@ -31,7 +30,7 @@ TITLE = "Datagrams of 1000 to 65 507 bytes"
 SIZES = (1_000, 1_472, 2_000, 5_000, 10_000, 30_000, 65_507)
 QUICK_SIZES = (1_000, 10_000, 65_507)
 RATES = (500, 5_000, 50_000)
-TOOLS = (OURS, FIRST_WHOLE, FIRST, THESIS)
+TOOLS = (OURS, THESIS)
 OVERLOAD = 4
 ALONE_KBIT = 50_000  # 200 Mbit/s offered to one link
 WARM_UP_S = 1.0
@@ -55,11 +54,10 @@ class Case:
 
 
 def steps(scale: Scale) -> list[Step]:
-    """Ours everything; the others at 500 kbit/s, where one run tells."""
+    """Ours everything; the thesis' sequence at 500 kbit/s, where one run tells."""
     sizes = scale.pick(SIZES, QUICK_SIZES)
-    others = (THESIS,) if first_engine.missing() else TOOLS[1:]
     wanted = [(OURS, kbit) for kbit in scale.pick(RATES, RATES[:2])]
-    wanted += [(tool, RATES[0]) for tool in scale.pick(others, others[:1])]
+    wanted.append((THESIS, RATES[0]))
     cases = []
     for tool, kbit in wanted:
         seconds = scale.pick({500: 31.0, 5_000: 11.0, 50_000: 6.0}, {500: 14.0, 5_000: 4.0, 50_000: 3.0})[kbit]
@@ -70,8 +68,6 @@ def steps(scale: Scale) -> list[Step]:
 
 
 def _measure(case: Case, outcome: Outcome) -> None:
-    if (why := first_engine.missing()) is not None:
-        outcome.note(why)
     wires = [Wire(number, case.kbit) for number in range(1, len(case.sizes) + 1)]
     with Lab(PREFIX) as lab:
         ap, user = lab.namespace("ap"), lab.namespace("user")
@@ -90,7 +86,7 @@ def _measure(case: Case, outcome: Outcome) -> None:
         for wire, size in zip(wires, case.sizes, strict=True):
             arrivals = results.at(receiver, wire.dev).data
             _note(case, size, arrivals.between(results.start_ns + int(WARM_UP_S * NS), results.stop_ns), outcome)
-        tear_down(ap, *(wire.dev for wire in wires), *IFBS, FIRST_IFB)
+        tear_down(ap, *(wire.dev for wire in wires), *IFBS)
 
 
 def datagram_ms(kbit: int, payload_bytes: int) -> float:

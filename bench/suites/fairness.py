@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step, percentile
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
-from bench.wires import DIRECTIONS, FIRST, FROM_USER, OURS, TCP, THESIS, TO_USER, UDP, Wire, install
-from bench.world import FIRST_IFB, IFBS, PREFIX, tear_down
+from bench.wires import DIRECTIONS, FROM_USER, OURS, TCP, THESIS, TO_USER, UDP, Wire, install
+from bench.world import IFBS, PREFIX, tear_down
 from measuring.framing import wire_bytes
 from measuring.judge import NS, delays_ms, jain, room_bytes
 from measuring.netns import Lab, Namespace
@@ -30,7 +29,7 @@ NAME = "fairness"
 TITLE = "TCP flows in one limit, and bursts on an idle link"
 RATES = (32, 100, 500, 1_000, 5_000)
 JUDGED = (500, 5_000)
-TOOLS = (OURS, FIRST, THESIS)
+TOOLS = (OURS, THESIS)
 FLOWS = 8
 WARM_UP_S = 1.0
 _WARM_UP_BINS = 10  # of 100 ms
@@ -41,13 +40,12 @@ BURST_LINGER_S = 5.0  # ten full frames take 3.8 s at 32 kbit/s
 
 def steps(scale: Scale) -> list[Step]:
     """Both rates that have a target with everybody, several times; the others with ours alone."""
-    tools = _tools()
     runs, seconds = scale.pick((5, 50.0), (1, 12.0))
     others = tuple(one for one in RATES if one not in JUDGED)
     bursts, every_s = scale.pick((8, 6.0), (2, 5.0))
     return [
         *(
-            Step(f"{FLOWS} flows ({number} of {runs})", seconds + 5, partial(_measure_flows, tools, JUDGED, seconds))
+            Step(f"{FLOWS} flows ({number} of {runs})", seconds + 5, partial(_measure_flows, TOOLS, JUDGED, seconds))
             for number in range(1, runs + 1)
         ),
         *(
@@ -63,10 +61,6 @@ def steps(scale: Scale) -> list[Step]:
     ]
 
 
-def _tools() -> tuple[str, ...]:
-    return TOOLS if first_engine.missing() is None else tuple(one for one in TOOLS if one != FIRST)
-
-
 @dataclass(frozen=True)
 class _Host:
     """A tool's attachment point with a wire per link, and the users at their other ends."""
@@ -77,7 +71,7 @@ class _Host:
     wires: tuple[Wire, ...]
 
     def clear(self) -> None:
-        tear_down(self.ap, *(wire.dev for wire in self.wires), *IFBS, FIRST_IFB)
+        tear_down(self.ap, *(wire.dev for wire in self.wires), *IFBS)
 
 
 def _hosts(lab: Lab, tools: Sequence[str], kbits: Sequence[int], protocol: str) -> Iterator[_Host]:
@@ -95,8 +89,6 @@ def _hosts(lab: Lab, tools: Sequence[str], kbits: Sequence[int], protocol: str) 
 
 def _measure_flows(tools: Sequence[str], kbits: Sequence[int], seconds: float, outcome: Outcome) -> None:
     """A link for each rate and direction: nobody's acknowledgements share a limit with somebody else's data."""
-    if (why := first_engine.missing()) is not None:
-        outcome.note(why)
     lanes = [(kbit, way) for kbit in kbits for way in DIRECTIONS]
     with Lab(PREFIX) as lab:
         hosts = list(_hosts(lab, tools, [kbit for kbit, _ in lanes], TCP))
@@ -156,7 +148,7 @@ def burst(payload_bytes: int, at_s: float) -> Stream:
 
 def _measure_bursts(size: int, bursts: int, every_s: float, outcome: Outcome) -> None:
     with Lab(PREFIX) as lab:
-        hosts = list(_hosts(lab, _tools(), RATES, UDP))
+        hosts = list(_hosts(lab, TOOLS, RATES, UDP))
         streams = (heartbeats(), *(burst(size, 0.5 + number * every_s) for number in range(bursts)))
         plan: dict[Namespace, list[Endpoint]] = {}
         for host in hosts:

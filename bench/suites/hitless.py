@@ -1,9 +1,8 @@
 """What a change costs those who did nothing: packets lost and bytes let through too much, under traffic.
 
 Two flows, both directions at once, as fast as the clock says: A is paced below its limit and must not lose a packet; B
-offers twenty times its limit and must not gain a byte. In the middle of the run something is changed. `ours` and the
-first engine have 1000 links; the others remove and rebuild, which is the only thing that they can do, with as many
-links as stated.
+offers twenty times its limit and must not gain a byte. In the middle of the run something is changed. `ours` has 1000
+links; the others remove and rebuild, which is the only thing that they can do, with as many links as stated.
 
 Bytes of B count as too much where a window of any length carried more than rate*T, the burst and one frame; where B
 itself is changed, the higher of its limits counts.
@@ -24,7 +23,6 @@ from bench.changes import (
     B_LIMIT,
     B_OFFERED,
     DEV,
-    FIRST_CHANGES,
     NOTHING_DONE,
     REMOVE,
     USER,
@@ -34,7 +32,6 @@ from bench.changes import (
 )
 from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.engines import Engine
-from bench.first_engine import FirstEngine, missing
 from bench.peers import wondershaper
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
@@ -66,9 +63,6 @@ def steps(scale: Scale) -> list[Step]:
 def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outcome) -> None:
     """Again, a few times, when the traffic ended before the change did, or when the machine stood still so long that a
     sender lost its pace: it makes up in a burst then, which no limit lets through, and a loss says nothing."""
-    if situation.of_first_engine and (why := missing()) is not None:
-        outcome.note(why)
-        return
     for attempt in range(1, attempts + 1):
         with Lab(PREFIX) as lab:
             ap, user = lab.namespace("ap"), lab.namespace("user")
@@ -90,7 +84,7 @@ def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outco
 
 def _run(situation: Situation, seconds: float, ap: Namespace, user: Namespace) -> tuple[Results, float]:
     """The results, and how long the change took in seconds."""
-    with FirstEngine(ap) if situation.of_first_engine else Engine(ap) as engine:
+    with Engine(ap) as engine:
         situation.prepare(ap, engine)
         run = TrafficRun({ap: _endpoints(0), user: _endpoints(1)}, seconds=seconds).go()
         run.sleep_until(CHANGE_AT_S)
@@ -154,9 +148,9 @@ def lost_by_changes(outcome: Outcome, *, of_clsact: bool = False) -> tuple[float
 
 
 def _actions(outcome: Outcome) -> list[tuple[str, int]]:
-    """What was measured, with its number of links; ours first, then the first engine."""
+    """What was measured, with its number of links; ours first."""
     measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
-    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] != FIRST_CHANGES, one))
+    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one))
 
 
 def tables(outcome: Outcome) -> list[Table]:

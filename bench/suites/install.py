@@ -3,10 +3,9 @@
 `ours` is a cycle of the engine as its limiter runs it: observe, difference, apply, observe, verify. One limit is
 changed by an engine that was told of no other change, so that it dumps nothing. `kernel only` is the same rtnetlink
 messages for classes, leaves and devices, packed beforehand and sent in pieces of 64 kB without looking at anything (for
-reading: the same questions with answers that nobody parses): what no program can do without. `first engine` is commit
-b597d0d in a process of its own, `whole datagrams` its option. `tc -batch` makes the same classes and leaves from a
-prepared file, one process; `tc` one by one starts a process for each; the thesis' sequence is a process for each
-command too. Both directions always.
+reading: the same questions with answers that nobody parses): what no program can do without. `tc -batch` makes the
+same classes and leaves from a prepared file, one process; `tc` one by one starts a process for each; the thesis'
+sequence is a process for each command too. Both directions always.
 """
 
 from __future__ import annotations
@@ -19,21 +18,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from bench import first_engine, rtnl
+from bench import rtnl
 from bench.core import Outcome, Scale, Series, Step, percentile
 from bench.engines import Cycle, Engine
-from bench.first_engine import FirstEngine
 from bench.peers import thesis, tree
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure, pivot
-from bench.world import FIRST_IFB, IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
+from bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
 from link_info import LinkInfo
 from measuring.netns import Lab, Namespace
 
 NAME = "install"
 TITLE = "Installing, changing, looking, memory"
 OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS = "ours", "kernel only", "tc -batch", "tc one by one", "the thesis' sequence"
-FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
 INSTALL, CHANGE, NO_OP, MEMORY = "install from nothing", "change one limit", "nothing to do", "kernel memory"
 RESIDENT = "resident memory of the process"
 DUMPED = "dumps while one limit changes"
@@ -73,11 +70,6 @@ def _measure(size: int, outcome: Outcome) -> None:
     round_ = _Round(make_links(size, kbit=KBIT), outcome)
     recorded = round_.ours()
     round_.kernel(*recorded)
-    if (why := first_engine.missing()) is None:
-        round_.first(FIRST)
-        round_.first(FIRST_WHOLE)
-    else:
-        outcome.note(why)
     round_.batch()
     if size <= MAX_ONE_BY_ONE:
         round_.one_by_one()
@@ -150,21 +142,6 @@ class _Round:
         seconds, cpu_s = host.call(timed)
         self._add(seconds, what, KERNEL)
         self._add(cpu_s, f"{what}{CPU}", KERNEL)
-
-    def first(self, variant: str) -> None:
-        with Lab(PREFIX) as lab:
-            host = attachment_point(lab)
-            before = kernel_bytes()
-            with FirstEngine(host, is_whole=variant == FIRST_WHOLE) as engine:
-                self._cycle(engine.enforce(self._links), INSTALL, variant)
-                self._remember_memory(before, variant)
-                for links in self._changed:
-                    self._cycle(engine.enforce(links, is_settled=True), CHANGE, variant)
-                for _ in range(3):
-                    self._add(
-                        self._cycle(engine.enforce(self._links), NO_OP, variant).writes, WRITES, variant, "writes"
-                    )
-            tear_down(host, NIC, FIRST_IFB)
 
     def batch(self) -> None:
         with Lab(PREFIX) as lab:
@@ -249,11 +226,6 @@ def _measure_waiting(size: int, outcome: Outcome) -> None:
         with Engine(ours) as engine:
             _while_waiting(other, lambda: engine.enforce(links), OURS, size, outcome)
         tear_down(ours, *DEVICES)
-        if first_engine.missing() is None:
-            first = attachment_point(lab, "first")
-            with FirstEngine(first) as before:
-                _while_waiting(other, lambda: before.enforce(links), FIRST, size, outcome)
-            tear_down(first, NIC, FIRST_IFB)
         batched = _host_with_ifbs(lab)
         _while_waiting(other, lambda: _batch(batched, tree.tree_lines(links)), BATCH, size, outcome)
         tear_down(batched, *DEVICES)
@@ -275,9 +247,9 @@ def _while_waiting(other: Namespace, action: Callable[[], object], variant: str,
 # --- what came out ----------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    INSTALL: (OURS, KERNEL, FIRST, FIRST_WHOLE, BATCH, ONE_BY_ONE, THESIS),
-    CHANGE: (OURS, KERNEL, FIRST, FIRST_WHOLE, BATCH),
-    NO_OP: (OURS, KERNEL, FIRST, FIRST_WHOLE),
+    INSTALL: (OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS),
+    CHANGE: (OURS, KERNEL, BATCH),
+    NO_OP: (OURS, KERNEL),
 }
 
 
@@ -292,7 +264,7 @@ def tables(outcome: Outcome) -> list[Table]:
         rows = pivot(outcome, "size", "variant", row_order=sizes, column_order=columns, shown=_ms, what=what)
         return Table(title, ["links", *columns], rows, remark)
 
-    engines = (OURS, KERNEL, FIRST, FIRST_WHOLE)
+    engines = (OURS, KERNEL)
     return [
         *(table(f"{what.capitalize()}, both directions, ms", what, columns) for what, columns in COLUMNS.items()),
         *(table(f"{what.capitalize()}, CPU time, ms", f"{what}{CPU}", engines) for what in COLUMNS),
@@ -310,17 +282,15 @@ def memory_per_link(outcome: Outcome, size: int, variant: str, part: str = "all"
 def _memory_table(outcome: Outcome, sizes: list[int]) -> Table:
     rows = []
     for size in (one for one in sizes if one >= 100):
-        for variant in (OURS, FIRST, FIRST_WHOLE):
-            found = [memory_per_link(outcome, size, variant, part) for part in ("all", *MEMORY_FIELDS)]
-            if found[0] is not None:
-                cells = (NOTHING if one is None else figure(one / 1000) for one in found)
-                rows.append([f"{size}, {variant}", *cells])
+        found = [memory_per_link(outcome, size, OURS, part) for part in ("all", *MEMORY_FIELDS)]
+        cells = (NOTHING if one is None else figure(one / 1000) for one in found)
+        rows.append([f"{size:,}", *cells])
     title = "Kernel memory per link, both directions, kB"
     remark = (
         "What these accounts of the whole machine grew by: objects in use of the general caches, counters for each "
         "processor, and memory of maps, which have one size for all (16 384 lanes of 128 bytes)."
     )
-    return Table(title, ["links, engine", "all", *MEMORY_FIELDS], rows, remark)
+    return Table(title, ["links", "all", *MEMORY_FIELDS], rows, remark)
 
 
 def _waiting_table(outcome: Outcome) -> Table:
@@ -339,7 +309,7 @@ def _waiting_table(outcome: Outcome) -> Table:
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for variant in (OURS, KERNEL, FIRST, BATCH, ONE_BY_ONE, THESIS):
+    for variant in (OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS):
         series = outcome.find(what=INSTALL, variant=variant)
         if series:
             lines[variant] = sorted((float(one.labels["size"]), one.median * 1000) for one in series)

@@ -23,17 +23,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.engines import Engine
-from bench.first_engine import FirstEngine
 from bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
 from bench.peers import thesis
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.wires import DIRECTIONS, FROM_USER, TO_USER
 from bench.world import (
-    FIRST_IFB,
     IFBS,
     LOCAL,
     NIC,
@@ -55,9 +52,9 @@ NAME = "packet"
 TITLE = "CPU time per packet"
 UNIT = "ns/packet"
 BARE, EMPTY, INSTANT = "no clsact", "empty clsact", "a filter that answers at once"
-OURS, FIRST, FIRST_WHOLE = "ours", first_engine.NAME, first_engine.NAME_WHOLE
+OURS = "ours"
 THESIS = "the thesis' sequence"
-VARIANTS = (BARE, EMPTY, INSTANT, OURS, FIRST, FIRST_WHOLE, THESIS)
+VARIANTS = (BARE, EMPTY, INSTANT, OURS, THESIS)
 HOT, RANDOM, NOBODY, FLOODED = "hot", "random", "nobody", "nobody, flooded"
 TRAFFIC = (HOT, RANDOM, NOBODY)
 BOTH = "both directions"
@@ -105,7 +102,7 @@ class _Hosts:
         for one in self.sockets.values():
             one.close()
         for host in self.found.values():
-            tear_down(host, NIC, *IFBS, FIRST_IFB)
+            tear_down(host, NIC, *IFBS)
 
 
 def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: ExitStack) -> Engine | None:
@@ -118,8 +115,6 @@ def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: E
         engine = stack.enter_context(Engine(host))
         engine.enforce(links)
         return engine
-    elif variant in (FIRST, FIRST_WHOLE):
-        stack.enter_context(FirstEngine(host, is_whole=variant == FIRST_WHOLE)).enforce(links)
     elif variant == THESIS:
         known = [thesis.ThesisLink(n, str(one.remote_ip), one.bandwidth_kbit) for n, one in links.items()]
         listing = thesis.enforce_commands(NIC, known, default_kbit=known[0].kbit)[len(thesis.remove_commands("", "")) :]
@@ -127,15 +122,6 @@ def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: E
         lines = [" ".join(command[1:]) for command in listing[2:]]
         host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=180)
     return None
-
-
-def _variants(outcome: Outcome, family: int) -> tuple[str, ...]:
-    """Without the first engine where this clone does not have it; the thesis' way is IPv4 here."""
-    why = first_engine.missing()
-    if why is not None:
-        outcome.note(why)
-    missing = {FIRST, FIRST_WHOLE} if why is not None else set()
-    return tuple(one for one in VARIANTS if one not in missing | ({THESIS} if family == 6 else set()))
 
 
 # --- frames -----------------------------------------------------------------------------------------------------
@@ -163,7 +149,8 @@ def _loads(size: int, family: int) -> dict[tuple[str, str], Load]:
 
 def _measure(size: int, family: int, rounds: int, outcome: Outcome) -> None:
     with Lab(PREFIX) as lab, ExitStack() as stack:
-        hosts = _Hosts(lab, stack, make_links(size, family=family), _variants(outcome, family))
+        variants = tuple(one for one in VARIANTS if family == 4 or one != THESIS)  # the thesis' way is IPv4 here
+        hosts = _Hosts(lab, stack, make_links(size, family=family), variants)
         stack.callback(hosts.close)
         bound(lambda: _rounds(hosts, size, family, rounds, outcome))
         _check_that_links_counted(hosts, size)
@@ -201,11 +188,6 @@ def _check_that_links_counted(hosts: _Hosts, size: int) -> None:
         carried = sum(way == "to_user" and one.passed_bytes > 0 for (_, way), one in hosts.ours.counters().items())
         if carried < size:
             raise RuntimeError(f"{OURS}: {carried} of {size} links have counted packets")
-    for variant in (one for one in (FIRST, FIRST_WHOLE) if one in hosts.found):
-        shown = hosts.found[variant].run("tc", "-s", "class", "show", "dev", "slbw0", timeout_s=60)
-        carried = sum(" Sent 0 bytes" not in block for block in shown.split("class htb")[1:])
-        if carried < size:
-            raise RuntimeError(f"{variant}: packets missed the classes of their links: {carried} of {size} have some")
 
 
 def _measure_flooded(size: int, rounds: int, outcome: Outcome) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.core import Label, Outcome, Scale, Series, Step, interleave, median, percentile
 from bench.fleet.fleet import Fleet, fleet
-from bench.fleet.load import DELIVERED, DEPLOYED, KILLED, SAME_SCHEMA, filled, refused, under_load
+from bench.fleet.load import DELIVERED, DEPLOYED, KILLED, filled, refused, under_load
 from bench.fleet.savers import Save, save
 from bench.fleet.site import FleetSite, start_background
 from bench.plots import Plot
@@ -218,16 +218,15 @@ def _verdicts(outcome: Outcome) -> Table:
         rows.append(["links behind their last save at the end: 0", f"{behind:.0f}", _held(behind == 0)])
         wrong = sum(sum(one.samples) for one in outcome.find(what="wrong answers"))
         rows.append(["wrong answers: 0", f"{wrong:.0f}", _held(wrong == 0)])
-    for phase in (KILLED, DEPLOYED, SAME_SCHEMA):
+    for phase in (KILLED, DEPLOYED):
         for one in outcome.find(what="away at most", phase=phase):
             back_s = max(one.samples)
             target = f"{phase}: agents back within {TARGET_BACK_S:g} s"
             rows.append([target, f"{figure(back_s)} s", _held(back_s <= TARGET_BACK_S)])
-    for phase in (DEPLOYED, SAME_SCHEMA):
-        for one in outcome.find(what="saves not accepted", phase=phase):
-            cut = sum(outcome.find(what="cut", phase=phase)[0].samples)
-            found_text = f"{sum(one.samples):.0f} saves, {cut:.0f} polls"
-            rows.append([f"{phase}: no save and no poll fails", found_text, _held(not sum(one.samples) and not cut)])
+    for one in outcome.find(what="saves not accepted", phase=DEPLOYED):
+        cut = sum(outcome.find(what="cut", phase=DEPLOYED)[0].samples)
+        found_text = f"{sum(one.samples):.0f} saves, {cut:.0f} polls"
+        rows.append([f"{DEPLOYED}: no save and no poll fails", found_text, _held(not sum(one.samples) and not cut)])
     return Table("Targets", ["target", "measured", ""], rows)
 
 

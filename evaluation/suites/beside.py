@@ -29,14 +29,13 @@ from evaluation.beside import (
     STRICTER,
 )
 from evaluation.core import DIRECTIONS, FROM_USER, Claim, EvaluationScale
-from evaluation.limiters import FIRST, FIRST_WHOLE, OURS, THESIS
+from evaluation.limiters import OURS, THESIS
 from evaluation.together import LATE_WAKE_UP_S, disturbable, total
 from measuring.framing import wire_bytes
 from measuring.judge import room_bytes
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 NAME = "beside"
-PUBLISHED = "whole"  # of the first engine, for which it was an option
 TITLE = "Whom datagrams larger than the MTU touch"
 STARVED = 0.5  # of what would be in proportion
 
@@ -70,7 +69,7 @@ def _mean(found: Sequence[Series]) -> float | None:
 
 
 def _limiters(outcome: Outcome) -> list[str]:
-    return [one for one in (OURS, FIRST_WHOLE, FIRST, THESIS) if outcome.find(limiter=one, experiment=NAME)]
+    return [one for one in (OURS, THESIS) if outcome.find(limiter=one, experiment=NAME)]
 
 
 def tables(outcome: Outcome) -> list[Table]:

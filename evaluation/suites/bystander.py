@@ -15,7 +15,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
-from evaluation.limiters import FIRST, NO_LIMIT, OURS, THESIS
+from evaluation.limiters import NO_LIMIT, OURS, THESIS
 from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, plan, receivers, total
 from measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
@@ -24,7 +24,7 @@ NAME = "bystander"
 TITLE = "Everybody else while a link is flooded"
 LIMIT_KBIT, OFFERED_KBIT, BULK_KBIT = 500, 20_000, 5_000
 LIMITERS = (OURS, THESIS, NO_LIMIT)
-COLUMNS = (OURS, FIRST, THESIS, NO_LIMIT)
+COLUMNS = (OURS, THESIS, NO_LIMIT)
 SAME, OTHER = "the link's own address", "another host"
 TARGETS = (SAME, OTHER)
 BULK_PORT = 4_100  # no link's

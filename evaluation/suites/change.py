@@ -22,7 +22,7 @@ from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_bytes
-from evaluation.limiters import FIRST, OURS, THESIS, Link
+from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import (
     LATE_WAKE_UP_S,
     SPREAD,
@@ -43,7 +43,7 @@ from measuring.traffic import Results, TrafficRun, data, ends
 NAME = "change"
 TITLE = "A limit changed in mid-stream"
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, FIRST, THESIS)
+COLUMNS = (OURS, THESIS)
 LIMITS = (500, 1_000, 250, 0, 500)
 OFFERED_KBIT = 2_000
 CHANGED, NEIGHBOUR = "changed", "neighbour"
@@ -53,8 +53,7 @@ PLOT_BIN_S = 0.25
 INTRO = f"""
 A link is offered {OFFERED_KBIT // 1000} Mbit/s in both directions while its limit goes
 {" → ".join(str(one) for one in LIMITS)} kbit/s. Ours: a running engine, counted from the moment on at which it is told
-(`./dev bench save` counts from the page on); the first engine: with download and signature. The thesis' way: its
-command sequence
+(`./dev bench save` counts from the page on). The thesis' way: its command sequence
 for the same links, which removes all and builds it again, counted from its first command on. {IDLE_LINKS} more links
 are there and idle; a neighbour with a limit of {NEIGHBOUR_KBIT // 1000} Mbit/s sends {NEIGHBOUR_OFFERED_KBIT // 1000}
 Mbit/s in packets of 500 B.

@@ -16,7 +16,7 @@ from evaluation.candidates import DEPTHS_KB, HEAD_DROP, NFT, depth_name
 from evaluation.core import DIRECTIONS, Claim
 from evaluation.figures import PALETTE
 from evaluation.fragment_runs import LARGE_BYTES, LARGEST_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
-from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 
 __all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps", "tables"]
 
@@ -40,13 +40,12 @@ this size: a datagram of 10,000 bytes takes 7 frames and 10,246 bytes on the wir
 the most that any window carried above rate*T, in bytes of frames seen by a tap behind the limit; allowed are the
 burst and one frame.
 
-*Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)), as the first engine
-did with an option. The others are what was tried and failed: HTB alone with deeper leaves and with one that drops at
-its head, and nftables. A leaf of 256 kB
-holds four seconds of the rate, the thesis' leaf to the user 1000 packets: they give the first seconds away before they
-lose, and every packet waits that long. The rate limit of nftables sees whole datagrams and counts no frame headers; its
-bucket is one second of the rate, which no option makes smaller, and it has no queue: a datagram that is larger
-than the bucket never passes.
+*Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)). The
+others are what was tried and failed: HTB alone with deeper leaves and with one that drops at its head, and nftables. A
+leaf of 256 kB holds four seconds of the rate, the thesis' leaf to the user 1000 packets: they give the first seconds
+away before they lose, and every packet waits that long. The rate limit of nftables sees whole datagrams and counts no
+frame headers; its bucket is one second of the rate, which no option makes smaller, and it has no queue: a datagram that
+is larger than the bucket never passes.
 """
 
 
@@ -58,7 +57,7 @@ def _mean(one: Series) -> float:
 
 
 def _everybody(outcome: Outcome) -> list[str]:
-    known = (OURS, FIRST_WHOLE, FIRST, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
+    known = (OURS, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
     return [one for one in known if outcome.find(limiter=one, experiment="sizes")]
 
 
@@ -134,16 +133,14 @@ def _excess_table(outcome: Outcome) -> Table:
 
 def _others_table(outcome: Outcome) -> Table:
     rows = []
-    ours = [one for one in (OURS, FIRST_WHOLE, FIRST) if outcome.find(limiter=one)]
     for experiment in ("limits", "IPv6"):
         for kbit in sorted(int(one) for one in outcome.values("kbit", experiment=experiment)):
             for size in sorted(int(one) for one in outcome.values("payload", experiment=experiment)):
                 labels: dict[str, Label] = {"experiment": experiment, "kbit": kbit, "payload": size}
-                cells = [_share_and_zeros(outcome, one, labels) for one in ours]
                 version = "IPv6" if experiment == "IPv6" else "IPv4"
-                rows.append([f"{kbit:,} kbit/s, {size:,} bytes, {version}", *cells])
+                rows.append([f"{kbit:,} kbit/s, {size:,} bytes, {version}", _share_and_zeros(outcome, OURS, labels)])
     title = "Other limits, and IPv6: share to / from user, zero samples"
-    return Table(title, ["link", *ours], rows)
+    return Table(title, ["link", OURS], rows)
 
 
 def _share_and_zeros(outcome: Outcome, limiter: str, labels: Mapping[str, Label]) -> str:

@@ -17,7 +17,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
-from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import tcp_goodput_bound
 from measuring.netns import MAX_SEGMENTS
@@ -141,7 +141,7 @@ def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
 def tables(outcome: Outcome) -> list[Table]:
     rows = []
     for packets in (SUPER_PACKETS, FRAMES):
-        for limiter in (NO_LIMIT, OURS, FIRST, FIRST_WHOLE, THESIS, WRONG):
+        for limiter in (NO_LIMIT, OURS, THESIS, WRONG):
             for flows in sorted(int(one) for one in outcome.values("flows", limiter=limiter, packets=packets)):
                 cells = [_cell(outcome, limiter, packets, flows, one) for one in DIRECTIONS]
                 rows.append([f"{limiter}, {packets}, {flows} flow{'s' if flows > 1 else ''}", *cells])

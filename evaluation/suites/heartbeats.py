@@ -14,7 +14,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
-from evaluation.limiters import FIRST, OURS, THESIS
+from evaluation.limiters import OURS, THESIS
 from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, receivers, run, total
 from measuring.judge import NS
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
@@ -24,7 +24,7 @@ NAME = "heartbeats"
 TITLE = "Heartbeats under overload"
 RATES = (32, 100, 500, 2_000)
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, FIRST, THESIS)
+COLUMNS = (OURS, THESIS)
 OVERLOAD = 20
 SMALL_BYTES, LARGE_BYTES = 200, 1_000  # small packets find room where a heartbeat does not; at 2 Mbit/s one sender
 SMALL_UP_TO_KBIT = 500  # could not make twenty times the limit of them

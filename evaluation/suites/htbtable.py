@@ -19,7 +19,7 @@ from bench.report import NOTHING, Table
 from evaluation.bed import Bed, BedLab, limit_all
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from evaluation.download import PATH, Download, Fetching, WebServer
-from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG, Link
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, Link
 from evaluation.together import LATE_WAKE_UP_S, merge
 from measuring.framing import ETHERNET_BYTES, VXLAN_BYTES, tcp_segment_bytes
 from measuring.judge import all_pauses_s, bucket_bytes
@@ -34,7 +34,6 @@ ROUNDING_KB = 0.005  # the published figures have two decimals
 KBIT_PER_KB = 8  # kB/s = 1000 bytes/s
 OUTSIDE, INSIDE = f"{OURS}, VXLAN, frames outside", f"{OURS}, VXLAN, frames inside"
 LIMITERS = (OURS, THESIS, OUTSIDE, INSIDE, WRONG, NO_LIMIT)
-COLUMNS = (OURS, FIRST, FIRST_WHOLE, *LIMITERS[1:])
 VXLAN_MTU_BYTES = 1450  # what leaves room for 50 bytes of outer headers in 1500
 VXLAN_PORT = 4789
 WEB_PORT, WATCH_PORT = 8080, 8100
@@ -244,7 +243,7 @@ def tables(outcome: Outcome) -> list[Table]:
         rows.append(["published", *(f"{PUBLISHED[one]:.2f}" for one in columns)])
     rows.append(["headers leave, 1448 / 1514", *(f"{headers_leave(OURS, one):.2f}" for one in columns)])
     for direction in DIRECTIONS:
-        for limiter in COLUMNS:
+        for limiter in LIMITERS:
             if limiter != NO_LIMIT and (found := _measured(outcome, limiter, direction)):
                 rows.append([f"{limiter}, {direction}", *(_cell(found, one) for one in columns)])
         for place, share in ((OUTSIDE, "1398 / 1514"), (INSIDE, "1398 / 1464")):

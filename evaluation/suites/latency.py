@@ -18,7 +18,7 @@ from evaluation import together
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import PALETTE
-from evaluation.limiters import FIRST, OURS, THESIS, WONDERSHAPER
+from evaluation.limiters import OURS, THESIS, WONDERSHAPER
 from evaluation.together import Pair
 from measuring.arrivals import Arrivals
 from measuring.echo import percentile
@@ -29,7 +29,6 @@ NAME = "latency"
 TITLE = "Latency under load"
 RATES = (100, 500, 2_000, 10_000)
 LIMITERS = (OURS, THESIS, WONDERSHAPER)
-COLUMNS = (OURS, FIRST, *LIMITERS[1:])
 QUESTION_S = 0.05
 PATIENCE_S = 1.5
 OVERLOAD = 2
@@ -44,8 +43,8 @@ questions and answers wait in the link's queues. Both count from one second afte
 {PATIENCE_S:g} s after the end counts as none.
 
 Our queue holds 100 ms of the rate, at least 20 kB (14 kB below 100 kbit/s): ten frames at once, as idle control
-services send them, lose none there. The first engine held at least four full frames. The thesis' tree and
-wondershaper's scheme leave the queue that the kernel gives by itself: 1000 packets on the interface (24 s at 500
+services send them, lose none there. The thesis' tree and wondershaper's scheme
+leave the queue that the kernel gives by itself: 1000 packets on the interface (24 s at 500
 kbit/s) and 32 on the IFB. How much of that fills depends on how long the overload lasts, and on the sender's own
 buffer in front of it.
 """
@@ -122,7 +121,7 @@ def delay_bound_ms(kbit: int) -> float:
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    shown = [f"{limiter}, {what}" for limiter in COLUMNS for what in ("median", "99 %")]
+    shown = [f"{limiter}, {what}" for limiter in LIMITERS for what in ("median", "99 %")]
     delays = [
         [
             f"{kbit:,}, {way}",
@@ -131,14 +130,14 @@ def tables(outcome: Outcome) -> list[Table]:
                 together.with_spread(
                     outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what
                 )
-                for who in COLUMNS
+                for who in LIMITERS
                 for what in ("median", "99 %")
             ),
         ]
         for kbit in RATES
         for way in DIRECTIONS
     ]
-    echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in COLUMNS)] for kbit in RATES]
+    echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in LIMITERS)] for kbit in RATES]
     return [
         Table(
             "One-way delay of data packets on an overloaded link, ms",
@@ -148,7 +147,7 @@ def tables(outcome: Outcome) -> list[Table]:
         ),
         Table(
             "Echo on the overloaded link: there and back, ms, and answers of questions",
-            ["kbit/s", *COLUMNS],
+            ["kbit/s", *LIMITERS],
             echoes_,
             "Median of each run's median; answers of all runs, of the questions that were due (a blocked socket takes "
             "none). A queue that is counted in packets and always full has no place for somebody who sends rarely.",
@@ -167,7 +166,7 @@ def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[Point]] = {}
     spread: dict[str, list[Point]] = {}
-    for limiter in COLUMNS:
+    for limiter in LIMITERS:
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="median", experiment="data")
             points = sorted(

@@ -11,7 +11,7 @@ from evaluation.core import Claim, EvaluationScale, Finding
 from evaluation.figures import AVERAGE, GridOutcome, grid_plot, grid_tables, told_both
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
-from evaluation.limiters import FIRST_WHOLE, OURS, THESIS, WRONG_SHARE
+from evaluation.limiters import OURS, THESIS, WRONG_SHARE
 from evaluation.verdicts import control_claim, exact_claim, never_more_claim, whole_claims
 from measuring.framing import ETHERNET_BYTES, IPV4_BYTES, MTU_BYTES, UDP_BYTES
 
@@ -78,6 +78,6 @@ def findings(outcome: Outcome) -> list[Finding]:
     rows = []
     for size in (MTU_BYTES, ONE_FRAME):
         grid = _grid(outcome, size)
-        said = [told_both(grid, who, AVERAGE, grid.cells) for who in (THESIS, FIRST_WHOLE, OURS)]
+        said = [told_both(grid, who, AVERAGE, grid.cells) for who in (THESIS, OURS)]
         rows.append(Finding(f"6.8, l = {size}, kbit/s", "b = 100…1000, 2000", thesis, *said))
     return rows

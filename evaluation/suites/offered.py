@@ -11,7 +11,7 @@ from evaluation.core import FROM_USER, Claim, EvaluationScale, Finding
 from evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, grid_tables, told
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
-from evaluation.limiters import FIRST_WHOLE, OURS, THESIS
+from evaluation.limiters import OURS, THESIS
 from evaluation.verdicts import collapse_claim, never_more_claim, too_much_claim, whole_claims
 
 NAME = "offered"
@@ -65,7 +65,7 @@ def findings(outcome: Outcome) -> list[Finding]:
     grid = _grid(outcome)
 
     def row(name: str, thesis: str, what: str) -> Finding:
-        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, FIRST_WHOLE, OURS)]
+        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, OURS)]
         return Finding(name, f"l = {SIZE_BYTES}, b = 100…1000", thesis, *said)
 
     return [

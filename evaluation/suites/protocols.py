@@ -16,7 +16,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
-from evaluation.limiters import FIRST, OURS, THESIS
+from evaluation.limiters import OURS, THESIS
 from evaluation.together import (
     FULL_PAYLOAD_BYTES,
     SPREAD,
@@ -41,7 +41,7 @@ NAME = "protocols"
 TITLE = "IPv6, TCP and paced UDP that reacts to loss"
 RATES = (500, 5_000)
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, FIRST, THESIS)
+COLUMNS = (OURS, THESIS)
 UDP6, TCP_1, TCP_8, TCP6_1, QUIC = "UDP, IPv6", "TCP, 1 flow", "TCP, 8 flows", "TCP, 1 flow, IPv6", "QUIC-like"
 FLOWS = {TCP_1: 1, TCP_8: 8, TCP6_1: 1}
 KINDS = (UDP6, TCP_1, TCP_8, TCP6_1, QUIC)

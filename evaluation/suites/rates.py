@@ -16,7 +16,7 @@ from bench.windows import allowed_bytes, busiest_window_bytes
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.figures import PALETTE
-from evaluation.limiters import FIRST, NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from evaluation.together import (
     LATE_WAKE_UP_S,
     SPREAD,
@@ -43,7 +43,6 @@ SLOW = (100, 1_000, 10_000)
 FAST = (100_000,)
 LIMITERS = (OURS, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
 FAST_LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, FIRST, *LIMITERS[1:])
 OVERLOAD = {100_000: 1.2}  # of others 2; two processors send, shape and receive it all
 WINDOWS_MS = (10, 100, 1_000)
 INTRO = """
@@ -117,11 +116,11 @@ def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) 
 
 def tables(outcome: Outcome) -> list[Table]:
     cases = [(kbit, way) for kbit in (*SLOW, *FAST) for way in DIRECTIONS if outcome.find(kbit=kbit, direction=way)]
-    header = ["limit, kbit/s", *COLUMNS]
+    header = ["limit, kbit/s", *LIMITERS]
     long_run = [
         [
             f"{kbit:,}, {way}",
-            *(with_spread(outcome, ".4f", kbit=kbit, direction=way, limiter=who, what="long run") for who in COLUMNS),
+            *(with_spread(outcome, ".4f", kbit=kbit, direction=way, limiter=who, what="long run") for who in LIMITERS),
         ]
         for kbit, way in cases
     ]
@@ -134,7 +133,7 @@ def tables(outcome: Outcome) -> list[Table]:
                 [
                     [
                         f"{kbit:,}, {way}",
-                        *(_worst(outcome, kbit, way, who, f"window {window_ms} ms") for who in COLUMNS),
+                        *(_worst(outcome, kbit, way, who, f"window {window_ms} ms") for who in LIMITERS),
                     ]
                     for kbit, way in cases
                 ],
@@ -153,7 +152,7 @@ def _worst(outcome: Outcome, kbit: int, way: str, limiter: str, what: str) -> st
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[Point]] = {}
     spread: dict[str, list[Point]] = {}
-    for limiter in (OURS, FIRST, THESIS, WONDERSHAPER, WRONG):
+    for limiter in (OURS, THESIS, WONDERSHAPER, WRONG):
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="long run")
             points = sorted((float(one.labels["kbit"]), one.median, lowest_and_highest(one.samples)) for one in series)

@@ -18,7 +18,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
-from evaluation.limiters import FIRST, OURS, THESIS, Link
+from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, ratio_bound, receivers, run, steady_s
 from measuring import judge
 from measuring.traffic import Results, data, ends
@@ -26,7 +26,7 @@ from measuring.traffic import Results, data, ends
 NAME = "sharing"
 TITLE = "Links that share an address, an AS or an interface"
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, FIRST, THESIS)
+COLUMNS = (OURS, THESIS)
 ONE_ADDRESS, ONE_AS = "Two user ASes behind one address", "Two links of one AS"
 PAIRS = {ONE_ADDRESS: (300, 900), ONE_AS: (400, 800)}
 OFFERED_KBIT = 2_000
@@ -46,7 +46,7 @@ link is offered {OFFERED_KBIT // 1000} Mbit/s in both directions.
 {CROWD_KBITS[2]} kbit/s; a random tenth (at least two, another tenth in each repetition) is offered {CROWD_OVERLOAD}
 times its limit at once, in both directions. Counted is the long-run rate on the wire over the limit of each busy
 link, Jain's index of these ratios, and the lowest and the highest one. *Installed* is the time until the kernel has
-all links; of the first engine, from the offer of a signed tarball to the receipt.
+all links.
 """
 
 

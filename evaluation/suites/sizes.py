@@ -14,7 +14,7 @@ from evaluation.core import Claim, EvaluationScale, Finding
 from evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, grid_tables, told, told_both
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
-from evaluation.limiters import FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WONDERSHAPER
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER
 from evaluation.verdicts import collapse_claim, control_claim, exact_claim, never_more_claim, whole_claims
 
 NAME = "sizes"
@@ -94,7 +94,7 @@ def findings(outcome: Outcome) -> list[Finding]:
             cells = THESIS_CELLS
             return told(grid, who, direction, what, cells) if direction else told_both(grid, who, what, cells)
 
-        return Finding(name, over, thesis, said(peer), said(FIRST_WHOLE), said(OURS))
+        return Finding(name, over, thesis, said(peer), said(OURS))
 
     return [
         row("6.1 egress, kbit/s", "average slightly above 500, stable", egress, AVERAGE),

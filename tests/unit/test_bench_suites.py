@@ -71,7 +71,7 @@ def test_memory_is_told_for_each_link() -> None:
     outcome = Outcome("install")
     outcome.add(4_000_000, "bytes", what="kernel memory", part="all", size=400, variant="ours")
     assert memory_per_link(outcome, 400, "ours") == 10_000
-    assert memory_per_link(outcome, 400, "first engine") is None
+    assert memory_per_link(outcome, 400, "tc -batch") is None
 
 
 def test_an_entry_has_both_limits_only_where_they_differ() -> None:
