@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import PAGES, SUITES, parse
-from bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
-from bench.plots import Plot
-from bench.publish import Page, into_docs
-from bench.report import Table, figure, pivot, read_json, replace_between, write_json
+from lab.bench.__main__ import PAGES, SUITES, parse
+from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
+from lab.bench.plots import Plot
+from lab.bench.publish import Page, into_docs
+from lab.bench.report import Table, figure, pivot, read_json, replace_between, write_json
 
 
 def nothing(_: Outcome) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench import targets
-from bench.changes import ATTACH
-from bench.core import Outcome
-from bench.suites import accuracy, datagrams, fairness, hitless, install, packet, save, service, total
-from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
+from lab.bench import targets
+from lab.bench.changes import ATTACH
+from lab.bench.core import Outcome
+from lab.bench.suites import accuracy, datagrams, fairness, hitless, install, packet, save, service, total
+from lab.bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 INSTALLED = {
     (install.INSTALL, OURS): 2.5,

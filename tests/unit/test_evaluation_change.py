@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core import Outcome
-from evaluation.core import DIRECTIONS
-from evaluation.holding import Change, first_on_the_line, hold_after_s
-from evaluation.limiters import OURS, THESIS
-from evaluation.suites import change
+from lab.bench.core import Outcome
+from lab.evaluation.core import DIRECTIONS
+from lab.evaluation.holding import Change, first_on_the_line, hold_after_s
+from lab.evaluation.limiters import OURS, THESIS
+from lab.evaluation.suites import change
 from measuring.arrivals import Arrivals
 from measuring.framing import Wire
 from measuring.judge import NS

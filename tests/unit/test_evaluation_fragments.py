@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from bench.core import Label, Outcome
-from evaluation import candidates, taps
-from evaluation.bed import Bed, Wire
-from evaluation.core import DIRECTIONS, EvaluationScale
-from evaluation.fragment_runs import LARGEST_BYTES, SIZES, all_slots, sizes_slots, usable_candidates
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from evaluation.suites import fragments
+from lab.bench.core import Label, Outcome
+from lab.evaluation import candidates, taps
+from lab.evaluation.bed import Bed, Wire
+from lab.evaluation.core import DIRECTIONS, EvaluationScale
+from lab.evaluation.fragment_runs import LARGEST_BYTES, SIZES, all_slots, sizes_slots, usable_candidates
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
+from lab.evaluation.suites import fragments
 
 FULL, QUICK = EvaluationScale(quick=False), EvaluationScale(quick=True)
 
@@ -93,7 +93,7 @@ def test_nftables_limits_whole_datagrams_in_both_directions(machine: Machine, mo
 
 
 def test_without_nftables_the_others_are_measured_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.fragment_runs.nft_missing", lambda: "nft is missing")
+    monkeypatch.setattr("lab.evaluation.fragment_runs.nft_missing", lambda: "nft is missing")
     outcome = Outcome("fragments")
     names = [one.name for one in usable_candidates(outcome)]
     assert candidates.NFT not in names

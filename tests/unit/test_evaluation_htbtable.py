@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from bench.core import Outcome
-from evaluation.core import DIRECTIONS, EvaluationScale
-from evaluation.download import PATH, CubicServer, fetch, handler
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from evaluation.suites import htbtable
-from evaluation.suites.htbtable import FILE_BYTES, INSIDE, OUTSIDE, PUBLISHED, at_most, headers_leave, slots
+from lab.bench.core import Outcome
+from lab.evaluation.core import DIRECTIONS, EvaluationScale
+from lab.evaluation.download import PATH, CubicServer, fetch, handler
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
+from lab.evaluation.suites import htbtable
+from lab.evaluation.suites.htbtable import FILE_BYTES, INSIDE, OUTSIDE, PUBLISHED, at_most, headers_leave, slots
 
 COLUMNS = tuple(PUBLISHED)
 

@@ -6,13 +6,13 @@ from collections import defaultdict
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import congestion
-from evaluation.core import EvaluationScale
-from evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, labels
-from evaluation.round_robin import BLOCK_BYTES, choose_in_turn
-from evaluation.several_paths import COLUMNS, ONE_LIMITED, OTHERS_100, TABLE, needed
-from evaluation.suites import multipath
+from lab.bench.core import Outcome
+from lab.evaluation import congestion
+from lab.evaluation.core import EvaluationScale
+from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, labels
+from lab.evaluation.round_robin import BLOCK_BYTES, choose_in_turn
+from lab.evaluation.several_paths import COLUMNS, ONE_LIMITED, OTHERS_100, TABLE, needed
+from lab.evaluation.suites import multipath
 from multipath.core import Download, Rules
 from multipath.state import Facts
 from tests.cases import case

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import plots
-from bench.core import Outcome, Step
-from bench.plots import Plot
-from bench.report import Table
-from evaluation import __main__ as command_line
-from evaluation.core import Claim, EvaluationScale, Finding
-from evaluation.publish import Section, csv_text, write
+from lab.bench import plots
+from lab.bench.core import Outcome, Step
+from lab.bench.plots import Plot
+from lab.bench.report import Table
+from lab.evaluation import __main__ as command_line
+from lab.evaluation.core import Claim, EvaluationScale, Finding
+from lab.evaluation.publish import Section, csv_text, write
 
 MACHINE = {
     "date": "2026-11-22 03:00 UTC",

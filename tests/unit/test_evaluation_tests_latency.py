@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import tests_latency
+from lab.bench.core import Outcome
+from lab.evaluation import tests_latency
 
 GOOD: dict[str, list[float]] = {
     "command": [2.2, 2.3, 2.4],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core import Label, Outcome
-from bench.windows import FRAME_BYTES
-from evaluation import together
-from evaluation.core import DIRECTIONS
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
-from evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
+from lab.bench.core import Label, Outcome
+from lab.bench.windows import FRAME_BYTES
+from lab.evaluation import together
+from lab.evaluation.core import DIRECTIONS
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
+from lab.evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
 from measuring.arrivals import Arrivals
 from measuring.judge import NS
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.core import Outcome
-from evaluation.core import DIRECTIONS
-from evaluation.figures import GridOutcome, grid_plot, grid_tables
-from evaluation.grid import Cell
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from evaluation.verdicts import (
+from lab.bench.core import Outcome
+from lab.evaluation.core import DIRECTIONS
+from lab.evaluation.figures import GridOutcome, grid_plot, grid_tables
+from lab.evaluation.grid import Cell
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
+from lab.evaluation.verdicts import (
     collapse_claim,
     control_claim,
     exact_claim,

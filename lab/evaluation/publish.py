@@ -1,0 +1,192 @@
+"""The report: docs/evaluation.md, one CSV file per suite with every sample, the plots, and the verdicts as JSON.
+
+A run of some suites replaces their sections, plots and samples, and leaves those of the others as they were, each under
+its own head. What the top of the page sums up comes from verdicts.json, which keeps the newest verdicts of every suite.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lab.bench import plots
+from lab.bench.core import Outcome
+from lab.bench.plots import Plot
+from lab.bench.report import Table, header_lines
+from lab.evaluation.core import Claim, Finding
+
+PAGE, FOLDER, VERDICTS = "evaluation.md", "evaluation", "verdicts.json"
+_HOLDS = {True: "holds", False: "**does not hold**"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One suite's part of the report."""
+
+    name: str
+    title: str
+    intro: str
+    outcome: Outcome
+    tables: Sequence[Table]
+    plots: Sequence[Plot]
+    claims: Sequence[Claim]
+    findings: Sequence[Finding] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Everything was measured, and every claim holds."""
+        return not self.outcome.failures and all(one.holds for one in self.claims)
+
+    def text(self, head: str) -> str:
+        """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them."""
+        drawn = [f"![{one.title}]({FOLDER}/{replace(one, program='').file_name})" for one in self.plots]
+        shown = [one.markdown() for one in self.tables if one.rows]
+        notes = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
+        listed = ["\n".join(f"- {one}" for one in notes)] if notes else []
+        samples = f"Every sample: [{self.name}.csv]({FOLDER}/{self.name}.csv)."
+        return "\n\n".join([head, self.intro.strip(), claims_table(self.claims), *drawn, *shown, *listed, samples])
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    rows = [[one.sentence, one.measured, one.bound, _HOLDS[one.holds]] for one in claims]
+    lines = Table("Claims", ["claim", "measured", "bound, and how it is derived", "verdict"], rows).markdown()
+    return lines.replace("| --- | --: | --: | --: |", "| --- | --- | --- | --- |")  # sentences, not figures
+
+
+# --- samples ----------------------------------------------------------------------------------------------------
+
+
+def csv_text(outcome: Outcome) -> str:
+    """A row per sample: all labels of its series (empty where a series lacks one), its number, value and unit."""
+    names = list(dict.fromkeys(name for one in outcome.series for name in one.labels))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, "number", "value", "unit"])
+    for one in outcome.series:
+        labels = [one.labels.get(name, "") for name in names]
+        for number, value in enumerate(one.samples, start=1):
+            writer.writerow([*labels, number, f"{value:.10g}", one.unit])
+    return out.getvalue()
+
+
+# --- the page ---------------------------------------------------------------------------------------------------
+
+
+def write(
+    folder: Path, machine: Mapping[str, str], command: str, sections: Iterable[Section], order: Sequence[str]
+) -> None:
+    """Write these sections below `folder`, beside what stands there of other suites; `order` is that of the page."""
+    below = folder / FOLDER
+    below.mkdir(parents=True, exist_ok=True)
+    head = f"{header_lines(machine, command)} The whole run took {machine['took']}."
+    verdicts, texts = read_verdicts(below / VERDICTS), _sections_of(folder / PAGE)
+    for one in sections:
+        (below / f"{one.name}.csv").write_text(csv_text(one.outcome), encoding="utf-8")
+        plots.draw([replace(plot, program="") for plot in one.plots], below)
+        verdicts[one.name] = _verdict(one, machine, command)
+        texts[one.name] = f"## {one.title}\n\n{one.text(head)}"
+    verdicts = {name: verdicts[name] for name in order if name in verdicts}
+    (below / VERDICTS).write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
+    parts = [_HEAD, _summary(verdicts), _thesis_table(verdicts)]
+    parts += [_marked(name, texts[name]) for name in order if name in texts]
+    (folder / PAGE).write_text("\n\n".join(one for one in parts if one) + "\n", encoding="utf-8")
+
+
+def read_verdicts(path: Path) -> dict[str, dict[str, Any]]:
+    """What an earlier run judged, by suite; empty where none was published."""
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _verdict(one: Section, machine: Mapping[str, str], command: str) -> dict[str, Any]:
+    return {
+        "title": one.title,
+        "command": command,
+        "machine": dict(machine),
+        "claims": [asdict(claim) for claim in one.claims],
+        "findings": [asdict(finding) for finding in one.findings],
+        "not_measured": list(one.outcome.failures),
+    }
+
+
+def _marked(name: str, text: str) -> str:
+    return f"<!-- evaluation:{name} -->\n{text.strip()}\n<!-- /evaluation:{name} -->"
+
+
+def _sections_of(page: Path) -> dict[str, str]:
+    """What stands between the markers of a page; empty where there is none."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    pattern = r"<!-- evaluation:([a-z_]+) -->\n(.*?)\n<!-- /evaluation:\1 -->"
+    return dict(re.findall(pattern, text, flags=re.DOTALL))
+
+
+def _summary(verdicts: Mapping[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, one in verdicts.items():
+        claims = one["claims"]
+        held = sum(claim["holds"] for claim in claims)
+        link = f"[{one['title']}](#{_anchor(one['title'])})"
+        missing = f"; not measured: {len(one['not_measured'])}" if one["not_measured"] else ""
+        machine = one["machine"]
+        rows.append(
+            [link, f"{held} of {len(claims)}{missing}", f"`{one['command']}`", machine["date"], machine["commit"]]
+        )
+        rows[-1][0] += f" (`{name}`)"
+    text = Table("All claims", ["suite", "claims that hold", "command", "measured", "commit"], rows).markdown()
+    return text.replace("**All claims**", "## All claims at a glance")
+
+
+def _thesis_table(verdicts: Mapping[str, dict[str, Any]]) -> str:
+    rows = [
+        [one["row"], one["grid"], one["thesis"], one["peer"], one["ours"]]
+        for suite in verdicts.values()
+        for one in suite["findings"]
+    ]
+    if not rows:
+        return ""
+    header = [
+        "row",
+        "grid",
+        "the thesis says",
+        "its command sequence, measured here",
+        "ours",
+    ]
+    lines = Table("x", header, rows).markdown().replace("--:", "---")
+    return lines.replace("**x**", "## What the thesis claims, and what is measured")
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes them of headings."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+_HEAD = """\
+# The evaluation
+
+Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
+the thesis did not measure. `./dev evaluate` writes this page, its plots and its samples; `./dev evaluate SUITE …`
+writes those sections anew. `./dev evaluate QUICK=1` is the short form that CI runs. Both end with 1
+when a claim does not hold. Why it is done like this: [ADR 0021](adr/0021-limiters-measured-side-by-side.md).
+
+**Who is compared.** *Ours* is the engine that the limiter's process runs, in a process of its own, believed when it
+has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *The thesis'
+sequence* is Listing 5.2, written anew from its description. *Wondershaper's scheme* is the HTB scheme of its
+versions from 1.4 on; what the installed version does on this kernel is said where it is measured. Each has an
+attachment point of its own (network namespaces and veth pairs without offloads), and in each run all of them meet
+the same traffic at the same moment.
+
+**What is counted.** Always at the receiver, never the sender's counter. Limits count L2 bytes (payload + 42 per UDP
+datagram over IPv4 in one frame); a goodput is payload of complete datagrams, and where the limit is compared with
+it, *what headers leave* is limit * L / (L + 42), with 34 bytes for each further fragment.
+
+**What is allowed.** A window of T seconds may carry rate * T + burst + one frame, no more (with heartbeats, which do
+not wait, the room of the link's queue more); while more is offered, it carries no less than rate * T minus the same,
+but for the time in which the whole machine stood still, which is measured. No tolerance is chosen. Negative controls
+run along: *a wrong limit* (ours, told 110 % of the limit) and *no limit*; a suite whose judge lets one of them pass
+fails."""
