@@ -2,9 +2,9 @@
 
     python -m lab.evaluation [SUITE ...] [QUICK=1] [--out FOLDER]
 
-Writes evaluation.md, and below evaluation/ plots, samples and verdicts, into docs/ (a quick run:
-lab/evaluation/results/). Ends with 1 when a claim does not hold or a step failed (the other steps are measured anyway),
-with 2 when nothing can be measured here.
+Writes evaluation.md, and below evaluation/ plots and samples, into lab/evaluation/results; a whole run writes claims,
+verdicts and plots into docs/ as well. Ends with 1 when a claim does not hold or a step failed (the other steps are
+measured anyway), with 2 when nothing can be measured here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab.bench import plots
 from lab.bench.core import REPOSITORY, Outcome, machine, run_steps
 from lab.evaluation.bed import PREFIX
 from lab.evaluation.core import EvaluationScale, Finding, Suite
-from lab.evaluation.publish import PAGE, Section, write
+from lab.evaluation.publish import PAGE, Section, write, write_samples
 from lab.measuring import iperf
 from measuring.iproute import available, cleanup_stale
 
@@ -45,12 +45,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
     )
     parser.add_argument("--quick", action="store_true", help="short runs, one repetition; also QUICK=1")
-    parser.add_argument(
-        "--out", type=Path, help="folder for the report (docs/, of a quick run lab/evaluation/results/)"
-    )
+    parser.add_argument("--out", type=Path, help="folder for the report, in place of results and docs")
     given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
     given.quick = given.quick or "QUICK=1" in argv
-    given.out = given.out or (RESULTS if given.quick else REPOSITORY / "docs")
     unknown = [name for name in given.suites if name not in SUITES]
     if unknown:
         parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
@@ -107,9 +104,14 @@ def main(argv: Sequence[str]) -> int:
     sections = [section_of(suite, outcome) for suite, outcome in zip(suites, outcomes, strict=True)]
     took_min = (time.monotonic() - began) / 60
     command = " ".join(["./dev evaluate", *given.suites, *(["QUICK=1"] if given.quick else [])])
-    write(given.out, before | {"took": f"{took_min:.1f} min"}, command, sections, SUITES)
+    machine_and_time = before | {"took": f"{took_min:.1f} min"}
+    out = given.out or RESULTS
+    write(out, machine_and_time, command, sections, SUITES, has_tables=True)
+    write_samples(out, sections)
+    if not given.quick and given.out is None:
+        write(REPOSITORY / "docs", machine_and_time, command, sections, SUITES, has_tables=False)
     print("\n".join(verdict_lines(sections)))
-    print(f"evaluate: {took_min:.1f} min; written to {given.out / PAGE}", file=sys.stderr)
+    print(f"evaluate: {took_min:.1f} min; written to {out / PAGE}", file=sys.stderr)
     return 0 if all(one.is_sound for one in sections) else 1
 
 

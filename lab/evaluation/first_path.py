@@ -1,7 +1,7 @@
 """How long does a user AS with an empty control service wait for its first path, at which limit?
 
     python -m lab.evaluation.first_path [--kbit 32 64 ...] [--room 1 4] [--runs 5] [--deadline 120] [--out FOLDER]
-    python -m lab.evaluation.first_path --of docs/evaluation/first_path.jsonl ...
+    python -m lab.evaluation.first_path --of FILE ...
 
 A real SCION network (`lab.scion.net`): core AS, attachment point, user AS. For each run the user AS's link is limited
 in both directions, its control service and daemon lose all they know, and the clock runs until its daemon has a path to

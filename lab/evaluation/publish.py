@@ -1,19 +1,17 @@
-"""The report: docs/evaluation.md, one CSV file per suite with every sample, the plots, and the verdicts as JSON.
+"""The report with all tables, plots and samples below one folder, and docs/evaluation.md: claims, verdicts and plots.
 
-A run of some suites replaces their sections, plots and samples, and leaves those of the others as they were, each under
-its own head. What the top of the page sums up comes from verdicts.json, which keeps the newest verdicts of every suite.
+A run of some suites replaces their sections and plots of a page, and leaves those of the others as they were, each
+under its own head. What the top of the page sums up is read from its sections.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lab.bench import plots
 from lab.bench.core import Outcome
@@ -21,7 +19,7 @@ from lab.bench.plots import Plot
 from lab.bench.report import Table, header_lines
 from lab.evaluation.core import Claim, Finding
 
-PAGE, FOLDER, VERDICTS = "evaluation.md", "evaluation", "verdicts.json"
+PAGE, FOLDER = "evaluation.md", "evaluation"
 _HOLDS = {True: "holds", False: "**does not hold**"}
 
 
@@ -43,20 +41,29 @@ class Section:
         """Everything was measured, and every claim holds."""
         return not self.outcome.failures and all(one.holds for one in self.claims)
 
-    def text(self, head: str) -> str:
+    def text(self, head: str, *, has_tables: bool) -> str:
         """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them."""
+        tables = [claims_table(self.claims), *([findings_table(self.findings)] if self.findings else [])]
         drawn = [f"![{one.title}]({FOLDER}/{replace(one, program='').file_name})" for one in self.plots]
-        shown = [one.markdown() for one in self.tables if one.rows]
+        shown = [one.markdown() for one in self.tables if one.rows and has_tables]
         notes = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         listed = ["\n".join(f"- {one}" for one in notes)] if notes else []
-        samples = f"Every sample: [{self.name}.csv]({FOLDER}/{self.name}.csv)."
-        return "\n\n".join([head, self.intro.strip(), claims_table(self.claims), *drawn, *shown, *listed, samples])
+        return "\n\n".join([f"## {self.title}", head, self.intro.strip(), *tables, *drawn, *shown, *listed])
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
     rows = [[one.sentence, one.measured, one.bound, _HOLDS[one.holds]] for one in claims]
-    lines = Table("Claims", ["claim", "measured", "bound, and how it is derived", "verdict"], rows).markdown()
-    return lines.replace("| --- | --: | --: | --: |", "| --- | --- | --- | --- |")  # sentences, not figures
+    return _of_sentences(Table("Claims", ["claim", "measured", "bound, and how it is derived", "verdict"], rows))
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    rows = [[one.row, one.grid, one.thesis, one.peer, one.ours] for one in findings]
+    header = ["row", "grid", "the thesis says", "its command sequence, measured here", "ours"]
+    return _of_sentences(Table("What the thesis says, and what is measured", header, rows))
+
+
+def _of_sentences(table: Table) -> str:
+    return table.markdown().replace("--:", "---")
 
 
 # --- samples ----------------------------------------------------------------------------------------------------
@@ -75,44 +82,37 @@ def csv_text(outcome: Outcome) -> str:
     return out.getvalue()
 
 
+def write_samples(folder: Path, sections: Iterable[Section]) -> None:
+    """A CSV file per suite, below `folder` as its plots are."""
+    below = folder / FOLDER
+    below.mkdir(parents=True, exist_ok=True)
+    for one in sections:
+        (below / f"{one.name}.csv").write_text(csv_text(one.outcome), encoding="utf-8")
+
+
 # --- the page ---------------------------------------------------------------------------------------------------
 
 
 def write(
-    folder: Path, machine: Mapping[str, str], command: str, sections: Iterable[Section], order: Sequence[str]
+    folder: Path,
+    machine: Mapping[str, str],
+    command: str,
+    sections: Iterable[Section],
+    order: Sequence[str],
+    *,
+    has_tables: bool,
 ) -> None:
     """Write these sections below `folder`, beside what stands there of other suites; `order` is that of the page."""
     below = folder / FOLDER
     below.mkdir(parents=True, exist_ok=True)
     head = f"{header_lines(machine, command)} The whole run took {machine['took']}."
-    verdicts, texts = read_verdicts(below / VERDICTS), _sections_of(folder / PAGE)
+    texts = _sections_of(folder / PAGE)
     for one in sections:
-        (below / f"{one.name}.csv").write_text(csv_text(one.outcome), encoding="utf-8")
         plots.draw([replace(plot, program="") for plot in one.plots], below)
-        verdicts[one.name] = _verdict(one, machine, command)
-        texts[one.name] = f"## {one.title}\n\n{one.text(head)}"
-    verdicts = {name: verdicts[name] for name in order if name in verdicts}
-    (below / VERDICTS).write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
-    parts = [_HEAD, _summary(verdicts), _thesis_table(verdicts)]
-    parts += [_marked(name, texts[name]) for name in order if name in texts]
-    (folder / PAGE).write_text("\n\n".join(one for one in parts if one) + "\n", encoding="utf-8")
-
-
-def read_verdicts(path: Path) -> dict[str, dict[str, Any]]:
-    """What an earlier run judged, by suite; empty where none was published."""
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def _verdict(one: Section, machine: Mapping[str, str], command: str) -> dict[str, Any]:
-    return {
-        "title": one.title,
-        "command": command,
-        "machine": dict(machine),
-        "claims": [asdict(claim) for claim in one.claims],
-        "findings": [asdict(finding) for finding in one.findings],
-        "not_measured": list(one.outcome.failures),
-    }
+        texts[one.name] = one.text(head, has_tables=has_tables)
+    texts = {name: texts[name] for name in order if name in texts}
+    parts = [_HEAD, _summary(texts), *(_marked(name, text) for name, text in texts.items())]
+    (folder / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def _marked(name: str, text: str) -> str:
@@ -126,39 +126,22 @@ def _sections_of(page: Path) -> dict[str, str]:
     return dict(re.findall(pattern, text, flags=re.DOTALL))
 
 
-def _summary(verdicts: Mapping[str, dict[str, Any]]) -> str:
+def _summary(texts: Mapping[str, str]) -> str:
+    """A row per section, counted in what it says."""
     rows = []
-    for name, one in verdicts.items():
-        claims = one["claims"]
-        held = sum(claim["holds"] for claim in claims)
-        link = f"[{one['title']}](#{_anchor(one['title'])})"
-        missing = f"; not measured: {len(one['not_measured'])}" if one["not_measured"] else ""
-        machine = one["machine"]
-        rows.append(
-            [link, f"{held} of {len(claims)}{missing}", f"`{one['command']}`", machine["date"], machine["commit"]]
-        )
-        rows[-1][0] += f" (`{name}`)"
-    text = Table("All claims", ["suite", "claims that hold", "command", "measured", "commit"], rows).markdown()
-    return text.replace("**All claims**", "## All claims at a glance")
+    for name, text in texts.items():
+        title = text.partition("\n")[0].removeprefix("## ")
+        held, failed = (len(re.findall(rf"\| {re.escape(one)} \|$", text, flags=re.M)) for one in _HOLDS.values())
+        unmeasured = text.count("\n- Not measured: ")
+        command, date, commit = _HEAD_LINE.findall(text)[0]
+        missing = f"; not measured: {unmeasured}" if unmeasured else ""
+        link = f"[{title}](#{_anchor(title)}) (`{name}`)"
+        rows.append([link, f"{held} of {held + failed}{missing}", f"`{command}`", date, commit])
+    header = ["suite", "claims that hold", "command", "measured", "commit"]
+    return Table("All claims", header, rows).markdown().replace("**All claims**", "## All claims at a glance")
 
 
-def _thesis_table(verdicts: Mapping[str, dict[str, Any]]) -> str:
-    rows = [
-        [one["row"], one["grid"], one["thesis"], one["peer"], one["ours"]]
-        for suite in verdicts.values()
-        for one in suite["findings"]
-    ]
-    if not rows:
-        return ""
-    header = [
-        "row",
-        "grid",
-        "the thesis says",
-        "its command sequence, measured here",
-        "ours",
-    ]
-    lines = Table("x", header, rows).markdown().replace("--:", "---")
-    return lines.replace("**x**", "## What the thesis claims, and what is measured")
+_HEAD_LINE = re.compile(r"^Measured by `(.*?)` on (.*?), .* commit (\w+), load", flags=re.MULTILINE)
 
 
 def _anchor(title: str) -> str:
@@ -170,9 +153,10 @@ _HEAD = """\
 # The evaluation
 
 Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
-the thesis did not measure. `./dev evaluate` writes this page, its plots and its samples; `./dev evaluate SUITE …`
-writes those sections anew. `./dev evaluate QUICK=1` is the short form that CI runs. Both end with 1
-when a claim does not hold. Why it is done like this: [ADR 0021](adr/0021-limiters-measured-side-by-side.md).
+the thesis did not measure. `./dev evaluate` writes this page and its plots, and with all tables and every sample
+`lab/evaluation/results`; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1` is the short
+form that CI runs. Both end with 1 when a claim does not hold. Why it is done like this:
+[ADR 0021](adr/0021-limiters-measured-side-by-side.md).
 
 **Who is compared.** *Ours* is the engine that the limiter's process runs, in a process of its own, believed when it
 has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *The thesis'
