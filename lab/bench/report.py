@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lab.bench.core import Label, Outcome, Series
@@ -32,6 +33,37 @@ class Table:
         lines = [f"**{self.title}**", "", _row(self.header), _row(["---", *["--:" for _ in self.header[1:]]])]
         lines += [_row(row) for row in self.rows]
         return "\n".join([*lines, *(["", self.remark] if self.remark else [])])
+
+
+WHO = ("limiter", "tool", "variant", "action", "setup")  # the first of these labels that a series has is its column
+
+
+def tables_of(outcome: Outcome) -> list[Table]:
+    """Everything that was measured: a table per experiment, quantity and unit; a column for each that is compared, a
+    row for every other combination of labels. A cell is the median, in brackets the lowest and the highest."""
+    groups: dict[tuple[str, ...], list[Series]] = {}
+    for one in outcome.series:
+        title = [str(one.labels[name]) for name in ("experiment", "what") if name in one.labels]
+        groups.setdefault((*title, one.unit), []).append(one)
+    return [_table_of(", ".join(title), series) for title, series in groups.items()]
+
+
+def _table_of(title: str, series: Sequence[Series]) -> Table:
+    who = next((name for name in WHO if any(name in one.labels for one in series)), "")
+    names = list(dict.fromkeys(name for one in series for name in one.labels))
+    names = [name for name in names if name not in ("experiment", "what", who)]
+    columns = list(dict.fromkeys(str(one.labels.get(who, NOTHING)) for one in series))
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for one in series:
+        row = rows.setdefault(tuple(str(one.labels.get(name, NOTHING)) for name in names), {})
+        row[str(one.labels.get(who, NOTHING))] = _spread(one.samples)
+    found = [[", ".join(row), *(cells.get(column, NOTHING) for column in columns)] for row, cells in rows.items()]
+    return Table(title, [", ".join(names), *columns], found)
+
+
+def _spread(samples: Sequence[float]) -> str:
+    middle, low, high = (figure(value) for value in (median(samples), min(samples), max(samples)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def _row(cells: Sequence[str]) -> str:

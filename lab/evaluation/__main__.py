@@ -68,7 +68,6 @@ def section_of(suite: Suite, outcome: Outcome) -> Section:
         suite.TITLE,
         suite.INTRO,
         outcome,
-        suite.tables(outcome),
         suite.plots(outcome),
         suite.claims(outcome),
         findings(outcome),

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
 
 TO_USER, FROM_USER = "to user", "from user"  # the values of every series' label `direction`
 DIRECTIONS = (TO_USER, FROM_USER)
@@ -74,8 +73,6 @@ class Suite(Protocol):
     INTRO: str
 
     def steps(self, scale: EvaluationScale) -> list[Step]: ...
-
-    def tables(self, outcome: Outcome) -> list[Table]: ...
 
     def plots(self, outcome: Outcome) -> list[Plot]: ...
 

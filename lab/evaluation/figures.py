@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lab.bench.core import Outcome, Series
 from lab.bench.plots import Plot, Point, Range
-from lab.bench.report import NOTHING, Table
+from lab.bench.report import NOTHING
 from lab.evaluation.core import DIRECTIONS
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.limiters import CONTROLS, OURS, THESIS, WONDERSHAPER
@@ -65,34 +65,6 @@ class GridOutcome:
 
 
 # --- tables and plots -------------------------------------------------------------------------------------------
-
-
-def grid_tables(grid: GridOutcome, row_label: str, row_of: Callable[[Cell], int], title: str) -> list[Table]:
-    """Averages and zero samples, each per direction: a row per cell, a column per limiter."""
-    averages = [
-        _table(grid, f"{title}: average, kbit/s of payload, {way}", row_label, row_of, direction=way, what=AVERAGE)
-        for way in DIRECTIONS
-    ]
-    zeros = [
-        _table(grid, f"{title}: seconds without payload, {way}", row_label, row_of, direction=way, what=ZEROS)
-        for way in DIRECTIONS
-    ]
-    return [*averages, *zeros]
-
-
-def _table(
-    grid: GridOutcome, title: str, row_label: str, row_of: Callable[[Cell], int], *, direction: str, what: str
-) -> Table:
-    header = [row_label, *grid.limiters()]
-    if what == AVERAGE:
-        header.append(CAN_ARRIVE)
-    rows = []
-    for cell in grid.cells:
-        found = [grid.series(limiter, direction, cell, what) for limiter in grid.limiters()]
-        cells = [shown(one, what) if one is not None else NOTHING for one in found]
-        rows.append([f"{row_of(cell):,}", *cells, *([f"{cell.bound_kbit:.1f}"] if what == AVERAGE else [])])
-    remark = f"Median of the runs (lowest to highest); each run has {grid.samples_per_run()} samples."
-    return Table(title, header, rows if any(grid.limiters()) else [], remark)
 
 
 def shown(one: Series, what: str) -> str:

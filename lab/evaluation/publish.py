@@ -16,7 +16,7 @@ from pathlib import Path
 from lab.bench import plots
 from lab.bench.core import Outcome
 from lab.bench.plots import Plot
-from lab.bench.report import Table, header_lines
+from lab.bench.report import Table, header_lines, tables_of
 from lab.evaluation.core import Claim, Finding
 
 PAGE, FOLDER = "evaluation.md", "evaluation"
@@ -31,7 +31,6 @@ class Section:
     title: str
     intro: str
     outcome: Outcome
-    tables: Sequence[Table]
     plots: Sequence[Plot]
     claims: Sequence[Claim]
     findings: Sequence[Finding] = ()
@@ -45,7 +44,7 @@ class Section:
         """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them."""
         tables = [claims_table(self.claims), *([findings_table(self.findings)] if self.findings else [])]
         drawn = [f"![{one.title}]({FOLDER}/{replace(one, program='').file_name})" for one in self.plots]
-        shown = [one.markdown() for one in self.tables if one.rows and has_tables]
+        shown = [one.markdown() for one in tables_of(self.outcome)] if has_tables else []
         notes = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         listed = ["\n".join(f"- {one}" for one in notes)] if notes else []
         return "\n\n".join([f"## {self.title}", head, self.intro.strip(), *tables, *drawn, *shown, *listed])

@@ -22,7 +22,7 @@ import requests
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from ap_agent.dataplane.program import LAYOUT
 from lab.bench.core import Label, Outcome, median
-from lab.bench.report import NOTHING, Table
+from lab.bench.report import NOTHING
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.world import AP_IPV4, SITE_ADDRESS, SITE_URL, UserAs, World
@@ -235,32 +235,6 @@ def _until(test: Mapping[str, Any], more_s: float) -> None:
 
 def _samples(outcome: Outcome, what: str) -> list[float]:
     return [value for one in outcome.find(experiment=EXPERIMENT, what=what) for value in one.samples]
-
-
-_ROWS: Final = {
-    "command": "the command is started, until its first data packet arrives, s",
-    "submit": "the service stores the reservation, until the first data packet arrives, s",
-    "verdict": "the last data packet passes, until the command says the verdict, s",
-    "documents": "documents of the attachment point until then",
-    "killed": "the user's end is killed, until the attachment point's last data packet arrives, s",
-    "armed": "sockets and entries before the agent is killed",
-    "left": "sockets and entries a second after the end of that test",
-}
-
-
-def table(outcome: Outcome) -> Table:
-    rows = []
-    for what, words in _ROWS.items():
-        found = _samples(outcome, what)
-        digits = 0 if what in {"documents", "armed", "left"} else 2
-        figures = [f"{one:.{digits}f}" for one in (min(found), median(found), max(found))] if found else [NOTHING] * 3
-        rows.append([words, str(len(found)), *figures])
-    return Table(
-        f"A test from the command to the verdict (`quick`, {PHASE_S} s each way, {ANNA.kbit:,} kbit/s)",
-        ["what", "runs", "lowest", "median", "highest"],
-        rows,
-        f"Packets are those of a tap at the user's network card. {together.how_busy(outcome)}",
-    )
 
 
 def claims(outcome: Outcome) -> list[Claim]:

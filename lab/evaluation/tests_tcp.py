@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from lab.bench.core import Outcome, Step
-from lab.bench.report import NOTHING, Table
+from lab.bench.report import NOTHING
 from lab.evaluation import together
 from lab.evaluation.conversations import WAYS, converse, labels, limit_tested
 from lab.evaluation.core import DIRECTIONS, TO_USER, Claim
@@ -57,24 +57,6 @@ def _kbit(outcome: Outcome) -> dict[tuple[int, int, str], float]:
         (int(one.labels["kbit"]), int(one.labels["flows"]), str(one.labels["direction"])): fmean(one.samples)
         for one in outcome.find(experiment="TCP")
     }
-
-
-def table(outcome: Outcome) -> Table:
-    tcp = _kbit(outcome)
-    return Table(
-        "What TCP gets: payload that arrived, kbit/s, and of what headers leave",
-        ["limit, kbit/s", "connections", *DIRECTIONS],
-        [
-            [f"{kbit:,}", str(flows), *(_cell(kbit, tcp.get((kbit, flows, way))) for way in DIRECTIONS)]
-            for kbit in RATES
-            for flows in FLOWS
-        ],
-        "Mean of all whole seconds of all repetitions, the first of each apart.",
-    )
-
-
-def _cell(kbit: int, found: float | None) -> str:
-    return NOTHING if found is None else f"{found:,.0f} ({found / tcp_goodput_bound(kbit):.4f})"
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.report import NOTHING
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import FROM_USER, TO_USER, WARM_UP_S
@@ -24,7 +23,6 @@ MOST_DISTURBED_S = 0.1  # beyond, a control that is wrong by 10 % is not told fr
 LATE_WAKE_UP_S = 0.008  # two ticks of the kernel (HZ=250) that a softirq may wait behind a running program
 
 MACHINE: dict[str, Label] = {"experiment": "machine", "limiter": "all", "direction": "both", "what": "busy"}
-SPREAD = "Medians over the repetitions, in brackets the lowest and the highest."
 
 Pair = tuple[Endpoint, Endpoint]
 
@@ -115,32 +113,12 @@ def busy_share(before: tuple[int, int], after: tuple[int, int]) -> float:
     return (after[0] - before[0]) / passed if passed else 0.0
 
 
-def how_busy(outcome: Outcome) -> str:
-    """A sentence for below a table; nothing where no step noted it."""
-    found = outcome.find(**MACHINE)
-    return (
-        f"The processors were busy for at most {max(found[0].samples):.0%} of a run, building included."
-        if found
-        else ""
-    )
-
-
 def merge(outcome: Outcome, more: Outcome) -> None:
     """Samples and notes of another outcome, behind those that are there."""
     for one in more.series:
         add_all(outcome, one.samples, one.unit, **one.labels)
     for note in more.notes:
         outcome.note(note)
-
-
-def with_spread(outcome: Outcome, shape: str, **labels: Label) -> str:
-    """Of one series: the median, and in brackets the lowest and the highest: `0.9998 (0.9991 to 1.0002)`. A dash where
-    nothing was measured; `shape` as for `format`."""
-    found = outcome.find(**labels)
-    if not found:
-        return NOTHING
-    middle, low, high = (format(one, shape) for one in (found[0].median, *lowest_and_highest(found[0].samples)))
-    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def lowest_and_highest(samples: Sequence[float]) -> tuple[float, float]:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step
-from lab.bench.report import NOTHING, Table
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale
-from lab.evaluation.figures import AVERAGE, CAN_ARRIVE, GridOutcome, shown
+from lab.evaluation.figures import GridOutcome
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import beds
@@ -98,28 +97,6 @@ def _run(seconds: int, task: _Task) -> tuple[iperf.IperfResult, bool]:
 
 def _seen(grid: GridOutcome, limiter: str, direction: str, cell: Cell) -> Series | None:
     return grid.series(limiter, direction, cell, IPERF_AVERAGE)
-
-
-def table(grid: GridOutcome, cells: Sequence[Cell]) -> Table:
-    """Both instruments side by side."""
-    rows = []
-    for limiter in grid.limiters():
-        for cell in cells:
-            both = [
-                shown(one, AVERAGE) if one is not None else NOTHING
-                for direction in DIRECTIONS
-                for one in (grid.series(limiter, direction, cell, AVERAGE), _seen(grid, limiter, direction, cell))
-            ]
-            if any(_seen(grid, limiter, direction, cell) for direction in DIRECTIONS):
-                rows.append([limiter, f"{cell.payload_bytes:,}", *both, f"{cell.bound_kbit:.1f}"])
-    header = [
-        "limiter",
-        "B",
-        *(f"{way}, {who}" for way in DIRECTIONS for who in ("station", "iperf3")),
-        CAN_ARRIVE,
-    ]
-    remark = "kbit/s of payload at the receiver; *station*: our own sender and receiver (`measuring.station`)."
-    return Table("Second witness: iperf3", header, rows, remark)
 
 
 def claim(grid: GridOutcome, cells: Sequence[Cell]) -> Claim:

@@ -11,7 +11,7 @@ from lab.bench.__main__ import PAGES, SUITES, parse
 from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import Page, into_docs
-from lab.bench.report import Table, figure, pivot, read_json, replace_between, write_json
+from lab.bench.report import Table, figure, pivot, read_json, replace_between, tables_of, write_json
 
 
 def nothing(_: Outcome) -> None:
@@ -138,3 +138,21 @@ def test_the_page_in_docs_has_a_place_for_every_suite(page: str) -> None:
     assert names
     for name in names:
         assert replace_between(text, name, "x") != text
+
+
+def test_everything_that_was_measured_is_in_a_table() -> None:
+    """A column for each that is compared, a row for every other combination of labels, a dash where nothing is."""
+    outcome = Outcome("rates")
+    for limiter, kbit, samples in (
+        ("ours", 100, (99.0, 100.0, 101.0)),
+        ("ours", 500, (500.0,)),
+        ("none", 500, (900.0,)),
+    ):
+        for sample in samples:
+            outcome.add(sample, "kbit/s", what="rate", limiter=limiter, kbit=kbit)
+    outcome.add(7, "packets", what="lost", kbit=500)
+    rate, lost = tables_of(outcome)
+    assert (rate.title, lost.title) == ("rate, kbit/s", "lost, packets")
+    assert list(rate.header) == ["kbit", "ours", "none"]
+    assert [list(row) for row in rate.rows] == [["100", "100 (99 to 101)", "-"], ["500", "500", "900"]]
+    assert [list(row) for row in lost.rows] == [["500", "7"]]

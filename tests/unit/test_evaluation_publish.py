@@ -11,7 +11,6 @@ import pytest
 from lab.bench import plots
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
 from lab.evaluation import __main__ as command_line
 from lab.evaluation.core import Claim, EvaluationScale, Finding
 from lab.evaluation.publish import Section, csv_text, write, write_samples
@@ -40,7 +39,6 @@ def section(name: str, *, holds: bool = True, sentence: str = "It holds") -> Sec
         f"The suite (of {name})",
         "\nWhat was done.\n",
         outcome,
-        [Table("T", ["a", "b"], [["1", "2"]])],
         [Plot(f"{name}-plot", "A plot", "kbit/s", "B", lines={"ours, to user": [(1, 2), (2, 3)]}, panels=["to user"])],
         [Claim(sentence, "rate * T", "480 | 500", holds)],
         [Finding("6.1", "l = 1000", "above", "480", "486")],
@@ -57,7 +55,7 @@ def test_a_section_has_verdicts_plots_tables_notes_and_samples(tmp_path: Path) -
     assert "Measured by `./dev evaluate sizes` on 2026-11-22" in page
     assert "The whole run took 1.0 min." in page
     assert "- A note." in page
-    assert "| 1 | 2 |" in page
+    assert "| to user, 1 | 1.88 (1.25 to 2.5) |" in page
     assert "| [The suite (of sizes)](#the-suite-of-sizes) (`sizes`) | 0 of 1 |" in page
     assert "| 6.1 | l = 1000 | above | 480 | 486 |" in page
     assert (tmp_path / "evaluation" / "sizes-plot.svg").read_text().startswith("<?xml")
@@ -85,7 +83,7 @@ def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
     assert "| Old |" not in page
     assert page.count("What was done.") == 2
     assert page.index("evaluation:sizes") < page.index("evaluation:offered")  # the order of the page, not of the runs
-    assert "| 1 | 2 |" not in page, "the tables are in the report"
+    assert "(1.25 to 2.5)" not in page, "the tables are in the report"
     summed = [line.rsplit(" | ", 3)[1:] for line in page.splitlines() if line.startswith("| [The suite")]
     assert summed == [
         ["`./dev evaluate sizes`", "2026-11-22 03:00 UTC", "def |"],
@@ -125,9 +123,6 @@ class Suite:
         if self._breaks:
             raise RuntimeError("the machine is on fire")
         outcome.add(1, "kbit/s", experiment="sizes", limiter="ours", direction="to user")
-
-    def tables(self, outcome: Outcome) -> list[Table]:
-        return []
 
     def plots(self, outcome: Outcome) -> list[Plot]:
         return []

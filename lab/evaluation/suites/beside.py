@@ -11,12 +11,9 @@ from functools import partial
 
 from lab.bench.core import Outcome, Series, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation import beside
 from lab.evaluation.beside import (
-    CASES,
-    LARGE,
     LARGE_BYTES,
     LAXER,
     LIMIT_KBIT,
@@ -24,11 +21,10 @@ from lab.evaluation.beside import (
     NEIGHBOUR,
     ONLY_LARGE,
     ONLY_SMALL,
-    SMALL,
     SMALL_BYTES,
     STRICTER,
 )
-from lab.evaluation.core import DIRECTIONS, FROM_USER, Claim, EvaluationScale
+from lab.evaluation.core import FROM_USER, Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import LATE_WAKE_UP_S, disturbable, total
 from measuring.framing import wire_bytes
@@ -66,49 +62,6 @@ def steps(scale: EvaluationScale) -> list[Step]:
 def _mean(found: Sequence[Series]) -> float | None:
     samples = [one for series in found for one in series.samples]
     return sum(samples) / len(samples) if samples else None
-
-
-def _limiters(outcome: Outcome) -> list[str]:
-    return [one for one in (OURS, THESIS) if outcome.find(limiter=one, experiment=NAME)]
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    downs = ", ".join(f"{one}: {total(outcome, 'down', limiter=one):.0f}" for one in _limiters(outcome))
-    remark = f"Means. Silences of {HEARTBEAT_MISSES} heartbeats on all links together: {downs}."
-    return [
-        _table_of(outcome, "share", ".1%", "What arrived of what was offered", remark),
-        _table_of(outcome, "delay", ".0f", "One-way delay, ms, of 99 of 100 datagrams", "Means."),
-    ]
-
-
-def _table_of(outcome: Outcome, what: str, shape: str, title: str, remark: str) -> Table:
-    limiters = _limiters(outcome)
-    columns = [_names(), *(_rows(outcome, one, what, shape) for one in limiters)]
-    return Table(title, ["to / from user", *limiters], list(zip(*columns, strict=True)), remark)
-
-
-def _names() -> list[str]:
-    """Of the rows: a case, and the kind where it has several."""
-    found = []
-    for case in CASES:
-        judged = case.second_streams or case.streams
-        for stream in judged:
-            kind = SMALL if stream.payload_bytes == SMALL_BYTES else LARGE
-            found.append(f"{case.name}: {kind}" if len(judged) > 1 else case.name)
-    return found
-
-
-def _rows(outcome: Outcome, limiter: str, what: str, shape: str) -> list[str]:
-    cells = []
-    for case in CASES:
-        for stream in case.second_streams or case.streams:
-            kind = SMALL if stream.payload_bytes == SMALL_BYTES else LARGE
-            found = [
-                _mean(outcome.find(limiter=limiter, what=what, case=case.name, kind=kind, direction=one))
-                for one in DIRECTIONS
-            ]
-            cells.append(" / ".join(NOTHING if one is None else format(one, shape) for one in found))
-    return cells
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -12,11 +12,10 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS
-from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, plan, receivers, total
+from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, plan, receivers, total
 from lab.measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
 
@@ -109,67 +108,6 @@ def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> No
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    questions = [
-        [f"{kind.upper()} to {target}", *(_answered(outcome, who, target, kind) for who in COLUMNS)]
-        for target in TARGETS
-        for kind in KINDS
-    ]
-    bulk = [
-        [f"{target}, {direction}", *(_lost(outcome, who, target, direction) for who in COLUMNS)]
-        for target in TARGETS
-        for direction in DIRECTIONS
-    ]
-    flooded = [[direction, *(_rate(outcome, who, direction) for who in COLUMNS)] for direction in DIRECTIONS]
-    return [
-        Table(
-            "Questions that were answered while the link was flooded",
-            ["question", *COLUMNS],
-            questions,
-            "All runs; in brackets the median and the worst time of an answer, ms. Who still waits does not ask.",
-        ),
-        Table(
-            f"Packets lost of a bulk flow of {BULK_KBIT // 1000} Mbit/s of nobody's link",
-            ["flow", *COLUMNS],
-            bulk,
-            "All runs.",
-        ),
-        Table(
-            "The flooded link itself, kbit/s on the wire",
-            ["direction", *COLUMNS],
-            flooded,
-            f"Medians. {how_busy(outcome)}",
-        ),
-    ]
-
-
-def _answered(outcome: Outcome, limiter: str, target: str, kind: str) -> str:
-    asked, answered = (
-        total(outcome, what, limiter=limiter, target=target, kind=kind) for what in ("asked", "answered")
-    )
-    if not asked:
-        return NOTHING
-    median = outcome.median(limiter=limiter, target=target, kind=kind, what="median")
-    worst = max(
-        (max(one.samples) for one in outcome.find(limiter=limiter, target=target, kind=kind, what="worst")),
-        default=None,
-    )
-    times = f" ({figure(median)}, {figure(worst)})" if median is not None and worst is not None else ""
-    return f"{answered:.0f} of {asked:.0f}{times}"
-
-
-def _lost(outcome: Outcome, limiter: str, target: str, direction: str) -> str:
-    lost, sent = (
-        total(outcome, what, limiter=limiter, target=target, direction=direction) for what in ("lost", "sent")
-    )
-    return f"{lost:,.0f} of {sent:,.0f}" if sent else NOTHING
-
-
-def _rate(outcome: Outcome, limiter: str, direction: str) -> str:
-    found = outcome.median(limiter=limiter, direction=direction, what="flooded link")
-    return NOTHING if found is None else figure(found)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

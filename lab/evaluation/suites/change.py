@@ -17,7 +17,6 @@ from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from lab.evaluation.figures import PALETTE
@@ -25,17 +24,14 @@ from lab.evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_byt
 from lab.evaluation.limiters import OURS, THESIS, Link
 from lab.evaluation.together import (
     LATE_WAKE_UP_S,
-    SPREAD,
     Pair,
     beds,
     disturbable,
     disturbed_s,
-    how_busy,
     longest_pause_s,
     plan,
     receivers,
     total,
-    with_spread,
 )
 from measuring.judge import NS, bins_kbit
 from measuring.traffic import Results, TrafficRun, data, ends
@@ -173,63 +169,6 @@ def _note(bed: Bed, changes: Sequence[Change], results: Results, outcome: Outcom
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = [
-        [
-            f"{name}, {way}",
-            *(
-                cell
-                for limiter in COLUMNS
-                for cell in (_held(outcome, limiter, str(name), way), _excess(outcome, limiter, str(name), way))
-            ),
-        ]
-        for name in outcome.values("change")
-        for way in DIRECTIONS
-    ]
-    others = [
-        [
-            limiter,
-            f"{total(outcome, 'lost', limiter=limiter):,.0f} of {total(outcome, 'sent', limiter=limiter):,.0f}",
-            _passed(outcome, limiter),
-        ]
-        for limiter in COLUMNS
-        if outcome.find(limiter=limiter)
-    ]
-    header = ["kbit/s", *(f"{limiter}, {what}" for limiter in COLUMNS for what in ("holds after, s", "too much, kB"))]
-    return [
-        Table(
-            "A limit changed under load",
-            header,
-            rows,
-            f"*Holds after*: {SPREAD[0].lower()}{SPREAD[1:-1]}; *too much*: the worst repetition.",
-        ),
-        Table(
-            "Meanwhile",
-            ["limiter", "packets of the neighbour lost", f"packets that passed at 0, from {SETTLED_S:g} s on"],
-            others,
-            f"All repetitions and directions. {how_busy(outcome)}",
-        ),
-    ]
-
-
-def _held(outcome: Outcome, limiter: str, name: str, way: str) -> str:
-    row: dict[str, Label] = {"limiter": limiter, "change": name, "direction": way}
-    found = with_spread(outcome, ".2f", what="holds after", **row)
-    never = total(outcome, "never held", **row)
-    if not never:
-        return found
-    return "never" if found == NOTHING else f"{found}, {never:.0f} times never"
-
-
-def _excess(outcome: Outcome, limiter: str, name: str, way: str) -> str:
-    found = outcome.find(limiter=limiter, change=name, direction=way, what="too much")
-    return figure(max(found[0].samples) / 1000) if found else NOTHING
-
-
-def _passed(outcome: Outcome, limiter: str) -> str:
-    return f"{total(outcome, 'passed at 0', limiter=limiter):,.0f}"
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -6,19 +6,18 @@ every datagram and a whole one of almost none: it spends the limit on fragments 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lab.bench.core import Label, Outcome, Series
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.bench.windows import allowed_bytes
 from lab.evaluation.candidates import DEPTHS_KB, HEAD_DROP, NFT, depth_name
 from lab.evaluation.core import DIRECTIONS, Claim
 from lab.evaluation.figures import PALETTE
-from lab.evaluation.fragment_runs import LARGE_BYTES, LARGEST_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
+from lab.evaluation.fragment_runs import LARGE_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 
-__all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps", "tables"]
+__all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps"]
 
 NAME = "fragments"
 TITLE = "Datagrams larger than the MTU (chapter 6.3.3)"
@@ -59,95 +58,6 @@ def _mean(one: Series) -> float:
 def _everybody(outcome: Outcome) -> list[str]:
     known = (OURS, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
     return [one for one in known if outcome.find(limiter=one, experiment="sizes")]
-
-
-def _share(outcome: Outcome, **labels: Label) -> float | None:
-    """Mean of all runs; None where it was not measured."""
-    found = outcome.find(what="share", **labels)
-    return _mean(found[0]) if found else None
-
-
-def _zeros(outcome: Outcome, **labels: Label) -> str:
-    found = outcome.find(what="zeros", **labels)
-    counted = outcome.find(what="sample", **labels)
-    total = sum(len(one.samples) for one in counted)
-    return f"{sum(sum(one.samples) for one in found):.0f} of {total}" if total else NOTHING
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    return [
-        *(_shares_table(outcome, direction) for direction in DIRECTIONS),
-        *(_zeros_table(outcome, direction) for direction in DIRECTIONS),
-        _excess_table(outcome),
-        _others_table(outcome),
-    ]
-
-
-def _sizes(outcome: Outcome) -> list[int]:
-    return sorted(int(one) for one in outcome.values("payload", experiment="sizes"))
-
-
-def _shares_table(outcome: Outcome, direction: str) -> Table:
-    sizes = _sizes(outcome)
-    rows = []
-    for limiter in _everybody(outcome):
-        found = (
-            _share(outcome, experiment="sizes", limiter=limiter, direction=direction, payload=one) for one in sizes
-        )
-        rows.append([limiter, *(NOTHING if one is None else f"{one:.1%}" for one in found)])
-    title = f"Goodput over what headers leave of {LIMIT_KBIT} kbit/s, {direction}"
-    return Table(title, ["payload, bytes", *(f"{one:,}" for one in sizes)], rows, "Means of all runs.")
-
-
-def _zeros_table(outcome: Outcome, direction: str) -> Table:
-    sizes = _sizes(outcome)
-    rows = [
-        [
-            limiter,
-            *(_zeros(outcome, experiment="sizes", limiter=limiter, direction=direction, payload=one) for one in sizes),
-        ]
-        for limiter in _everybody(outcome)
-        if limiter != NO_LIMIT
-    ]
-    remark = f"A datagram of {LARGEST_BYTES:,} bytes takes 1.07 s at {LIMIT_KBIT} kbit/s: a second may see none end."
-    return Table(
-        f"One-second samples without a complete datagram, {direction}",
-        ["payload, bytes", *(f"{one:,}" for one in sizes)],
-        rows,
-        remark,
-    )
-
-
-def _excess_table(outcome: Outcome) -> Table:
-    rows = []
-    for limiter in _everybody(outcome):
-        found = [outcome.find(what="excess", limiter=limiter, direction=one) for one in DIRECTIONS]
-        if any(found):
-            rows.append([limiter, *(f"{max(one[0].samples):,.0f}" if one else NOTHING for one in found)])
-    remark = (
-        f"Allowed: {allowed_bytes(LIMIT_KBIT):,.0f} bytes. {NFT}: whole datagrams at the receiver; the others: frames "
-        "at a tap behind the limit. The worst run."
-    )
-    return Table(f"The most above rate*T in any window, {LARGE_BYTES:,} bytes", ["bytes", *DIRECTIONS], rows, remark)
-
-
-def _others_table(outcome: Outcome) -> Table:
-    rows = []
-    for experiment in ("limits", "IPv6"):
-        for kbit in sorted(int(one) for one in outcome.values("kbit", experiment=experiment)):
-            for size in sorted(int(one) for one in outcome.values("payload", experiment=experiment)):
-                labels: dict[str, Label] = {"experiment": experiment, "kbit": kbit, "payload": size}
-                version = "IPv6" if experiment == "IPv6" else "IPv4"
-                rows.append([f"{kbit:,} kbit/s, {size:,} bytes, {version}", _share_and_zeros(outcome, OURS, labels)])
-    title = "Other limits, and IPv6: share to / from user, zero samples"
-    return Table(title, ["link", OURS], rows)
-
-
-def _share_and_zeros(outcome: Outcome, limiter: str, labels: Mapping[str, Label]) -> str:
-    shares = [_share(outcome, limiter=limiter, direction=one, **labels) for one in DIRECTIONS]
-    said = " / ".join(NOTHING if one is None else f"{one:.1%}" for one in shares)
-    zeros = " / ".join(_zeros(outcome, limiter=limiter, direction=one, **labels) for one in DIRECTIONS)
-    return f"{said} ({zeros})"
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -14,7 +14,7 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step, interleave
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import figure
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
@@ -136,26 +136,6 @@ def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
 
 
 # --- what came out ------------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = []
-    for packets in (SUPER_PACKETS, FRAMES):
-        for limiter in (NO_LIMIT, OURS, THESIS, WRONG):
-            for flows in sorted(int(one) for one in outcome.values("flows", limiter=limiter, packets=packets)):
-                cells = [_cell(outcome, limiter, packets, flows, one) for one in DIRECTIONS]
-                rows.append([f"{limiter}, {packets}, {flows} flow{'s' if flows > 1 else ''}", *cells])
-    remark = f"Medians, and the lowest and highest run. Headers leave {BOUND_KBIT / 1000:.1f} Mbit/s of the limit."
-    return [Table("Payload behind a limit of 1 Gbit/s, Mbit/s", ["", *DIRECTIONS], rows, remark)]
-
-
-def _cell(outcome: Outcome, limiter: str, packets: str, flows: int, direction: str) -> str:
-    found = outcome.find(what="goodput", limiter=limiter, packets=packets, flows=flows, direction=direction)
-    if not found:
-        return NOTHING
-    one = found[0]
-    spread = f" ({min(one.samples) / 1000:,.1f} to {max(one.samples) / 1000:,.1f})" if len(one.samples) > 1 else ""
-    return f"{one.median / 1000:,.1f}{spread}"
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -11,11 +11,10 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step, interleave
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS
-from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, receivers, run, total
+from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, receivers, run, total
 from measuring.judge import NS
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, heartbeats
@@ -91,24 +90,6 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = [
-        [f"{kbit:,}", direction, *(_cell(outcome, limiter, kbit, direction) for limiter in COLUMNS)]
-        for kbit in RATES
-        for direction in DIRECTIONS
-    ]
-    title = f"Heartbeats that arrived at {OVERLOAD}-fold overload, all runs"
-    remark = f"In brackets: how often the three-misses rule would have taken the link down. {how_busy(outcome)}"
-    return [Table(title, ["kbit/s", "direction", *COLUMNS], rows, remark)]
-
-
-def _cell(outcome: Outcome, limiter: str, kbit: int, direction: str) -> str:
-    due, arrived, down = (
-        total(outcome, what, limiter=limiter, kbit=kbit, direction=direction) for what in ("due", "arrived", "down")
-    )
-    return f"{arrived:.0f} of {due:.0f} ({down:.0f})" if due else NOTHING
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -15,7 +15,6 @@ from functools import partial
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.evaluation.bed import Bed, BedLab, limit_all
 from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from lab.evaluation.download import PATH, Download, Fetching, WebServer
@@ -221,10 +220,6 @@ def at_most(limiter: str, column_kb: int, size: int) -> float:
 # --- what came out ------------------------------------------------------------------------------------------------
 
 
-def _columns(outcome: Outcome) -> list[int]:
-    return sorted(int(one) for one in outcome.values("kB/s"))
-
-
 def _size(outcome: Outcome) -> int:
     """Of the file; that of the publication when nothing was measured."""
     return next((int(one) for one in outcome.values("bytes")), FILE_BYTES)
@@ -234,29 +229,6 @@ def _measured(outcome: Outcome, limiter: str, direction: str) -> dict[int, float
     """Medians by column."""
     found = outcome.find(limiter=limiter, direction=direction)
     return {int(one.labels["kB/s"]): one.median for one in found}
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    columns = _columns(outcome)
-    rows = []
-    if _size(outcome) == FILE_BYTES:
-        rows.append(["published", *(f"{PUBLISHED[one]:.2f}" for one in columns)])
-    rows.append(["headers leave, 1448 / 1514", *(f"{headers_leave(OURS, one):.2f}" for one in columns)])
-    for direction in DIRECTIONS:
-        for limiter in LIMITERS:
-            if limiter != NO_LIMIT and (found := _measured(outcome, limiter, direction)):
-                rows.append([f"{limiter}, {direction}", *(_cell(found, one) for one in columns)])
-        for place, share in ((OUTSIDE, "1398 / 1514"), (INSIDE, "1398 / 1464")):
-            if direction == FROM_USER:
-                arithmetic = (f"{headers_leave(place, one):.2f}" for one in columns)
-                rows.append([f"headers leave, {place.rpartition(', ')[2]}, {share}", *arithmetic])
-    title = f"Payload of a download of {_size(outcome):,} bytes, kB/s"
-    remark = "kB = 1000 bytes; medians. *A wrong limit* is ours at 1.1 times the limit."
-    return [Table(title, ["limit, kB/s", *map(str, columns)], rows, remark)]
-
-
-def _cell(found: Mapping[int, float], column: int) -> str:
-    return f"{found[column]:.2f}" if column in found else NOTHING
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.plots import Plot, Point
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import figure
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation import together
 from lab.evaluation.bed import Bed, limit_all
@@ -118,49 +118,6 @@ def delay_bound_ms(kbit: int) -> float:
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    shown = [f"{limiter}, {what}" for limiter in LIMITERS for what in ("median", "99 %")]
-    delays = [
-        [
-            f"{kbit:,}, {way}",
-            figure(delay_bound_ms(kbit)),
-            *(
-                together.with_spread(
-                    outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what
-                )
-                for who in LIMITERS
-                for what in ("median", "99 %")
-            ),
-        ]
-        for kbit in RATES
-        for way in DIRECTIONS
-    ]
-    echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in LIMITERS)] for kbit in RATES]
-    return [
-        Table(
-            "One-way delay of data packets on an overloaded link, ms",
-            ["kbit/s", "ours: bound", *shown],
-            delays,
-            f"{together.SPREAD} {together.how_busy(outcome)}",
-        ),
-        Table(
-            "Echo on the overloaded link: there and back, ms, and answers of questions",
-            ["kbit/s", *LIMITERS],
-            echoes_,
-            "Median of each run's median; answers of all runs, of the questions that were due (a blocked socket takes "
-            "none). A queue that is counted in packets and always full has no place for somebody who sends rarely.",
-        ),
-    ]
-
-
-def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:
-    due, answered = (
-        together.total(outcome, what, experiment="echo", limiter=limiter, kbit=kbit) for what in ("due", "answered")
-    )
-    median = outcome.median(experiment="echo", limiter=limiter, kbit=kbit, what="median")
-    return f"{NOTHING if median is None else figure(median)} ({answered:.0f} of {due:.0f})" if due else NOTHING
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -6,9 +6,8 @@ from functools import partial
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
 from lab.evaluation.core import Claim, EvaluationScale, Finding
-from lab.evaluation.figures import AVERAGE, GridOutcome, grid_plot, grid_tables, told_both
+from lab.evaluation.figures import AVERAGE, GridOutcome, grid_plot, told_both
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.grid import steps as grid_steps
 from lab.evaluation.limiters import OURS, THESIS, WRONG_SHARE
@@ -37,14 +36,6 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 def _grid(outcome: Outcome, size: int) -> GridOutcome:
     return GridOutcome(outcome, NAME, GRIDS[size])
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    found = [
-        grid_tables(_grid(outcome, size), "kbit/s offered", lambda cell: cell.offered_kbit, f"{size} B")
-        for size in GRIDS
-    ]
-    return [table for some in found for table in some]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -8,12 +8,11 @@ from functools import partial
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot, Point
-from lab.bench.report import NOTHING, Table
 from lab.evaluation import congestion, several_paths
 from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, run
 from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, TABLE, of_rows, rates
-from lab.evaluation.together import merge, with_spread
+from lab.evaluation.together import merge
 
 NAME = "multipath"
 TITLE = "One file over several limited links"
@@ -140,47 +139,6 @@ def _beside_100(column: int, seconds: int, others_s: int) -> list[Task]:
 
 def claims(outcome: Outcome) -> list[Claim]:
     return several_paths.claims(outcome)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    waste = [sample for one in outcome.find(who=MPGET, what="waste") for sample in one.samples]
-    remark = f"Medians, kB/s of payload. At most {max(waste):.1f} % of a file came twice." if waste else ""
-    header = ["", *(f"{column} kB/s" for column in COLUMNS)]
-    equal: list[list[str]] = []
-    unequal: list[list[str]] = []
-    for paths, published in TABLE.items():
-        for who in (MPGET, ALONE):
-            equal += _row(f"{paths}: {who}", rates(outcome, "4.4", who, paths=paths))
-        equal.append([f"{paths}: published", *(f"{published[column]:.2f}" for column in COLUMNS)])
-    for row, best in (ONE_LIMITED | OTHERS_100).items():
-        for who in (MPGET, ROUND_ROBIN, MPTCP, SPRAYING):
-            unequal += _row(f"{row}: {who}", rates(outcome, row, who, paths=PATHS_OF[row]))
-        if row == "4.6":
-            unequal += _row(f"{row}: {MPGET}, the free link alone", rates(outcome, row, paths=1))
-        unequal.append([f"{row}: {BEST}", *(f"{best[column]:,.2f}" for column in COLUMNS)])
-    queues = rates(outcome, "4.12", label="leaf")
-    return [
-        Table("4.4: 1 to 5 links with the same limit", header, equal if rates(outcome, "4.4") else [], remark),
-        Table("One link with this limit beside others", header, unequal if rates(outcome, "4.10") else [], remark),
-        Table("4.12: queues of 2 + 1 Mbit/s", ["", *(f"{one / 1000:.0f} kB" if one else "ours" for one in queues)],
-              [["mpget", *(f"{rate:.1f}" for rate in queues.values())]] if queues else [], "Medians, kB/s of payload."),
-        _congestion_table(outcome),
-    ]  # fmt: skip
-
-
-def _row(name: str, found: dict[int, float]) -> list[list[str]]:
-    return [[name, *(f"{found[one]:,.2f}" if one in found else NOTHING for one in COLUMNS)]] if found else []
-
-
-def _congestion_table(outcome: Outcome) -> Table:
-    kinds = (("seconds", ".2f"), (congestion.BEFORE, ".0f"), (congestion.DURING, ".0f"))
-    rows = [
-        [who, *(with_spread(outcome, shape, experiment=congestion.ROW, who=who, what=what) for what, shape in kinds)]
-        for who in congestion.USERS
-        if outcome.find(experiment=congestion.ROW, who=who)
-    ]
-    title = f"5.2, 5.3: links of {congestion.LIMIT_KBIT // 1000} Mbit/s, congested to {congestion.KEPT:.0%} in a window"
-    return Table(title, ["", "s", "kB/s before the window", "kB/s in the window"], rows, "Medians (lowest to highest).")
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -6,9 +6,8 @@ from functools import partial
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
 from lab.evaluation.core import FROM_USER, Claim, EvaluationScale, Finding
-from lab.evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, grid_tables, told
+from lab.evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, told
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.grid import steps as grid_steps
 from lab.evaluation.limiters import OURS, THESIS
@@ -33,10 +32,6 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 def _grid(outcome: Outcome) -> GridOutcome:
     return GridOutcome(outcome, NAME, CELLS)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    return grid_tables(_grid(outcome), "kbit/s offered", lambda cell: cell.offered_kbit, "Over the offered rate")
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -13,21 +13,17 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import (
     FULL_PAYLOAD_BYTES,
-    SPREAD,
     add_all,
     beds,
     disturbable,
     disturbed_s,
-    how_busy,
     ratio_bound,
     receivers,
-    with_spread,
 )
 from lab.measuring.quic_like import PAYLOAD_BYTES as QUIC_PAYLOAD_BYTES
 from lab.measuring.quic_like import QuicResult, QuicRun
@@ -74,7 +70,6 @@ class Lane:
         return self.kind in OVER_IPV6
 
 
-OF_EIGHT = "Within one limit a limiter does not tell flows apart: the shorter its queue, the more luck decides."
 OVER_IPV6 = (UDP6, TCP6_1)
 LANES = tuple(Lane(1 + at, *one) for at, one in enumerate((kind, way) for kind in KINDS for way in DIRECTIONS))
 
@@ -192,49 +187,6 @@ def _note_flow(outcome: Outcome, row: Row, flow: TcpResult | QuicResult) -> None
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    kbits = [kbit for kbit in RATES if outcome.find(kbit=kbit)]
-    header = ["protocol, limit in kbit/s", *COLUMNS]
-
-    def rows(what: str, shape: str) -> list[list[str]]:
-        found = [
-            [f"{kind}, {kbit:,}", *(_cell(outcome, who, what, shape, experiment=kind, kbit=kbit) for who in COLUMNS)]
-            for kind in KINDS
-            for kbit in kbits
-        ]
-        return [row for row in found if any(NOTHING not in cell for cell in row[1:])]
-
-    goodput = [
-        [
-            f"{kind}, {kbit:,}, {way}",
-            *(
-                with_spread(outcome, ".3f", experiment=kind, kbit=kbit, limiter=who, what="goodput", direction=way)
-                for who in COLUMNS
-            ),
-        ]
-        for kind in KINDS
-        for kbit in kbits
-        for way in DIRECTIONS
-    ]
-    shown = [
-        ("Seconds in which nothing arrived", "zeros", ".0f", ""),
-        ("Packets that were sent again", "sent again", ",.0f", f" {QUIC}: packets that the sender declared lost."),
-        ("Jain's index of eight flows in one limit", "jain", ".3f", f" {OF_EIGHT}"),
-    ]
-    return [
-        Table("Goodput over what headers leave of the limit", header, goodput, f"{SPREAD} {how_busy(outcome)}"),
-        *(
-            Table(f"{title}, to / from user", header, rows(what, shape), f"Medians over the repetitions.{more}")
-            for title, what, shape, more in shown
-        ),
-    ]
-
-
-def _cell(outcome: Outcome, limiter: str, what: str, shape: str, **row: Label) -> str:
-    found = [outcome.median(limiter=limiter, what=what, direction=one, **row) for one in DIRECTIONS]
-    return " / ".join(NOTHING if one is None else format(one, shape) for one in found)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

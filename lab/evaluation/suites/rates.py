@@ -11,7 +11,6 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step, interleave
 from lab.bench.plots import Plot, Point
-from lab.bench.report import NOTHING, Table
 from lab.bench.windows import allowed_bytes, busiest_window_bytes
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
@@ -19,13 +18,11 @@ from lab.evaluation.figures import PALETTE
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from lab.evaluation.together import (
     LATE_WAKE_UP_S,
-    SPREAD,
     Pair,
     add_all,
     beds,
     disturbable,
     disturbed_s,
-    how_busy,
     longest_pause_s,
     lowest_and_highest,
     one_second_samples,
@@ -33,7 +30,6 @@ from lab.evaluation.together import (
     receivers,
     run,
     steady_s,
-    with_spread,
 )
 from measuring.traffic import Results, data, ends
 
@@ -112,41 +108,6 @@ def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) 
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    cases = [(kbit, way) for kbit in (*SLOW, *FAST) for way in DIRECTIONS if outcome.find(kbit=kbit, direction=way)]
-    header = ["limit, kbit/s", *LIMITERS]
-    long_run = [
-        [
-            f"{kbit:,}, {way}",
-            *(with_spread(outcome, ".4f", kbit=kbit, direction=way, limiter=who, what="long run") for who in LIMITERS),
-        ]
-        for kbit, way in cases
-    ]
-    return [
-        Table("Long run over the limit", header, long_run, f"{SPREAD} {how_busy(outcome)}"),
-        *(
-            Table(
-                f"Busiest window of {window_ms} ms over what may pass in it",
-                header,
-                [
-                    [
-                        f"{kbit:,}, {way}",
-                        *(_worst(outcome, kbit, way, who, f"window {window_ms} ms") for who in LIMITERS),
-                    ]
-                    for kbit, way in cases
-                ],
-                "The worst repetition.",
-            )
-            for window_ms in WINDOWS_MS
-        ),
-    ]
-
-
-def _worst(outcome: Outcome, kbit: int, way: str, limiter: str, what: str) -> str:
-    found = outcome.find(kbit=kbit, limiter=limiter, what=what, direction=way)
-    return f"{max(found[0].samples):.3f}" if found else NOTHING
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -15,7 +15,6 @@ from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS, Link
@@ -24,7 +23,6 @@ from lab.evaluation.together import (
     beds,
     disturbable,
     disturbed_s,
-    how_busy,
     ratio_bound,
     receivers,
     run,
@@ -228,60 +226,6 @@ def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, 
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    pairs = [
-        [experiment, f"{kbit}", *(_rates(outcome, experiment, limiter, kbit) for limiter in COLUMNS)]
-        for experiment, kbits in PAIRS.items()
-        for kbit in kbits
-    ]
-    crowd = [
-        _crowd_row(outcome, int(count), limiter, direction)
-        for count in outcome.values("links", experiment=CROWD)
-        for limiter in COLUMNS
-        for direction in DIRECTIONS
-        if outcome.find(experiment=CROWD, limiter=limiter, links=count)
-    ]
-    return [
-        Table(
-            "Two links, kbit/s on the wire, to / from user",
-            ["what they share", "limit, kbit/s", *COLUMNS],
-            pairs,
-            f"Medians over the repetitions. {how_busy(outcome)}",
-        ),
-        Table(
-            "A random tenth of many links busy at once",
-            ["links", "limiter", "direction", "busy", "installed, s", "Jain's index", "lowest", "highest"],
-            crowd,
-            "The worst of all repetitions; ratios are achieved / limit.",
-        ),
-    ]
-
-
-def _rates(outcome: Outcome, experiment: str, limiter: str, kbit: int) -> str:
-    found = [
-        outcome.median(experiment=experiment, limiter=limiter, direction=one, kbit=kbit, what="rate")
-        for one in DIRECTIONS
-    ]
-    return " / ".join(NOTHING if one is None else f"{one:.1f}" for one in found)
-
-
-def _crowd_row(outcome: Outcome, count: int, limiter: str, direction: str) -> list[str]:
-    def samples(what: str, where: str = direction) -> list[float]:
-        found = outcome.find(experiment=CROWD, limiter=limiter, links=count, direction=where, what=what)
-        return found[0].samples if found else []
-
-    return [
-        f"{count:,}",
-        limiter,
-        direction,
-        figure(max(samples("busy"))),
-        figure(max(samples("installed", "both"))),
-        f"{min(samples('jain')):.5f}",
-        f"{min(samples('lowest')):.4f}",
-        f"{max(samples('highest')):.4f}",
-    ]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -7,11 +7,10 @@ from functools import partial
 from lab.bench.core import Outcome, Step
 from lab.bench.peers import wondershaper
 from lab.bench.plots import Plot
-from lab.bench.report import Table
 from lab.evaluation import witness
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import Claim, EvaluationScale, Finding
-from lab.evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, grid_tables, told, told_both
+from lab.evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, told, told_both
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.grid import steps as grid_steps
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER
@@ -52,12 +51,6 @@ def _installed(outcome: Outcome) -> None:
 
 def _grid(outcome: Outcome) -> GridOutcome:
     return GridOutcome(outcome, NAME, CELLS)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    grid = _grid(outcome)
-    found = grid_tables(grid, "B", lambda cell: cell.payload_bytes, "Over the size")
-    return [*found, witness.table(grid, WITNESSED)]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

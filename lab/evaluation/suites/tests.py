@@ -9,7 +9,7 @@ from statistics import fmean
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import NOTHING
 from lab.evaluation import tests_latency, tests_tcp, together
 from lab.evaluation.bed import Bed
 from lab.evaluation.conversations import WAYS, Ends, converse, labels, limit_tested
@@ -197,38 +197,6 @@ def _changes(outcome: Outcome) -> dict[tuple[int, str], float]:
 
 def _total(outcome: Outcome, experiment: str, what: str) -> float:
     return together.total(outcome, what, experiment=experiment)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    shares = _accuracies(outcome)
-    rows = [
-        [f"{kbit:,}", figure(left_kbit(kbit)), *(_share(shares.get((kbit, way))) for way in DIRECTIONS)]
-        for kbit in RATES
-    ]
-    controls = [
-        [name, *(f"{_total(outcome, name, what):,.0f}" for what in ("sent", "counted", "received"))]
-        for name in ("counted", "without the entry", "another key")
-    ]
-    return [
-        Table(
-            "A test at 150 % of the limit: payload that arrived, of what headers leave",
-            ["limit, kbit/s", "left for payload, kbit/s", *DIRECTIONS],
-            rows,
-            "Mean of all whole seconds of all repetitions.",
-        ),
-        tests_tcp.table(outcome),
-        Table(
-            "What the class of the link counts of a test, both directions",
-            ["run", "data packets sent", "packets counted", "payload received, B"],
-            controls,
-            "The packets of the conversation (at most 10 a second) are counted with the data.",
-        ),
-        tests_latency.table(outcome),
-    ]
-
-
-def _share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
 
 
 def plots(outcome: Outcome) -> list[Plot]:
