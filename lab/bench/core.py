@@ -118,11 +118,6 @@ class Outcome:
             "failures": self.failures,
         }
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Outcome:
-        series = [Series(one["labels"], one["unit"], one["samples"]) for one in document["series"]]
-        return cls(document["suite"], series, list(document["notes"]), list(document["failures"]))
-
 
 def interleave(variants: Sequence[T], rounds: int, seed: int = 1) -> Iterator[T]:
     """Every variant once per round, each round in another order: a disturbance, or a neighbour's warm cache, meets all.

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.bench import targets
 from lab.bench.core import Outcome
 from lab.bench.plots import Plot
-from lab.bench.report import Table, header_lines, replace_between
+from lab.bench.report import Table, header_lines, replace_between, tables_of
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,16 @@ class Page:
 
     name: str
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[Table]  # those that stand in docs/
     plots: Sequence[Plot]
     outcome: Outcome
 
-    def text(self, images: str = "") -> str:
-        """The plots (below `images`), the tables, then what must be said beside them."""
+    def text(self, images: str = "", *, is_whole: bool = False) -> str:
+        """The plots (below `images`), the tables (`is_whole`: of everything that was measured), then what must be said
+        beside them."""
         shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
-        shown += [table.markdown() for table in self.tables if table.rows]
+        tables = [*self.tables, *(tables_of(self.outcome) if is_whole else [])]
+        shown += [table.markdown() for table in tables if table.rows]
         remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
 
@@ -35,7 +37,7 @@ def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> s
     table = targets.table([one.outcome for one in pages])
     parts = ["# Measured", header_lines(machine, command), *([table.markdown()] if table.rows else [])]
     for one in pages:
-        parts += [f"## {one.title}", one.text()]
+        parts += [f"## {one.title}", one.text(is_whole=True)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -35,7 +35,7 @@ class Table:
         return "\n".join([*lines, *(["", self.remark] if self.remark else [])])
 
 
-WHO = ("limiter", "tool", "variant", "action", "setup")  # the first of these labels that a series has is its column
+WHO = ("limiter", "tool", "variant", "setup")  # the first of these labels that a series has is its column
 
 
 def tables_of(outcome: Outcome) -> list[Table]:
@@ -129,9 +129,3 @@ def write_json(path: Path, machine: Mapping[str, str], command: str, outcomes: S
         "suites": [outcome.to_json() for outcome in outcomes],
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> tuple[dict[str, str], str, list[Outcome]]:
-    """The other way round: machine, command, outcomes."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return document["machine"], document["command"], [Outcome.from_json(one) for one in document["suites"]]

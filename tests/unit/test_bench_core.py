@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lab.bench.__main__ import PAGES, SUITES, parse
 from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import Page, into_docs
-from lab.bench.report import Table, figure, pivot, read_json, replace_between, tables_of, write_json
+from lab.bench.report import Table, figure, pivot, replace_between, tables_of, write_json
 
 
 def nothing(_: Outcome) -> None:
@@ -68,11 +69,25 @@ def test_time_left_follows_what_the_steps_before_really_took() -> None:
     assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
 
 
-def test_results_survive_being_written_and_read(tmp_path: Path) -> None:
+def test_results_have_every_sample_and_what_failed(tmp_path: Path) -> None:
     outcome = Outcome("packet", notes=["a note"], failures=["a step: gone"])
     outcome.add(1.5, "ns", variant="ours", size=4000)
     write_json(tmp_path / "r.json", {"kernel": "Linux"}, "./dev bench packet", [outcome])
-    assert read_json(tmp_path / "r.json") == ({"kernel": "Linux"}, "./dev bench packet", [outcome])
+    assert json.loads((tmp_path / "r.json").read_text()) == {
+        "machine": {"kernel": "Linux"},
+        "command": "./dev bench packet",
+        "suites": [
+            {
+                "suite": "packet",
+                "series": [
+                    {"labels": {"variant": "ours", "size": 4000}, "unit": "ns", "samples": [1.5], "median": 1.5}
+                    | {"quartiles": [1.5, 1.5]}
+                ],
+                "notes": ["a note"],
+                "failures": ["a step: gone"],
+            }
+        ],
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Scale, Series, Step, interleave
+from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.bench.windows import allowed_bytes, long_run_kbit
 from lab.bench.wires import (
     DIRECTIONS,
@@ -202,40 +201,6 @@ def gigabit_deviations(outcome: Outcome) -> dict[str, float]:
 def window_shares(outcome: Outcome) -> list[float]:
     """Of ours, every run: the busiest window over what it may carry above rate*T."""
     return [sample for one in outcome.find(tool=OURS, what="window") for sample in one.samples]
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    window, above = "Busiest window over burst + room + one frame", "Bytes above rate*T + burst + one frame"
-    spare = "The worst run. Below 0: bytes to spare. Only heartbeats may need the room."
-    shown = [
-        (UDP, "slope", "Slope over the limit, UDP", ".4f", "Medians."),
-        (UDP, "window", window, ".3f", "The worst run."),
-        (UDP, ABOVE, above, ",.0f", spare),
-        (TCP, "slope", "1 Gbit/s of TCP, payload over what headers leave", ".4f", "Medians."),
-    ]
-    return [
-        Table(
-            f"{title}, to / from user", ["kbit/s", *_columns(protocol)], _rows(outcome, protocol, what, shape), remark
-        )
-        for protocol, what, title, shape, remark in shown
-    ]
-
-
-def _columns(protocol: str) -> tuple[str, ...]:
-    return (*TOOLS, NO_LIMIT) if protocol == TCP else TOOLS
-
-
-def _rows(outcome: Outcome, protocol: str, what: str, shape: str) -> list[list[str]]:
-    def cell(kbit: int, tool: str) -> str:
-        ways = [outcome.find(what=what, protocol=protocol, kbit=kbit, tool=tool, direction=one) for one in DIRECTIONS]
-        return " / ".join(format(_told(one[0], what), shape) if one else NOTHING for one in ways)
-
-    measured = [kbit for kbit in (*RATES, GIGABIT) if outcome.find(protocol=protocol, kbit=kbit, what=what)]
-    return [[f"{kbit:,}", *(cell(kbit, tool) for tool in _columns(protocol))] for kbit in measured]
-
-
-def _told(one: Series, what: str) -> float:
-    return one.median if what == "slope" else max(one.samples)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -16,7 +16,6 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
 from lab.bench.wires import DIRECTIONS, FROM_USER, OURS, THESIS, TO_USER, UDP, Wire, install
 from lab.bench.world import IFBS, PREFIX, tear_down
 from measuring.arrivals import Arrivals
@@ -126,32 +125,6 @@ def worst(outcome: Outcome, what: str) -> tuple[float, str] | None:
     ]
     choose = min if what == "share" else max
     return choose(found) if found else None
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    return [
-        _table(outcome, "share", "Goodput over what headers leave, to / from user", ".1%"),
-        _table(outcome, "gap", "Longest time without a datagram, ms, to / from user", ",.0f"),
-    ]
-
-
-def _table(outcome: Outcome, what: str, title: str, shape: str) -> Table:
-    sizes = sorted(int(one) for one in outcome.values("payload"))
-
-    def cell(tool: str, kbit: int, size: int) -> str:
-        ways = [outcome.median(tool=tool, kbit=kbit, payload=size, direction=one, what=what) for one in DIRECTIONS]
-        return " / ".join(NOTHING if one is None else format(one, shape) for one in ways)
-
-    rows = [
-        [f"{tool}, {kbit:,} kbit/s", *(cell(tool, kbit, size) for size in sizes)]
-        for tool in TOOLS
-        for kbit in RATES
-        if outcome.find(tool=tool, kbit=kbit)
-    ]
-    remark = f"Offered {OVERLOAD} times the limit." + (
-        f" A datagram of 65,507 bytes takes {datagram_ms(500, 65_507):,.0f} ms at 500 kbit/s." if what == "gap" else ""
-    )
-    return Table(title, ["payload, bytes", *(f"{one:,}" for one in sizes)], rows, remark)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -15,11 +15,10 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Scale, Step, percentile
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.bench.wires import DIRECTIONS, FROM_USER, OURS, TCP, THESIS, TO_USER, UDP, Wire, install
 from lab.bench.world import IFBS, PREFIX, tear_down
 from measuring.framing import wire_bytes
-from measuring.judge import NS, delays_ms, jain, room_bytes
+from measuring.judge import NS, delays_ms, jain
 from measuring.netns import Lab, Namespace
 from measuring.scion_packet import MIN_DATA_BYTES
 from measuring.tcp import TcpRun
@@ -189,49 +188,6 @@ def lost_of_bursts(outcome: Outcome) -> tuple[float, float]:
     """Packets of bursts that ours lost on idle links, and packets sent."""
     lost, sent = (sum(sum(one.samples) for one in outcome.find(tool=OURS, what=what)) for what in ("lost", "sent"))
     return lost, sent
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    return [_flows_table(outcome), *(_bursts_table(outcome, size) for size in BURST_BYTES)]
-
-
-def _flows_table(outcome: Outcome) -> Table:
-    rows = []
-    for kbit in RATES:
-        for tool in (one for one in TOOLS if outcome.find(tool=one, kbit=kbit, what="jain")):
-            room = f"{room_bytes(kbit) / 1000:g} kB, {room_bytes(kbit) * 8 / kbit:,.0f} ms" if tool == OURS else NOTHING
-            shown = (("jain", ".3f"), ("delay", ",.0f"), ("aborted", ".0f"))
-            rows.append(
-                [f"{kbit:,}, {tool}", room, *(_both(outcome, tool, kbit, what, shape) for what, shape in shown)]
-            )
-    title = f"{FLOWS} flows of TCP in one limit, to / from user"
-    remark = (
-        "Medians of the runs; the delay is the median of one-way delays in each. *Given up*: flows that the sender's "
-        "kernel aborted, because its own packets were dropped under it for 15 probes in a row; senders on other hosts "
-        "are not told of a drop, and go on."
-    )
-    return Table(title, ["kbit/s", "room of the queue", "Jain's index", "delay, ms", "given up"], rows, remark)
-
-
-def _both(outcome: Outcome, tool: str, kbit: int, what: str, shape: str) -> str:
-    found = [outcome.median(tool=tool, kbit=kbit, what=what, direction=one) for one in DIRECTIONS]
-    return " / ".join(NOTHING if one is None else format(one, shape) for one in found)
-
-
-def _bursts_table(outcome: Outcome, size: int) -> Table:
-    def cell(tool: str, kbit: int) -> str:
-        lost, sent = (
-            sum(sum(one.samples) for one in outcome.find(tool=tool, kbit=kbit, payload=size, what=what))
-            for what in ("lost", "sent")
-        )
-        last = [max(one.samples) for one in outcome.find(tool=tool, kbit=kbit, payload=size, what="last")]
-        return f"{lost:.0f} of {sent:.0f} ({figure(max(last))})" if sent and last else NOTHING
-
-    rows = [
-        [f"{kbit:,}", *(cell(tool, kbit) for tool in TOOLS)] for kbit in RATES if outcome.find(kbit=kbit, payload=size)
-    ]
-    title = f"{BURST} packets of {size:,} bytes at once on an idle link: lost, both directions"
-    return Table(title, ["kbit/s", *TOOLS], rows, "In brackets how late the last one was at most, ms.")
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -11,7 +11,6 @@ from functools import partial
 
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
 from lab.bench.world import PREFIX
 from lab.fault_world import FaultWorld
 from lab.faults import FAULTS, measure
@@ -41,20 +40,6 @@ def slowest_s(outcome: Outcome) -> float | None:
     """From fault to repair, the slowest of all; None when nothing was measured."""
     samples = [sample for one in outcome.find(what="healed") for sample in one.samples]
     return max(samples) / 1000 if samples else None
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    columns = ("breaking", "healed", "unlimited", "silent", "lost")
-    rows = [
-        [str(fault), *(figure(outcome.median(what=what, fault=fault) or 0) for what in columns)]
-        for fault in outcome.values("fault", what="healed")
-    ]
-    header = ["fault", "done after, ms", "healed after, ms", "unlimited, ms", "silent, ms", "packets lost"]
-    remark = (
-        "Counted from the first command of the fault. *Unlimited* and *silent* are the worst of three links and both "
-        "directions; *lost* are packets of a link far below its limit. A foreign root is reported and stays."
-    )
-    return [Table("What breaks, and what the running agent does about it", header, rows, remark)]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

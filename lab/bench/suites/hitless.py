@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from lab.bench import changes
@@ -34,9 +34,8 @@ from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.engines import Engine
 from lab.bench.peers import wondershaper
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.bench.windows import allowed_bytes
-from lab.bench.wires import DIRECTIONS, FROM_USER, TO_USER
+from lab.bench.wires import FROM_USER, TO_USER
 from lab.bench.world import IFBS, LOCAL, PREFIX, local_port, remote_port, tear_down
 from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
@@ -151,35 +150,6 @@ def _actions(outcome: Outcome) -> list[tuple[str, int]]:
     """What was measured, with its number of links; ours first."""
     measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
     return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one))
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = [_row(outcome, action, links) for action, links in _actions(outcome)]
-    header = ["what is done", "links", "took, ms", "runs", "A sent", "A lost to / from user", "A longest gap, ms"]
-    title = "Two flows, both directions, while something is changed"
-    remark = "Lost and sent are sums over all runs, the others medians; bytes above the limit are the worst run."
-    return [Table(title, [*header, "B above its limit to / from user, kB"], rows, remark)]
-
-
-def _row(outcome: Outcome, action: str, links: int) -> list[str]:
-    def cell(what: str, how: Callable[[list[float]], float], scale: float = 1) -> str:
-        found = [outcome.find(action=action, links=links, what=what, direction=one) for one in DIRECTIONS]
-        return " / ".join(figure(how(one[0].samples) * scale) if one else NOTHING for one in found)
-
-    took = outcome.find(action=action, links=links, what="took")[0]
-    is_limited = action not in (ATTACH, REMOVE, wondershaper.SCHEME)
-    sent = sum(sum(one.samples) for one in outcome.find(action=action, links=links, what="sent"))
-    gaps = [outcome.median(action=action, links=links, what="longest gap", direction=one) or 0 for one in DIRECTIONS]
-    return [
-        action,
-        str(links),
-        figure(took.median * 1000),
-        str(len(took.samples)),
-        f"{sent:,.0f}",
-        cell("lost", sum),
-        figure(max(gaps)),
-        cell("too much", max, 1e-3) if is_limited else "has no limit",
-    ]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

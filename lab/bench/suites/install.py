@@ -19,11 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from lab.bench import rtnl
-from lab.bench.core import Outcome, Scale, Series, Step, percentile
+from lab.bench.core import Outcome, Scale, Step
 from lab.bench.engines import Cycle, Engine
 from lab.bench.peers import thesis, tree
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure, pivot
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
 from link_info import LinkInfo
 from measuring.netns import Lab, Namespace
@@ -253,58 +252,10 @@ COLUMNS = {
 }
 
 
-def _ms(one: Series) -> str:
-    return figure(one.median * 1000)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted({int(one) for one in outcome.values("size", variant=OURS, what=INSTALL)})
-
-    def table(title: str, what: str, columns: tuple[str, ...], remark: str = "") -> Table:
-        rows = pivot(outcome, "size", "variant", row_order=sizes, column_order=columns, shown=_ms, what=what)
-        return Table(title, ["links", *columns], rows, remark)
-
-    engines = (OURS, KERNEL)
-    return [
-        *(table(f"{what.capitalize()}, both directions, ms", what, columns) for what, columns in COLUMNS.items()),
-        *(table(f"{what.capitalize()}, CPU time, ms", f"{what}{CPU}", engines) for what in COLUMNS),
-        _memory_table(outcome, sizes),
-        _waiting_table(outcome),
-    ]
-
-
 def memory_per_link(outcome: Outcome, size: int, variant: str, part: str = "all") -> float | None:
     """Bytes of kernel memory for each link, both directions; None where it was not measured."""
     found = outcome.median(what=MEMORY, part=part, size=size, variant=variant)
     return None if found is None else found / size
-
-
-def _memory_table(outcome: Outcome, sizes: list[int]) -> Table:
-    rows = []
-    for size in (one for one in sizes if one >= 100):
-        found = [memory_per_link(outcome, size, OURS, part) for part in ("all", *MEMORY_FIELDS)]
-        cells = (NOTHING if one is None else figure(one / 1000) for one in found)
-        rows.append([f"{size:,}", *cells])
-    title = "Kernel memory per link, both directions, kB"
-    remark = (
-        "What these accounts of the whole machine grew by: objects in use of the general caches, counters for each "
-        "processor, and memory of maps, which have one size for all (16 384 lanes of 128 bytes)."
-    )
-    return Table(title, ["links", "all", *MEMORY_FIELDS], rows, remark)
-
-
-def _waiting_table(outcome: Outcome) -> Table:
-    rows = [
-        [
-            f"{one.labels['variant']}",
-            f"{len(one.samples):,}",
-            *(figure(value) for value in (one.median, percentile(one.samples, 0.99), max(one.samples))),
-        ]
-        for one in outcome.find(what=WAIT)
-    ]
-    size = next(iter(outcome.values("size", what=WAIT)), 0)
-    title = f"How long another user of rtnetlink waits while {size} links are installed, ms"
-    return Table(title, ["installing", "requests", "median", "99 %", "longest"], rows)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -28,7 +28,6 @@ from lab.bench.engines import Engine
 from lab.bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
 from lab.bench.wires import DIRECTIONS, FROM_USER, TO_USER
 from lab.bench.world import (
     IFBS,
@@ -249,38 +248,6 @@ def flooded_ratio(outcome: Outcome, variant: str, direction: str) -> float | Non
         for traffic in (FLOODED, NOBODY)
     )
     return None if flooded is None or alone is None else flooded / alone
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    found = []
-    for family in (4, 6):
-        sizes = sorted(int(one) for one in outcome.values("size", family=family, traffic=HOT))
-        for way in (*DIRECTIONS, BOTH):
-            rows = []
-            for traffic in TRAFFIC:
-                for size in sizes:
-                    costs = [cost(outcome, one, traffic, way, size, family=family) for one in VARIANTS]
-                    rows.append([f"{size}, {traffic}", *map(_cell, costs)])
-            found.append(Table(f"CPU time per packet, IPv{family}, {way}, ns", ["links, traffic", *VARIANTS], rows))
-    return [*found, _flooded_table(outcome)]
-
-
-def _flooded_table(outcome: Outcome) -> Table:
-    rows = []
-    for variant in (INSTANT, OURS):
-        for way in DIRECTIONS:
-            cells = [
-                outcome.median(variant=variant, traffic=traffic, direction=way, part="flood")
-                for traffic in (NOBODY, FLOODED)
-            ]
-            if None not in cells:
-                rows.append([f"{variant}, {way}", *map(_cell, cells), f"{flooded_ratio(outcome, variant, way):.3f}"])
-    title = "Nobody's packet while another processor floods a link, ns"
-    return Table(title, ["", "without", "flooded", "ratio"], rows)
-
-
-def _cell(value: float | None) -> str:
-    return NOTHING if value is None else figure(value)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -16,8 +16,7 @@ from functools import partial
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.engines import Engine
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table
-from lab.bench.wires import DIRECTIONS, FROM_USER, TO_USER, UDP, Wire
+from lab.bench.wires import FROM_USER, TO_USER, UDP, Wire
 from lab.bench.world import IFBS, PREFIX, tear_down
 from link_info import check_link_info
 from measuring.framing import goodput_bound
@@ -147,24 +146,6 @@ def worst(outcome: Outcome, what: str) -> float | None:
     """The smallest median of large datagrams, or the largest of all links together."""
     found = [one.median for one in outcome.find(what=what)]
     return (min(found) if what == "large" else max(found)) if found else None
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = []
-    for case in CASES:
-        for way in DIRECTIONS:
-            rates = outcome.find(what="rate", case=case.name, direction=way)
-            if rates:
-                cells = (f"{one.median:,.0f} ({one.labels['share']})" for one in rates)
-                together = outcome.median(what="all", case=case.name, direction=way)
-                rows.append([f"{case.name}, {way}", f"{case.cap_kbit:,}", ", ".join(cells), _percent(together)])
-    title = f"Links that are offered {OVERLOAD} times their limit under a cap, kbit/s on the wire"
-    remark = "Medians of the runs, in brackets the share. Silent links are left out."
-    return [Table(title, ["case", "cap", "each link (its share)", "all of the cap"], rows, remark)]
-
-
-def _percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}"
 
 
 def plots(outcome: Outcome) -> list[Plot]:
