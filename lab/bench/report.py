@@ -52,11 +52,11 @@ def _table_of(title: str, series: Sequence[Series]) -> Table:
     who = next((name for name in WHO if any(name in one.labels for one in series)), "")
     names = list(dict.fromkeys(name for one in series for name in one.labels))
     names = [name for name in names if name not in ("experiment", "what", who)]
-    columns = list(dict.fromkeys(str(one.labels.get(who, NOTHING)) for one in series))
+    columns = list(dict.fromkeys(str(one.labels.get(who, "measured")) for one in series))
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for one in series:
         row = rows.setdefault(tuple(str(one.labels.get(name, NOTHING)) for name in names), {})
-        row[str(one.labels.get(who, NOTHING))] = _spread(one.samples)
+        row[str(one.labels.get(who, "measured"))] = _spread(one.samples)
     found = [[", ".join(row), *(cells.get(column, NOTHING) for column in columns)] for row, cells in rows.items()]
     return Table(title, [", ".join(names), *columns], found)
 

@@ -168,6 +168,6 @@ def test_everything_that_was_measured_is_in_a_table() -> None:
     outcome.add(7, "packets", what="lost", kbit=500)
     rate, lost = tables_of(outcome)
     assert (rate.title, lost.title) == ("rate, kbit/s", "lost, packets")
-    assert list(rate.header) == ["kbit", "ours", "none"]
+    assert [list(one.header) for one in (rate, lost)] == [["kbit", "ours", "none"], ["kbit", "measured"]]
     assert [list(row) for row in rate.rows] == [["100", "100 (99 to 101)", "-"], ["500", "500", "900"]]
     assert [list(row) for row in lost.rows] == [["500", "7"]]
