@@ -2,11 +2,12 @@
 
 `netns` makes and removes hosts and wires; `worker` starts the processes of a measurement at one moment;
 `scion_packet` builds what a border router puts on a link; `traffic` (`station`, `mmsg`) sends, receives and measures
-paced UDP of any size, heartbeats and echo questions (`echo`: latency under load); `tcp` and `quic_like` (`newreno`) are
-flows that react to loss; `probes` plays bystanders; `tap` listens on a device; `iperf` is a second witness; `framing`
-knows what headers and fragments cost, `arrivals` what came, and `judge` holds the arithmetic behind every tolerance.
+paced UDP of any size, heartbeats and echo questions (`echo`: latency under load); `tcp` is flows that react to loss;
+`framing` knows what headers and fragments cost, `arrivals` what came, and `judge` holds the arithmetic behind every
+tolerance.
 
-`scionlab-bw-limiter selftest`, `./dev evaluate`, the demo, the benchmarks and the measured tests all stand on it.
+`scionlab-bw-limiter selftest`, which is packaged with it, `./dev evaluate`, the demo, the benchmarks and the measured
+tests all stand on it; what only those need is in `lab.measuring`.
 Nothing here knows how a limit is enforced, and it imports nothing of ours: a measurement cannot lean on what it
 measures.
 """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bandwidth_config import Limits
-from evaluation.bed import Bed, BedLab, limit_all
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from lab import witness
+from lab.evaluation.bed import Bed, BedLab, limit_all
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 
 PREFIX = "slbedtest"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import downloads
-from evaluation.bonding import has_mptcp
-from evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, run
+from lab.bench.core import Outcome
+from lab.evaluation import downloads
+from lab.evaluation.bonding import has_mptcp
+from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, run
 from tests.cases import case
 from tests.kernel.conftest import MISSING
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.measuring.quic_like import run_quic_like
 from measuring.iproute import RUN_NETNS, LabError, cleanup_stale, pids_in
 from measuring.netns import REPOSITORY, Lab, Namespace
-from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, TrafficRun, data
 from tests.kernel.conftest import MISSING

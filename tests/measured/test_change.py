@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from lab.measuring import probes
 from lab.witness import traces
-from measuring import probes
 from measuring.traffic import TrafficRun
 from tests.measured.testbed import (
     AP_ADDRESS,

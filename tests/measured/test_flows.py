@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.measuring.quic_like import run_quic_like
 from measuring.echo import percentile
 from measuring.framing import goodput_bound
 from measuring.iproute import cleanup_stale
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms
 from measuring.netns import Lab, Namespace
-from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, data, echoes, ends, run_traffic
 from tests.measured.testbed import report

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from bench.engines import Engine
+from lab.bench.engines import Engine
 from lab.scion.host import DAEMON_ADDRESS, ScionHost
 from lab.scion.net import CORE, USER, ScionNet
 from lab.scion.programs import program

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 
-from bench.__main__ import PAGES, SUITES, parse
-from bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
-from bench.plots import Plot
-from bench.publish import Page, into_docs
-from bench.report import Table, figure, pivot, read_json, replace_between, write_json
+from lab.bench.__main__ import PAGES, SUITES, parse
+from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
+from lab.bench.plots import Plot
+from lab.bench.publish import Page, into_docs
+from lab.bench.report import Table, figure, pivot, replace_between, tables_of, write_json
 
 
 def nothing(_: Outcome) -> None:
@@ -68,11 +69,25 @@ def test_time_left_follows_what_the_steps_before_really_took() -> None:
     assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
 
 
-def test_results_survive_being_written_and_read(tmp_path: Path) -> None:
+def test_results_have_every_sample_and_what_failed(tmp_path: Path) -> None:
     outcome = Outcome("packet", notes=["a note"], failures=["a step: gone"])
     outcome.add(1.5, "ns", variant="ours", size=4000)
     write_json(tmp_path / "r.json", {"kernel": "Linux"}, "./dev bench packet", [outcome])
-    assert read_json(tmp_path / "r.json") == ({"kernel": "Linux"}, "./dev bench packet", [outcome])
+    assert json.loads((tmp_path / "r.json").read_text()) == {
+        "machine": {"kernel": "Linux"},
+        "command": "./dev bench packet",
+        "suites": [
+            {
+                "suite": "packet",
+                "series": [
+                    {"labels": {"variant": "ours", "size": 4000}, "unit": "ns", "samples": [1.5], "median": 1.5}
+                    | {"quartiles": [1.5, 1.5]}
+                ],
+                "notes": ["a note"],
+                "failures": ["a step: gone"],
+            }
+        ],
+    }
 
 
 @pytest.mark.parametrize(
@@ -138,3 +153,21 @@ def test_the_page_in_docs_has_a_place_for_every_suite(page: str) -> None:
     assert names
     for name in names:
         assert replace_between(text, name, "x") != text
+
+
+def test_everything_that_was_measured_is_in_a_table() -> None:
+    """A column for each that is compared, a row for every other combination of labels, a dash where nothing is."""
+    outcome = Outcome("rates")
+    for limiter, kbit, samples in (
+        ("ours", 100, (99.0, 100.0, 101.0)),
+        ("ours", 500, (500.0,)),
+        ("none", 500, (900.0,)),
+    ):
+        for sample in samples:
+            outcome.add(sample, "kbit/s", what="rate", limiter=limiter, kbit=kbit)
+    outcome.add(7, "packets", what="lost", kbit=500)
+    rate, lost = tables_of(outcome)
+    assert (rate.title, lost.title) == ("rate, kbit/s", "lost, packets")
+    assert [list(one.header) for one in (rate, lost)] == [["kbit", "ours", "none"], ["kbit", "measured"]]
+    assert [list(row) for row in rate.rows] == [["100", "100 (99 to 101)", "-"], ["500", "500", "900"]]
+    assert [list(row) for row in lost.rows] == [["500", "7"]]

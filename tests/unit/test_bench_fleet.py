@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from bench.fleet.agent import Counts, FleetAgent
-from bench.fleet.names import answer
-from bench.poll_client import PollingHost, Said
+from lab.bench.fleet.agent import Counts, FleetAgent
+from lab.bench.fleet.names import answer
+from lab.bench.poll_client import PollingHost, Said
 from tests.agent_bundles import (
     HOST_ID,
     KEY,

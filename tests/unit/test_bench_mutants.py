@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bench.mutants import FIGURES, PAGE, REPOSITORY, Module, MutantsError, cell, modules, table
-from bench.report import replace_between
+from lab.bench.mutants import FIGURES, PAGE, REPOSITORY, Module, MutantsError, cell, modules, table
+from lab.bench.report import replace_between
 
 
 def test_every_module_and_test_file_exists() -> None:

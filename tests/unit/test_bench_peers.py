@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from bench.packets import FRAME_BYTES, udp_frame
-from bench.peers import thesis, tree, wondershaper
-from bench.world import make_links, remote_port, user_addresses, with_limit
-from measuring import tap
+from lab.bench.packets import FRAME_BYTES, udp_frame
+from lab.bench.peers import thesis, tree, wondershaper
+from lab.bench.world import make_links, remote_port, user_addresses, with_limit
+from lab.measuring import tap
 from measuring.scion_packet import recognise
 
 

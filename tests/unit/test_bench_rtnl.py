@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from bench.rtnl import Message, Recorder, Recording, parse, pieces, read_dumps
+from lab.bench.rtnl import Message, Recorder, Recording, parse, pieces, read_dumps
 
 HEADER = struct.Struct("=IHHII")
 ADD_CLASS, GET_CLASS, GET_LINK = 40, 42, 18

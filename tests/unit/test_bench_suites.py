@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bandwidth_config import Limits
-from bench.core import Outcome
-from bench.engines import entries_of
-from bench.rtnl import Message, Recording
-from bench.suites import accuracy, datagrams, total
-from bench.suites.install import memory_per_link, writes_again
-from bench.world import make_links
+from lab.bench.core import Outcome
+from lab.bench.engines import entries_of
+from lab.bench.rtnl import Message, Recording
+from lab.bench.suites import accuracy, datagrams, total
+from lab.bench.suites.install import memory_per_link, writes_again
+from lab.bench.world import make_links
 from measuring.arrivals import Arrivals
 from measuring.framing import goodput_bound, wire_bytes
 
@@ -71,7 +71,7 @@ def test_memory_is_told_for_each_link() -> None:
     outcome = Outcome("install")
     outcome.add(4_000_000, "bytes", what="kernel memory", part="all", size=400, variant="ours")
     assert memory_per_link(outcome, 400, "ours") == 10_000
-    assert memory_per_link(outcome, 400, "first engine") is None
+    assert memory_per_link(outcome, 400, "tc -batch") is None
 
 
 def test_an_entry_has_both_limits_only_where_they_differ() -> None:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench import targets
-from bench.changes import ATTACH
-from bench.core import Outcome
-from bench.suites import accuracy, datagrams, fairness, hitless, install, packet, save, service, total
-from bench.wires import FIRST, FROM_USER, OURS, THESIS, TO_USER, UDP
+from lab.bench import targets
+from lab.bench.changes import ATTACH
+from lab.bench.core import Outcome
+from lab.bench.suites import accuracy, datagrams, fairness, hitless, install, packet, save, service, total
+from lab.bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 INSTALLED = {
     (install.INSTALL, OURS): 2.5,
     (install.INSTALL, install.KERNEL): 2.0,
-    (install.INSTALL, FIRST): 26.0,
     (install.CHANGE, OURS): 0.0019,
     (install.NO_OP, OURS): 0.040,
     (install.NO_OP, install.KERNEL): 0.025,
@@ -39,10 +38,10 @@ def install_outcome(
     return outcome
 
 
-def test_installing_is_judged_at_the_largest_size_beside_the_kernel_and_the_first_engine() -> None:
+def test_installing_is_judged_at_the_largest_size_beside_the_kernel() -> None:
     verdicts = targets.verdicts([install_outcome({})])
     assert [one.is_held for one in verdicts] == [True] * 5
-    assert verdicts[0].measured == "2.5 s; first engine 26 s"
+    assert verdicts[0].measured == "2.5 s"
     assert verdicts[1].measured == "1.25x (2,500 to 2,000 ms)"
     assert verdicts[2].measured == "8 kB"
     assert verdicts[4].measured == "0 writes, 1.60x (40 to 25 ms)"
@@ -73,11 +72,12 @@ PACKETS = {
     (packet.INSTANT, packet.NOBODY, FROM_USER): 1300.0,
     (OURS, packet.NOBODY, TO_USER): 1420.0,
     (OURS, packet.NOBODY, FROM_USER): 1420.0,
-    (packet.FIRST, packet.NOBODY, TO_USER): 1420.0,
     (OURS, packet.RANDOM, TO_USER): 3300.0,
     (OURS, packet.RANDOM, FROM_USER): 3000.0,
-    (packet.FIRST_WHOLE, packet.RANDOM, TO_USER): 3000.0,
-    (packet.FIRST_WHOLE, packet.RANDOM, FROM_USER): 3750.0,
+    (OURS, packet.HOT, TO_USER): 1800.0,
+    (OURS, packet.HOT, FROM_USER): 1850.0,
+    (THESIS, packet.HOT, TO_USER): 1800.0,
+    (THESIS, packet.HOT, FROM_USER): 1850.0,
 }
 
 
@@ -85,7 +85,6 @@ def packet_outcome(more: Mapping[tuple[str, str, str], float], flooded: float = 
     outcome = Outcome(packet.NAME)
     for (variant, traffic, way), ns in {**PACKETS, **more}.items():
         outcome.add(ns, "ns", variant=variant, traffic=traffic, direction=way, size=4000, family=4)
-    outcome.add(1.0, "ns", variant=OURS, traffic=packet.HOT, direction=TO_USER, size=4000, family=4)
     for variant, factor in ((OURS, flooded), (packet.INSTANT, 1.01)):
         for traffic, ns in ((packet.NOBODY, 1000.0), (packet.FLOODED, 1000.0 * factor)):
             labels = {"variant": variant, "direction": TO_USER, "size": 4000, "family": 4, "part": "flood"}
@@ -94,31 +93,24 @@ def packet_outcome(more: Mapping[tuple[str, str, str], float], flooded: float = 
 
 
 def test_packets_at_their_bounds_are_held() -> None:
-    assert held(packet_outcome({})) == [True] * 7
+    assert held(packet_outcome({})) == [True] * 6
 
 
 @pytest.mark.parametrize(
     ("more", "flooded", "missed"),
     [
-        ({(OURS, packet.NOBODY, TO_USER): 1421.0}, 1.0, [0, 1]),
-        ({(packet.FIRST, packet.NOBODY, TO_USER): 1419.0}, 1.0, [1]),
-        ({}, 1.051, [2]),
-        ({(OURS, packet.NOBODY, FROM_USER): 1421.0}, 1.0, [3]),
-        ({(packet.FIRST_WHOLE, packet.RANDOM, FROM_USER): 3700.0}, 1.0, [4]),
-        ({(packet.FIRST_WHOLE, packet.RANDOM, TO_USER): 2999.0}, 1.0, [5]),
-        ({(OURS, packet.RANDOM, FROM_USER): 2990.0}, 1.0, [6]),
+        ({(OURS, packet.NOBODY, TO_USER): 1421.0}, 1.0, [0]),
+        ({}, 1.051, [1]),
+        ({(OURS, packet.NOBODY, FROM_USER): 1421.0}, 1.0, [2]),
+        ({(OURS, packet.HOT, TO_USER): 1801.0}, 1.0, [3]),
+        ({(THESIS, packet.HOT, FROM_USER): 1849.0}, 1.0, [4]),
+        ({(OURS, packet.RANDOM, FROM_USER): 2990.0}, 1.0, [5]),
     ],
 )
 def test_a_packet_that_costs_a_little_too_much_misses(
     more: Mapping[tuple[str, str, str], float], flooded: float, missed: list[int]
 ) -> None:
     assert [number for number, one in enumerate(held(packet_outcome(more, flooded))) if not one] == missed
-
-
-def test_without_the_first_engine_the_rest_is_judged() -> None:
-    outcome = packet_outcome({})
-    outcome.series = [one for one in outcome.series if "first" not in str(one.labels["variant"])]
-    assert held(outcome) == [True] * 4
 
 
 def test_only_what_ours_loses_is_a_loss() -> None:
@@ -182,7 +174,6 @@ def fairness_outcome(jain: float, delay: float, lost: int) -> Outcome:
             value = index if way == FROM_USER else 1.0
             outcome.add(value, "index", what="jain", tool=OURS, kbit=kbit, direction=way)
             outcome.add(delay, "ms", what="delay", tool=OURS, kbit=kbit, direction=way)
-    outcome.add(0.44, "index", what="jain", tool=FIRST, kbit=500, direction=TO_USER)
     for what, value in (("sent", 100), ("lost", lost)):
         outcome.add(value, "packets", what=what, tool=OURS, kbit=32, direction=TO_USER, payload=1200)
     return outcome
@@ -190,7 +181,7 @@ def fairness_outcome(jain: float, delay: float, lost: int) -> Outcome:
 
 def test_fairness_is_judged_in_the_worse_direction() -> None:
     verdicts = targets.verdicts([fairness_outcome(0.9, 500, 0)])
-    assert verdicts[0].measured == "0.900, 500 ms; first engine 0.440"
+    assert verdicts[0].measured == "0.900, 500 ms"
     assert [one.is_held for one in verdicts] == [True, True, True]
     assert held(fairness_outcome(0.89, 500, 0)) == [False, True, True]
     assert held(fairness_outcome(0.9, 501, 0)) == [False, True, True]

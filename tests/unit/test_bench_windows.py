@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.windows import allowed_bytes, busiest_window_bytes, long_run_kbit
+from lab.bench.windows import allowed_bytes, busiest_window_bytes, long_run_kbit
 
 MS = 1_000_000
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import beside
-from evaluation.beside import CASES, LARGE, LAXER, MIXED, NEIGHBOUR, ONLY_LARGE, ONLY_SMALL, SMALL, STRICTER
-from evaluation.core import DIRECTIONS
-from evaluation.limiters import OURS, THESIS
-from evaluation.suites import beside as suite
+from lab.bench.core import Outcome
+from lab.evaluation import beside
+from lab.evaluation.beside import CASES, LARGE, LAXER, MIXED, NEIGHBOUR, ONLY_LARGE, ONLY_SMALL, SMALL, STRICTER
+from lab.evaluation.core import DIRECTIONS
+from lab.evaluation.limiters import OURS, THESIS
+from lab.evaluation.suites import beside as suite
 
 GOOD: Mapping[tuple[str, str, str], float] = {  # what, limiter, case: value
     ("share", OURS, MIXED): 0.25,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.core import Outcome
-from evaluation.core import DIRECTIONS, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from evaluation.suites import gigabit
-from evaluation.suites.gigabit import BOUND_KBIT, FRAMES, SUPER_PACKETS, cases, tolerance
+from lab.bench.core import Outcome
+from lab.evaluation.core import DIRECTIONS, EvaluationScale
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
+from lab.evaluation.suites import gigabit
+from lab.evaluation.suites.gigabit import BOUND_KBIT, FRAMES, SUPER_PACKETS, cases, tolerance
 
 FULL, QUICK = EvaluationScale(quick=False), EvaluationScale(quick=True)
 GOOD = {(OURS, FRAMES): 0.9, (OURS, SUPER_PACKETS): 1.0, (THESIS, SUPER_PACKETS): 0.96}

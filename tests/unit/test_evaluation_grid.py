@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import grid, witness
-from evaluation.bed import Bed, Wire
-from evaluation.core import EvaluationScale
-from evaluation.figures import GridOutcome
-from evaluation.grid import Cell, paused_s
-from evaluation.limiters import NO_LIMIT, OURS
+from lab.bench.core import Outcome
+from lab.evaluation import grid, witness
+from lab.evaluation.bed import Bed, Wire
+from lab.evaluation.core import EvaluationScale
+from lab.evaluation.figures import GridOutcome
+from lab.evaluation.grid import Cell, paused_s
+from lab.evaluation.limiters import NO_LIMIT, OURS
+from lab.measuring.iperf import IperfResult
 from measuring.arrivals import Arrivals
 from measuring.framing import wire_bytes
-from measuring.iperf import IperfResult
 from measuring.iproute import LabError
 from measuring.judge import NS
 from measuring.traffic import EndpointResult, Results
@@ -151,7 +151,6 @@ def test_the_second_witness_must_see_the_limit_too() -> None:
     assert witness.claim(witnessed(480), cells).holds
     assert not witness.claim(witnessed(430), cells).holds
     assert not witness.claim(GridOutcome(Outcome("sizes"), "sizes", cells), cells).holds
-    assert witness.table(witnessed(480), cells).rows[0] == [OURS, "1,000", "480.0", "480.0", "480.0", "480.0", "479.8"]
 
 
 def test_an_iperf3_that_cannot_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,13 @@ from collections import defaultdict
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import congestion
-from evaluation.core import EvaluationScale
-from evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, labels
-from evaluation.round_robin import BLOCK_BYTES, choose_in_turn
-from evaluation.several_paths import COLUMNS, ONE_LIMITED, OTHERS_100, TABLE, needed
-from evaluation.suites import multipath
+from lab.bench.core import Outcome
+from lab.evaluation import congestion
+from lab.evaluation.core import EvaluationScale
+from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, labels
+from lab.evaluation.round_robin import BLOCK_BYTES, choose_in_turn
+from lab.evaluation.several_paths import COLUMNS, TABLE, needed
+from lab.evaluation.suites import multipath
 from multipath.core import Download, Rules
 from multipath.state import Facts
 from tests.cases import case
@@ -130,10 +130,6 @@ def broken(**changed: float) -> list[str]:
 def test_what_is_just_good_enough_holds_and_all_of_it_is_shown() -> None:
     assert broken() == []
     assert len(multipath.claims(outcome_of())) == 13
-    equal, unequal, queues, congested = multipath.tables(outcome_of())
-    assert len(equal.rows) == 3 * len(TABLE)
-    assert len(unequal.rows) == len(ONE_LIMITED) + len(OTHERS_100) + 5 + 3
-    assert (len(queues.rows), len(congested.rows)) == (1, len(congestion.USERS))
     names = [one.name for one in multipath.plots(outcome_of())]
     assert names == ["multipath-equal", "multipath-beside", "multipath-limited"]
 
@@ -173,7 +169,6 @@ def test_a_quick_run_claims_the_rows_that_it_measures_and_nothing_measured_holds
     assert len(multipath.claims(empty)) == 13
     assert not any(one.holds for one in multipath.claims(empty))
     assert multipath.plots(empty) == []
-    assert not any(one.rows for one in multipath.tables(empty))
 
 
 def test_a_step_that_fails_is_measured_once_more_and_that_is_noted() -> None:

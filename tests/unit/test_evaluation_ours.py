@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from bandwidth_config import Limits
-from bench.engines import entries_of
-from evaluation import limiters
-from evaluation.bed import Bed, Wire
-from evaluation.limiters import NO_LIMIT, WONDERSHAPER, Link, install_peer, wrong
-from evaluation.ours import link_infos
+from lab.bench.engines import entries_of
+from lab.evaluation import limiters
+from lab.evaluation.bed import Bed, Wire
+from lab.evaluation.limiters import NO_LIMIT, WONDERSHAPER, Link, install_peer, wrong
+from lab.evaluation.ours import link_infos
 from link_info import check_link_info
 from measuring.netns import Namespace
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
 
-from bench import plots
-from bench.core import Outcome, Step
-from bench.plots import Plot
-from bench.report import Table
-from evaluation import __main__ as command_line
-from evaluation.core import Claim, EvaluationScale, Finding
-from evaluation.publish import Section, csv_text, write
+from lab.bench import plots
+from lab.bench.core import Outcome, Step
+from lab.bench.plots import Plot
+from lab.evaluation import __main__ as command_line
+from lab.evaluation.core import Claim, EvaluationScale, Finding
+from lab.evaluation.publish import Section, csv_text, write, write_samples
+from lab.measuring import iperf
 
 MACHINE = {
     "date": "2026-11-22 03:00 UTC",
@@ -40,23 +39,25 @@ def section(name: str, *, holds: bool = True, sentence: str = "It holds") -> Sec
         f"The suite (of {name})",
         "\nWhat was done.\n",
         outcome,
-        [Table("T", ["a", "b"], [["1", "2"]])],
         [Plot(f"{name}-plot", "A plot", "kbit/s", "B", lines={"ours, to user": [(1, 2), (2, 3)]}, panels=["to user"])],
         [Claim(sentence, "rate * T", "480 | 500", holds)],
-        [Finding("6.1", "l = 1000", "above", "480", "485", "486")],
+        [Finding("6.1", "l = 1000", "above", "480", "486")],
     )
 
 
 def test_a_section_has_verdicts_plots_tables_notes_and_samples(tmp_path: Path) -> None:
-    write(tmp_path, MACHINE, "./dev evaluate sizes", [section("sizes", holds=False)], ORDER)
+    sections = [section("sizes", holds=False)]
+    write(tmp_path, MACHINE, "./dev evaluate sizes", sections, ORDER, has_tables=True)
+    write_samples(tmp_path, sections)
     page = (tmp_path / "evaluation.md").read_text()
     assert "| It holds | 480 \\| 500 | rate * T | **does not hold** |" in page
     assert "![A plot](evaluation/sizes-plot.svg)" in page
     assert "Measured by `./dev evaluate sizes` on 2026-11-22" in page
     assert "The whole run took 1.0 min." in page
     assert "- A note." in page
+    assert "| to user, 1 | 1.88 (1.25 to 2.5) |" in page
     assert "| [The suite (of sizes)](#the-suite-of-sizes) (`sizes`) | 0 of 1 |" in page
-    assert "| 6.1 | l = 1000 | above | 480 | 485 | 486 |" in page
+    assert "| 6.1 | l = 1000 | above | 480 | 486 |" in page
     assert (tmp_path / "evaluation" / "sizes-plot.svg").read_text().startswith("<?xml")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "evaluation" / "sizes.csv").read_text())))
     assert [(row["what"], row["number"], row["value"], row["unit"]) for row in rows] == [
@@ -67,24 +68,33 @@ def test_a_section_has_verdicts_plots_tables_notes_and_samples(tmp_path: Path) -
 
 
 def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
-    write(tmp_path, MACHINE, "./dev evaluate", [section("offered"), section("sizes", sentence="Old")], ORDER)
-    write(tmp_path, MACHINE | {"commit": "def"}, "./dev evaluate sizes", [section("sizes", sentence="New")], ORDER)
+    write(
+        tmp_path,
+        MACHINE,
+        "./dev evaluate",
+        [section("offered"), section("sizes", sentence="Old")],
+        ORDER,
+        has_tables=False,
+    )
+    newer = [section("sizes", sentence="New")]
+    write(tmp_path, MACHINE | {"commit": "def"}, "./dev evaluate sizes", newer, ORDER, has_tables=False)
     page = (tmp_path / "evaluation.md").read_text()
     assert "| New |" in page
     assert "| Old |" not in page
     assert page.count("What was done.") == 2
     assert page.index("evaluation:sizes") < page.index("evaluation:offered")  # the order of the page, not of the runs
-    verdicts = json.loads((tmp_path / "evaluation" / "verdicts.json").read_text())
-    assert [(name, one["machine"]["commit"]) for name, one in verdicts.items()] == [
-        ("sizes", "def"),
-        ("offered", "abc"),
+    assert "(1.25 to 2.5)" not in page, "the tables are in the report"
+    summed = [line.rsplit(" | ", 3)[1:] for line in page.splitlines() if line.startswith("| [The suite")]
+    assert summed == [
+        ["`./dev evaluate sizes`", "2026-11-22 03:00 UTC", "def |"],
+        ["`./dev evaluate`", "2026-11-22 03:00 UTC", "abc |"],
     ]
 
 
 def test_the_same_figures_give_the_same_files(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write(tmp_path / folder, MACHINE, "./dev evaluate", [section("sizes")], ORDER)
-    for name in ("evaluation.md", "evaluation/sizes.csv", "evaluation/sizes-plot.svg", "evaluation/verdicts.json"):
+        write(tmp_path / folder, MACHINE, "./dev evaluate", [section("sizes")], ORDER, has_tables=True)
+    for name in ("evaluation.md", "evaluation/sizes-plot.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -114,14 +124,22 @@ class Suite:
             raise RuntimeError("the machine is on fire")
         outcome.add(1, "kbit/s", experiment="sizes", limiter="ours", direction="to user")
 
-    def tables(self, outcome: Outcome) -> list[Table]:
-        return []
-
     def plots(self, outcome: Outcome) -> list[Plot]:
         return []
 
     def claims(self, outcome: Outcome) -> list[Claim]:
         return [Claim("It holds", "bound", "measured", self._holds)]
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine on which the command line measures what it is told; the folder in place of this repository."""
+    for module, name in ((command_line, "available"), (plots, "missing"), (iperf, "available")):
+        monkeypatch.setattr(module, name, lambda: None)
+    monkeypatch.setattr(command_line, "cleanup_stale", lambda _: [])
+    monkeypatch.setattr(command_line, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(command_line, "RESULTS", tmp_path / "results")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -136,17 +154,25 @@ def test_the_exit_code_says_whether_every_claim_was_measured_and_holds(
     suite: Suite,
     code: int,
     words: str,
-    tmp_path: Path,
+    measuring: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for module, name in ((command_line, "available"), (plots, "missing"), (command_line.iperf, "available")):
-        monkeypatch.setattr(module, name, lambda: None)
-    monkeypatch.setattr(command_line, "cleanup_stale", lambda _: [])
     monkeypatch.setattr(command_line, "load", lambda _: suite)
-    assert command_line.main(["sizes", "QUICK=1", "--out", str(tmp_path)]) == code
+    assert command_line.main(["sizes", "QUICK=1"]) == code
     assert words in capsys.readouterr().out
-    assert "`./dev evaluate sizes QUICK=1`" in (tmp_path / "evaluation.md").read_text()
+    assert "`./dev evaluate sizes QUICK=1`" in (measuring / "results" / "evaluation.md").read_text()
+    assert not (measuring / "docs").exists(), "a quick run leaves the documentation alone"
+
+
+def test_a_whole_run_writes_its_verdicts_into_the_documentation_and_its_samples_beside_the_report(
+    measuring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line, "load", lambda _: Suite())
+    assert command_line.main(["sizes"]) == 0
+    assert "| It holds | measured | bound | holds |" in (measuring / "docs" / "evaluation.md").read_text()
+    found = sorted(str(one.relative_to(measuring)) for one in measuring.rglob("*.*"))
+    assert found == ["docs/evaluation.md", "results/evaluation.md", "results/evaluation/sizes.csv"]
 
 
 def test_without_root_it_says_so_and_measures_nothing(
@@ -157,9 +183,7 @@ def test_without_root_it_says_so_and_measures_nothing(
     assert "need root" in capsys.readouterr().err
 
 
-def test_a_quick_run_leaves_the_documentation_alone() -> None:
-    assert command_line.parse(["QUICK=1"]).out == command_line.RESULTS
-    assert command_line.parse([]).out.name == "docs"
+def test_a_suite_that_is_not_there_is_refused() -> None:
     with pytest.raises(SystemExit):
         command_line.parse(["no-such-suite"])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core import Outcome
-from evaluation import tests_latency
+from lab.bench.core import Outcome
+from lab.evaluation import tests_latency
 
 GOOD: dict[str, list[float]] = {
     "command": [2.2, 2.3, 2.4],
@@ -43,10 +43,3 @@ def outcome(**changed: list[float]) -> Outcome:
 def test_claims_fail_at_their_bounds(changed: dict[str, list[float]], failing: list[int]) -> None:
     found = tests_latency.claims(outcome(**changed))
     assert [number for number, one in enumerate(found) if not one.holds] == failing
-
-
-def test_table_has_a_row_for_each_figure() -> None:
-    rows = tests_latency.table(outcome()).rows
-    assert len(rows) == len(GOOD)
-    assert rows[1][1:] == ["3", "1.20", "1.90", "2.60"]
-    assert [row[2] for row in tests_latency.table(Outcome("tests")).rows] == ["-"] * len(GOOD)

@@ -1,8 +1,8 @@
-"""The table of `evaluation.first_path`; its runs are those of tests/scion."""
+"""The table of `lab.evaluation.first_path`; its runs are those of tests/scion."""
 
 from __future__ import annotations
 
-from evaluation.first_path import Run, table
+from lab.evaluation.first_path import Run, table
 
 
 def test_a_run_without_a_path_counts_as_longer_than_all_others() -> None:

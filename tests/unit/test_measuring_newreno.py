@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from measuring.newreno import INITIAL_WINDOW_PACKETS, LEAST_WINDOW_PACKETS, NewReno
-from measuring.quic_like import Acknowledger
+from lab.measuring.newreno import INITIAL_WINDOW_PACKETS, LEAST_WINDOW_PACKETS, NewReno
+from lab.measuring.quic_like import Acknowledger
 
 MS = 1_000_000
 PACKET = 1200

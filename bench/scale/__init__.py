@@ -1,4 +1,0 @@
-"""What grows with a testbed: one module for each group of rows of `bench.suites.scale`, which lists them.
-
-A group offers `steps`, `tables` and `plots` as a suite does. What needs Django runs in `bench.scale.program`.
-"""

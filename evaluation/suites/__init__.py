@@ -1,1 +1,0 @@
-"""One module per experiment; the shape of each is `evaluation.core.Suite`."""

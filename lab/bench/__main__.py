@@ -1,0 +1,119 @@
+"""The command line of the benchmarks; see the package's head.
+
+    python -m lab.bench [SUITE ...] [QUICK=1] [--publish] [--results FOLDER]
+
+Writes `<date>.json` with all samples, `<date>.md` with the tables and the plots as SVG into the results folder. Ends
+with 1 when a step failed (the other steps are measured anyway), with 2 when nothing can be measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from lab.bench import plots, publish
+from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
+from lab.bench.plots import Plot
+from lab.bench.report import Table, write_json
+from lab.bench.world import PREFIX
+from measuring.iproute import RUN_NETNS, available, cleanup_stale
+
+SUITES = (
+    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
+    "save", "service", "pages", "passwords", "scale", "usage",
+)  # fmt: skip
+# Whose figures stand in which page of docs; those of the others in performance.md.
+PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
+    ("scale", "usage"), "scale.md"
+)
+
+
+class Suite(Protocol):
+    """What a module in `lab.bench.suites` offers; one whose figures no target says has `tables(outcome)` for docs/."""
+
+    NAME: str
+    TITLE: str
+
+    def steps(self, scale: Scale) -> list[Step]: ...
+
+    def plots(self, outcome: Outcome) -> list[Plot]: ...
+
+
+def load(name: str) -> Suite:
+    return cast(Suite, importlib.import_module(f"lab.bench.suites.{name}"))
+
+
+def tables_for_docs(suite: Suite, outcome: Outcome) -> list[Table]:
+    tables: Callable[[Outcome], list[Table]] = getattr(suite, "tables", lambda _: [])
+    return tables(outcome)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure the engine beside its peers.")
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and few repetitions; also QUICK=1")
+    parser.add_argument("--publish", action="store_true", help="write the figures into docs/ as well")
+    parser.add_argument(
+        "--results", type=Path, default=REPOSITORY / "lab" / "bench" / "results", help="folder for results"
+    )
+    given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
+    given.quick = given.quick or "QUICK=1" in argv
+    if given.quick and given.publish:
+        parser.error("a quick run is not worth publishing; leave one of them out")
+    unknown = [name for name in given.suites if name not in SUITES]
+    if unknown:
+        parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
+    return given
+
+
+def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
+    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
+    return run_steps(todo, [suite.NAME for suite in suites], "bench")
+
+
+def main(argv: Sequence[str]) -> int:
+    given = parse(argv)
+    names = given.suites or SUITES
+    problem = available() or plots.missing()
+    if problem is not None:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+    cleanup_stale(PREFIX)
+    others = sorted(path.name for path in RUN_NETNS.iterdir()) if RUN_NETNS.is_dir() else []
+    if others:
+        warning = "the kernel makes classes more slowly the more there are on the whole machine"
+        print(f"bench: there are other network namespaces ({', '.join(others[:5])}); {warning}", file=sys.stderr)
+    command = " ".join(["./dev bench", *argv])
+    before = machine()
+    suites = [load(name) for name in names]
+    outcomes = run(suites, Scale(quick=given.quick))
+    given.results.mkdir(parents=True, exist_ok=True)
+    stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
+    write_json(given.results / f"{stem}.json", before, command, outcomes)
+    pages = [
+        publish.Page(suite.NAME, suite.TITLE, tables_for_docs(suite, one), suite.plots(one), one)
+        for suite, one in zip(suites, outcomes, strict=True)
+    ]
+    drawn = [plot for one in pages for plot in one.plots]
+    plots.draw(drawn, given.results)
+    text = publish.report(before, command, pages)
+    (given.results / f"{stem}.md").write_text(text, encoding="utf-8")
+    print(text)
+    print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
+    if given.publish:
+        plots.draw(drawn, REPOSITORY / "docs" / "img")
+        for page in ("performance.md", *dict.fromkeys(PAGES.values())):
+            on_it = [one for one in pages if PAGES.get(one.name, "performance.md") == page]
+            publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
+    return 1 if any(outcome.failures for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

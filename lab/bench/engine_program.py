@@ -1,0 +1,124 @@
+"""Today's engine in a process of its own, driven by lines of JSON on stdin; `lab.bench.engines.Engine` sends them.
+
+    python -m lab.bench.engine_program MAPS_DIR
+
+Orders: enforce (links as link_info.json has them, is_settled, is_recorded), reset, cap, factors, counters, memory.
+While a cap is set, the factors follow what the links do, as in the limiter's process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import resource
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.outcome import Outcome
+from ap_agent.dataplane.program import Key
+from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.limiter.total import TICK_S, Cap
+from bandwidth_config import Limits
+from lab.bench.rtnl import Recorder
+from link_info import LinkInfo, check_link_info
+
+
+def wanted_of(links: Mapping[int, LinkInfo]) -> Wanted:
+    """Links as the engine wants them: by address and ports where they are known, else by address alone. Their tests
+    that send hold, whatever the clock says."""
+    return Wanted({number: limited(link) for number, link in links.items() if link.is_user_as})
+
+
+def limited(link: LinkInfo) -> LimitedLink:
+    key = Key(link.remote_ip, link.remote_port, link.local_ip, link.local_port)
+    tests = [Key(link.remote_ip, local_port=one.port) for one in link.tests if one.port is not None]
+    return LimitedLink(link.interface_id, (key, *tests), link.limits.to_user_kbit, link.limits.from_user_kbit)
+
+
+class Program:
+    """One engine, and what it is told."""
+
+    def __init__(self, maps_dir: Path, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._engine = Engine(maps_dir)
+        self._limits: dict[int, Limits] = {}
+        self._total_kbit: int | None = None
+        self._cap = Cap()
+
+    def keep_cap(self) -> None:
+        """Every `TICK_S`."""
+        if self._total_kbit is not None:
+            counted = self._engine.counters()
+            factors = self._cap.factors(time.monotonic(), self._total_kbit, self._limits, counted)
+            self._engine.set_factors(*factors)
+
+    def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        what = order["what"]
+        if what == "enforce":
+            links = check_link_info(order["links"])
+            wanted, self._limits = wanted_of(links), {number: one.limits for number, one in links.items()}
+            return self._cycle(
+                lambda: self._engine.enforce(wanted, is_settled=order["is_settled"]), is_recorded=order["is_recorded"]
+            )
+        if what == "reset":
+            return self._cycle(self._engine.reset, is_recorded=False)
+        if what == "cap":
+            self._total_kbit = order["total_kbit"]
+            return {}
+        if what == "factors":
+            self._engine.set_factors(order["to_user"], order["from_user"])
+            return {}
+        if what == "memory":
+            return {"resident": status_bytes("VmRSS"), "peak": status_bytes("VmHWM")}
+        counters = self._engine.counters()
+        return {"found": [(number, way, list(found)[:4]) for (number, way), (_, found) in counters.items()]}
+
+    def _cycle(self, cycle: Callable[[], Outcome], *, is_recorded: bool) -> dict[str, Any]:
+        recording = self._recorder.start()
+        cpu_s, began = cpu_time_s(), time.perf_counter()
+        outcome = cycle()
+        seconds = time.perf_counter() - began
+        return {
+            "seconds": seconds,
+            "cpu_s": cpu_time_s() - cpu_s,
+            "writes": outcome.writes,
+            "is_ok": outcome.is_ok,
+            "problems": [f"{one.code}: {one.message}" for one in outcome.problems],
+            "sends": [base64.b64encode(one).decode() for one in recording.sends] if is_recorded else [],
+        }
+
+
+def cpu_time_s() -> float:
+    """Of this process, in the kernel and outside."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def status_bytes(field: str) -> int:
+    """A field of /proc/self/status that is in kB."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(f"/proc/self/status has no {field}")
+
+
+def main(maps_dir: Path) -> int:
+    with Recorder() as recorder:
+        program = Program(maps_dir, recorder)
+        print("{}", flush=True)
+        while True:
+            if not select.select([sys.stdin], [], [], TICK_S)[0]:
+                program.keep_cap()
+            elif line := sys.stdin.readline():
+                print(json.dumps(program.answer(json.loads(line))), flush=True)
+            else:
+                return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

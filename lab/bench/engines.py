@@ -1,0 +1,182 @@
+"""The engine as a process on a host of the lab.
+
+    with Engine(host) as engine:
+        cycle = engine.enforce(links)        # seconds, CPU, writes
+
+An engine has a process of its own, so that its CPU time and its memory are its own, and so that limits are set by
+nobody who also measures. `ip netns exec` gives it a mount namespace too: the BPF file system of its maps goes with it.
+
+It has the limiter's two capabilities and no others: a program that is loaded by somebody with CAP_PERFMON goes without
+the kernel's guards against speculative loads, and would look 20 ns cheaper for each packet than it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import select
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
+from link_info import LinkInfo
+from measuring.netns import REPOSITORY, Namespace
+
+READY_WITHIN_S = 20.0
+CYCLE_WITHIN_S = 300.0
+CONFINED = "setpriv --bounding-set=-all,+net_admin,+bpf --inh-caps=-all"
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one cycle cost: wall time and CPU of the engine's process with its system calls, and operations written.
+
+    `sends` are the bytes of each rtnetlink message in the order in which the kernel got them, where that was asked for.
+    """
+
+    seconds: float
+    cpu_s: float
+    writes: int
+    sends: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class DirectionCounters:
+    """Of one direction of a link: what passed (heartbeats included), and what was refused in front."""
+
+    passed_bytes: int
+    passed_packets: int
+    refused_bytes: int
+    refused_packets: int
+
+
+class EngineProcess:
+    """A program that takes orders as lines of JSON on stdin and answers each with a line."""
+
+    def __init__(
+        self,
+        host: Namespace,
+        argv: Sequence[str],
+        *,
+        maps_dir: str = "",
+        env: dict[str, str] | None = None,
+        cwd: Path = REPOSITORY,
+    ) -> None:
+        """`maps_dir` gets a BPF file system that the process alone sees. Raises `RuntimeError` where it does not
+        start."""
+        self.host = host
+        mount = f"mount -t bpf bpf {maps_dir} && " if maps_dir else ""
+        shell = ["sh", "-c", f"{mount}exec {CONFINED} -- {shlex.join(argv)}"]
+        self._process = host.popen(shell, env=env, cwd=cwd, stdin=subprocess.PIPE)
+        self._answer(READY_WITHIN_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def order(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """Raises `RuntimeError` when the program ended, takes too long, or left anything undone."""
+        if self._process.stdin is None:
+            raise RuntimeError("the engine was closed")
+        self._process.stdin.write(json.dumps({"what": what, **arguments}) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer(CYCLE_WITHIN_S)
+        if not answer.get("is_ok", True):
+            raise RuntimeError(f"the engine on {self.host.short} reports: {answer['problems'][:3]}")
+        return answer
+
+    def _answer(self, within_s: float) -> dict[str, Any]:
+        out = self._process.stdout
+        if out is None or not select.select([out], [], [], within_s)[0]:
+            raise RuntimeError(f"the engine on {self.host.short} said nothing for {within_s:g} s")
+        line = out.readline()
+        if not line:
+            said = self._process.stderr.read() if self._process.stderr is not None else ""
+            raise RuntimeError(f"the engine on {self.host.short} ended: {said.strip()[-800:]}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """Its limits stay in the kernel, as those of a program that was stopped."""
+        self.host.lab.stop(self._process)
+
+
+def cycle_of(answer: Mapping[str, Any]) -> Cycle:
+    """An answer as a value."""
+    sends = tuple(base64.b64decode(one) for one in answer.get("sends", ()))
+    return Cycle(answer["seconds"], answer["cpu_s"], answer["writes"], sends)
+
+
+class Engine(EngineProcess):
+    """Today's engine on one host, as its limiter runs it: what it learned it keeps from cycle to cycle."""
+
+    def __init__(self, host: Namespace) -> None:
+        """Raises `RuntimeError` where it does not start."""
+        self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
+        program = [sys.executable, "-m", "lab.bench.engine_program", self._folder.name]
+        super().__init__(host, program, maps_dir=self._folder.name)
+
+    def enforce(self, links: Mapping[int, LinkInfo], *, is_settled: bool = False, is_recorded: bool = False) -> Cycle:
+        """One cycle; `is_settled`: nobody else changed anything since the last one. Raises `RuntimeError` when
+        it left anything undone."""
+        entries = entries_of(links)
+        return cycle_of(self.order("enforce", links=entries, is_settled=is_settled, is_recorded=is_recorded))
+
+    def reset(self) -> Cycle:
+        """Remove everything of ours. Raises `RuntimeError` when anything is left."""
+        return cycle_of(self.order("reset"))
+
+    def set_cap(self, total_kbit: int | None) -> None:
+        """Of all links together, in each direction; None: no cap."""
+        self.order("cap", total_kbit=total_kbit)
+
+    def set_factors(self, to_user: float, from_user: float) -> None:
+        """What multiplies every charge of a direction, while links share a cap."""
+        self.order("factors", to_user=to_user, from_user=from_user)
+
+    def counters(self) -> dict[tuple[int, str], DirectionCounters]:
+        """By interface id and direction (`to_user`, `from_user`)."""
+        return {(int(number), way): DirectionCounters(*found) for number, way, found in self.order("counters")["found"]}
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
+
+
+def entries_of(links: Mapping[int, LinkInfo]) -> dict[str, dict[str, object]]:
+    """link_info.json again, with the keys that each link has."""
+    return {str(number): _entry(link) for number, link in links.items()}
+
+
+def _entry(link: LinkInfo) -> dict[str, object]:
+    to_user, from_user = (None, None) if link.directions is None else link.directions
+    given = {
+        "AS_ID": link.as_id,
+        "IsUserAS": link.is_user_as,
+        "Bandwidth": link.bandwidth_kbit,
+        "IP-Address": str(link.remote_ip),
+        "ISD-AS": link.isd_as,
+        "Port": link.remote_port,
+        "Local-IP": None if link.local_ip is None else str(link.local_ip),
+        "Local-Port": link.local_port,
+        "VPN": link.vpn,
+        TO_USER_KEY: to_user,
+        FROM_USER_KEY: from_user,
+        TESTS_KEY: [one.statement() for one in link.tests] or None,
+    }
+    return {key: value for key, value in given.items() if value is not None}

@@ -1,0 +1,57 @@
+"""Results as one page of their own, and the generated parts of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.bench import targets
+from lab.bench.core import Outcome
+from lab.bench.plots import Plot
+from lab.bench.report import Table, header_lines, replace_between, tables_of
+
+
+@dataclass(frozen=True)
+class Page:
+    """One suite's part of a report."""
+
+    name: str
+    title: str
+    tables: Sequence[Table]  # those that stand in docs/
+    plots: Sequence[Plot]
+    outcome: Outcome
+
+    def text(self, images: str = "", *, is_whole: bool = False) -> str:
+        """The plots (below `images`), the tables (`is_whole`: of everything that was measured), then what must be said
+        beside them."""
+        shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
+        tables = [*self.tables, *(tables_of(self.outcome) if is_whole else [])]
+        shown += [table.markdown() for table in tables if table.rows]
+        remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
+        return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
+
+
+def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> str:
+    """Everything that was measured, with the targets in front."""
+    table = targets.table([one.outcome for one in pages])
+    parts = ["# Measured", header_lines(machine, command), *([table.markdown()] if table.rows else [])]
+    for one in pages:
+        parts += [f"## {one.title}", one.text(is_whole=True)]
+    return "\n\n".join(parts) + "\n"
+
+
+def into_docs(path: Path, machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> None:
+    """Replace what stands between the markers; a suite that did not run keeps its older figures under their own head.
+
+    The targets are judged from one run: they are replaced only when every suite ran that has one. Raises `LookupError`
+    when the page lacks a marker.
+    """
+    text = path.read_text(encoding="utf-8")
+    head = header_lines(machine, command)
+    for one in pages:
+        text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
+    if {one.name for one in pages} >= targets.JUDGED:
+        table = targets.table([one.outcome for one in pages])
+        text = replace_between(text, "targets", f"{head}\n\n{table.markdown()}")
+    path.write_text(text, encoding="utf-8")

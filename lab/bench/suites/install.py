@@ -1,0 +1,268 @@
+"""How long it takes until the kernel has what it should have (installing, one limit changed, nothing to do); memory.
+
+`ours` is a cycle of the engine as its limiter runs it: observe, difference, apply, observe, verify. One limit is
+changed by an engine that was told of no other change, so that it dumps nothing. `kernel only` is the same rtnetlink
+messages for classes, leaves and devices, packed beforehand and sent in pieces of 64 kB without looking at anything (for
+reading: the same questions with answers that nobody parses): what no program can do without. `tc -batch` makes the
+same classes and leaves from a prepared file, one process; `tc` one by one starts a process for each; the thesis'
+sequence is a process for each command too. Both directions always.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from lab.bench import rtnl
+from lab.bench.core import Outcome, Scale, Step
+from lab.bench.engines import Cycle, Engine
+from lab.bench.peers import thesis, tree
+from lab.bench.plots import Plot
+from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
+from link_info import LinkInfo
+from measuring.netns import Lab, Namespace
+
+NAME = "install"
+TITLE = "Installing, changing, looking, memory"
+OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS = "ours", "kernel only", "tc -batch", "tc one by one", "the thesis' sequence"
+INSTALL, CHANGE, NO_OP, MEMORY = "install from nothing", "change one limit", "nothing to do", "kernel memory"
+RESIDENT = "resident memory of the process"
+DUMPED = "dumps while one limit changes"
+WRITES = "writes with nothing to do"
+WAIT, IDLE = "wait", "idle kernel"
+CPU = ", CPU"
+KBIT = 2_000
+CHANGES = (5_000, KBIT)
+MAX_ONE_BY_ONE = 100
+KMALLOC, PERCPU, VMALLOC = "kmalloc", "Percpu", "VmallocUsed"  # classes and leaves, their statistics, maps
+MEMORY_FIELDS = (KMALLOC, PERCPU, VMALLOC)
+RTM_NEWTFILTER = 44  # holds a file descriptor of the engine's process: it cannot be sent again
+DEVICES = (NIC, *IFBS)
+
+
+def steps(scale: Scale) -> list[Step]:
+    """Size, repetitions and expected seconds; the kernel is quadratic in classes, so large ones repeat little."""
+    full = [(1, 7, 2.0), (10, 7, 4.0), (100, 5, 14.0), (1000, 5, 25.0), (4000, 3, 240.0)]
+    sizes = scale.pick(full, [(20, 1, 3.0), (400, 1, 6.0)])
+    crowd, crowd_s = scale.pick((4000, 60.0), (100, 4.0))
+    return [
+        *(
+            Step(f"{size} links ({number} of {times})", seconds / times, partial(_measure, size))
+            for size, times, seconds in sizes
+            for number in range(1, times + 1)
+        ),
+        Step(f"who waits while {crowd} links are installed", crowd_s, partial(_measure_waiting, crowd)),
+    ]
+
+
+# --- one size ---------------------------------------------------------------------------------------------------
+
+
+def _measure(size: int, outcome: Outcome) -> None:
+    """Every variant once, one after the other: to make a class the kernel walks over those of the *whole machine*, so
+    that what another host has would be counted as well."""
+    round_ = _Round(make_links(size, kbit=KBIT), outcome)
+    recorded = round_.ours()
+    round_.kernel(*recorded)
+    round_.batch()
+    if size <= MAX_ONE_BY_ONE:
+        round_.one_by_one()
+
+
+class _Round:
+    """A host for each variant, gone before the next one is made."""
+
+    def __init__(self, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
+        self._links, self._outcome = links, outcome
+        self._size = len(links)
+        number = (self._size + 1) // 2
+        self._changed = [with_limit(links, number, kbit) for kbit in CHANGES]
+        self._number = number
+
+    def _add(self, value: float, what: str, variant: str, unit: str = "s") -> None:
+        self._outcome.add(value, unit, what=what, size=self._size, variant=variant)
+
+    def _cycle(self, cycle: Cycle, what: str, variant: str) -> Cycle:
+        self._add(cycle.seconds, what, variant)
+        self._add(cycle.cpu_s, f"{what}{CPU}", variant)
+        return cycle
+
+    def _remember_memory(self, before: Mapping[str, int], variant: str) -> None:
+        grown = {name: now - before[name] for name, now in kernel_bytes().items()}
+        for name, value in {**grown, "all": sum(grown.values())}.items():
+            self._outcome.add(value, "bytes", what=MEMORY, part=name, size=self._size, variant=variant)
+
+    def ours(self) -> tuple[rtnl.Recording, list[rtnl.Recording], rtnl.Recording]:
+        """What was sent while it installed, changed a limit, and had nothing to do."""
+        with Lab(PREFIX) as lab:
+            host = attachment_point(lab)
+            before = kernel_bytes()
+            with Engine(host) as engine:
+                installed = self._cycle(engine.enforce(self._links, is_recorded=True), INSTALL, OURS)
+                self._remember_memory(before, OURS)
+                changes = [
+                    self._cycle(engine.enforce(links, is_settled=True, is_recorded=True), CHANGE, OURS)
+                    for links in self._changed
+                ]
+                for one in changes:
+                    self._add(len(recording_of(one).dumps), DUMPED, OURS, "dumps")
+                for _ in range(3):
+                    looked = self._cycle(engine.enforce(self._links, is_recorded=True), NO_OP, OURS)
+                    self._add(looked.writes, WRITES, OURS, "writes")
+                self._add(engine.order("memory")["resident"], RESIDENT, OURS, "bytes")
+            questions = recording_of(looked)
+            self._kernel_alone(host, lambda: rtnl.read_dumps(questions.dumps)[0], NO_OP)
+            tear_down(host, *DEVICES)
+        return recording_of(installed), [recording_of(one) for one in changes], questions
+
+    def kernel(self, installed: rtnl.Recording, changes: list[rtnl.Recording], _: rtnl.Recording) -> None:
+        """The same messages again, and nothing else."""
+        with Lab(PREFIX) as lab:
+            host = attachment_point(lab)
+            self._kernel_alone(host, lambda: rtnl.replay(writes_again(installed)), INSTALL)
+            for one in changes:
+                if writes := writes_again(one):
+                    self._kernel_alone(host, partial(rtnl.replay, writes), CHANGE)
+            self._check(host)
+            tear_down(host, *DEVICES)
+
+    def _kernel_alone(self, host: Namespace, action: Callable[[], float], what: str) -> None:
+        """`action` returns seconds; in a thread of its own, so that its CPU time is its own."""
+
+        def timed() -> tuple[float, float]:
+            began = time.thread_time()
+            return action(), time.thread_time() - began
+
+        seconds, cpu_s = host.call(timed)
+        self._add(seconds, what, KERNEL)
+        self._add(cpu_s, f"{what}{CPU}", KERNEL)
+
+    def batch(self) -> None:
+        with Lab(PREFIX) as lab:
+            host = _host_with_ifbs(lab)
+            self._add(_batch(host, tree.tree_lines(self._links)), INSTALL, BATCH)
+            for links in self._changed:
+                lines = list(tree.link_lines(links[self._number], "change"))
+                self._add(_batch(host, lines), CHANGE, BATCH)
+            self._check(host)
+            tear_down(host, *DEVICES)
+
+    def one_by_one(self) -> None:
+        """One process per object, started in the namespace by a shell: what `subprocess` or a script costs at least."""
+        known = [thesis.ThesisLink(one.interface_id, str(one.remote_ip), KBIT) for one in self._links.values()]
+        listing = [" ".join(one) for one in thesis.enforce_commands(NIC, known)[len(thesis.remove_commands("", "")) :]]
+        with Lab(PREFIX) as lab:
+            host = _host_with_ifbs(lab)
+            self._add(_shell(host, [f"tc {line}" for line in tree.tree_lines(self._links)]), INSTALL, ONE_BY_ONE)
+            other = attachment_point(lab, "thesis")
+            self._add(_shell(other, listing), INSTALL, THESIS)
+
+    def _check(self, host: Namespace) -> None:
+        """Otherwise something else was timed."""
+        found = [host.run("tc", "class", "show", "dev", dev, timeout_s=120).count("class htb") for dev in IFBS]
+        if min(found) < self._size or found[0] != found[1]:
+            raise RuntimeError(f"{host.short} has {found} classes for {self._size} links")
+
+
+def kernel_bytes() -> dict[str, int]:
+    """These accounts of the whole machine, in bytes. Of the slabs the objects in use of the general caches: those of
+    files and directories move with everything else on the machine."""
+    found = {KMALLOC: 0}
+    for line in Path("/proc/slabinfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("kmalloc-"):
+            _, in_use, _, size_bytes, *_ = line.split()
+            found[KMALLOC] += int(in_use) * int(size_bytes)
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        name, _, rest = line.partition(":")
+        if name in MEMORY_FIELDS:
+            found[name] = int(rest.split()[0]) * 1024
+    return found
+
+
+def recording_of(cycle: Cycle) -> rtnl.Recording:
+    return rtnl.Recording(sends=list(cycle.sends))
+
+
+def writes_again(recording: rtnl.Recording) -> list[rtnl.Message]:
+    """Without filters: their program is a file descriptor of another process."""
+    return [one for one in recording.writes if one.kind != RTM_NEWTFILTER]
+
+
+def _host_with_ifbs(lab: Lab) -> Namespace:
+    host = attachment_point(lab)
+    for dev in IFBS:
+        sink(host, dev)
+    return host
+
+
+def _batch(host: Namespace, lines: list[str]) -> float:
+    text = "\n".join(lines) + "\n"
+    began = time.perf_counter()
+    host.run("tc", "-batch", "-", stdin=text, timeout_s=180)
+    return time.perf_counter() - began
+
+
+def _shell(host: Namespace, commands: list[str]) -> float:
+    began = time.perf_counter()
+    host.run("sh", "-s", stdin="\n".join(["set -e", *commands]), timeout_s=180)
+    return time.perf_counter() - began
+
+
+# --- others who want the kernel's lock --------------------------------------------------------------------------
+
+
+def _measure_waiting(size: int, outcome: Outcome) -> None:
+    links = make_links(size, kbit=KBIT)
+    with Lab(PREFIX) as lab:
+        other = lab.namespace("other")
+        _while_waiting(other, lambda: time.sleep(3.0), IDLE, size, outcome)
+        ours = attachment_point(lab, "ours")
+        with Engine(ours) as engine:
+            _while_waiting(other, lambda: engine.enforce(links), OURS, size, outcome)
+        tear_down(ours, *DEVICES)
+        batched = _host_with_ifbs(lab)
+        _while_waiting(other, lambda: _batch(batched, tree.tree_lines(links)), BATCH, size, outcome)
+        tear_down(batched, *DEVICES)
+
+
+def _while_waiting(other: Namespace, action: Callable[[], object], variant: str, size: int, outcome: Outcome) -> None:
+    waiter = other.python("lab.bench.waiter", stdin=subprocess.PIPE)
+    if waiter.stdout is None or not select.select([waiter.stdout], [], [], 10.0)[0]:
+        raise RuntimeError("the waiter did not start")
+    waiter.stdout.readline()
+    action()
+    said, complaints = waiter.communicate(timeout=30)
+    if waiter.returncode != 0:
+        raise RuntimeError(f"the waiter ended with {waiter.returncode}: {complaints.strip()}")
+    for waited_us in json.loads(said):
+        outcome.add(waited_us / 1000, "ms", what=WAIT, size=size, variant=variant)
+
+
+# --- what came out ----------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    INSTALL: (OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS),
+    CHANGE: (OURS, KERNEL, BATCH),
+    NO_OP: (OURS, KERNEL),
+}
+
+
+def memory_per_link(outcome: Outcome, size: int, variant: str, part: str = "all") -> float | None:
+    """Bytes of kernel memory for each link, both directions; None where it was not measured."""
+    found = outcome.median(what=MEMORY, part=part, size=size, variant=variant)
+    return None if found is None else found / size
+
+
+def plots(outcome: Outcome) -> list[Plot]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for variant in (OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS):
+        series = outcome.find(what=INSTALL, variant=variant)
+        if series:
+            lines[variant] = sorted((float(one.labels["size"]), one.median * 1000) for one in series)
+    title = "Installing all links from nothing, both directions"
+    return [Plot("install", title, "ms", "links", lines=lines)] if lines else []

@@ -1,0 +1,309 @@
+"""From Save to the kernel: a number goes to the REST API, and the class of the link changes on the attachment point.
+
+A whole service (web, worker, beat) and two attachment points, each with a real agent and the real kernel in a namespace
+of its own; one agent's question waits at the service, the other one asks every 10 s, which is the stock client's way of
+delivery. Both are saved to in the same minutes, at random moments. That a class changed is what the kernel tells
+its listeners (rtnetlink), at the moment when the last of the link's classes changed; that it is the right rate is asked
+of `tc` afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from lab import servers, witness
+from lab.bench.core import Label, Outcome, Scale, Step, percentile
+from lab.bench.plots import Plot
+from lab.bench.report import NOTHING, Table, figure
+from lab.bench.world import PREFIX, SEED
+from lab.demo.agent import IFBS, DemoAgent
+from lab.serve import is_healthy
+from lab.service import CoordinationService
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
+
+NAME = "save"
+TITLE = "From Save to the kernel"
+EMBEDDED, SERVERS = "embedded (SQLite)", "PostgreSQL and Redis"
+OURS, STOCK = "ours: the question waits", "stock way: a poll every 10 s"
+FROM_REQUEST, FROM_ANSWER, ANSWER = "from the request", "from the answer", "the answer itself"
+ANEW = "agent or queue made anew"
+TARGET_S = 0.3
+DEADLINE_S = 30.0
+SETTLED_S = 0.15  # after the last message about a link's classes: the change is complete
+LOW_KBIT, HIGH_KBIT = 1_000, 9_000
+SITE, USER, PASSWORD = "192.0.2.100", "bench@example.org", "the-bench-ends-with-you"
+VARIANTS = {OURS: "", STOCK: "long_poll_s = 0\npoll_interval_s = 10\n"}
+
+_SETUP = """
+import json
+from scionlab.models import User, UserAS
+from scionlab.user_ases.attachments import AttachmentSpec
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.user_ases.user_as import user_as_create
+user = User.objects.create_user({user!r}, {password!r})
+made = []
+for number, address in enumerate({addresses!r}, start=1):
+    as_ = infrastructure_as_create(isd=17, as_text=f"ffaa:0:11{{number:02}}", label=f"AP {{number}}",
+                                   is_core=number == 1, public_ipv4=address)
+    ap = attachment_point_create(as_=as_, default_bandwidth_kbit=10_000)
+    spec = AttachmentSpec(attachment_point_id=ap.pk, public_ip=f"192.0.2.{{100 + number}}", bandwidth_kbit={low})
+    user_as_create(owner=user, actor=user, label=f"AS {{number}}", installation_type=UserAS.Installation.DEDICATED,
+                   attachments=[spec])
+    made.append(enrolment_token_create(host_id=ap.host.pk, actor=None).text)
+print(json.dumps(made))
+"""
+
+
+def steps(scale: Scale) -> list[Step]:
+    ours, stock = scale.pick((30, 15), (4, 2))
+    return [Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)]
+
+
+# --- listening to the kernel ----------------------------------------------------------------------------------------
+
+_RTNLGRP_TC = 4  # linux/rtnetlink.h
+_RTM_NEWTCLASS = 40
+_NLMSG = struct.Struct("=IHHII")
+_TCMSG = struct.Struct("=BxxxiII")
+
+
+class ClassListener:
+    """Hears of every class that changes on a host, from before until the end; `changed` has the moments."""
+
+    def __init__(self, host: Namespace) -> None:
+        self.changed: list[tuple[float, int, int]] = []  # when, the device's number, the class's handle
+        self._host = host
+        self._socket = host.call(_listening)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._socket.close()
+
+    def of_link(self, interface_id: int, since: float) -> dict[str, float]:
+        """When the class of this link last changed after a moment, by the IFB of its direction."""
+        wanted = self._host.call(lambda: {(socket.if_nametoindex(dev), bit | interface_id): dev for dev, bit in IFBS})
+        changes = [(wanted.get((dev, handle & 0xFFFF)), when) for when, dev, handle in list(self.changed)]
+        return {dev: when for dev, when in changes if dev is not None and when > since}
+
+    def _listen(self) -> None:
+        while not self._is_over.is_set():
+            if not select.select([self._socket], [], [], 0.1)[0]:
+                continue
+            data = self._socket.recv(1 << 16)
+            now = time.monotonic()
+            for kind, body in _messages(data):
+                if kind == _RTM_NEWTCLASS:
+                    _, ifindex, handle, _ = _TCMSG.unpack_from(body)
+                    self.changed.append((now, ifindex, handle))
+
+
+def _listening() -> socket.socket:
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    made.bind((0, 1 << (_RTNLGRP_TC - 1)))
+    return made
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= _NLMSG.size:
+        length, kind, _, _, _ = _NLMSG.unpack_from(data)
+        yield kind, data[_NLMSG.size : length]
+        data = data[max(_NLMSG.size, (length + 3) & ~3) :]
+
+
+# --- the world ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Point:
+    """An attachment point with its agent and its one link, and somebody who saves that link's limit."""
+
+    variant: str
+    host: Namespace
+    agent: DemoAgent
+    service: Namespace
+    headers: Mapping[str, str]
+    link_id: int
+    interface_id: int
+    listener: ClassListener
+    kbit: int = LOW_KBIT
+
+    def save(self) -> tuple[float, float, float]:
+        """The other limit. Returns the moments of request, answer and change in the kernel. Raises `LabError`."""
+        kbit = HIGH_KBIT if self.kbit == LOW_KBIT else LOW_KBIT
+        url = f"http://{SITE}:8000/api/v1/links/{self.link_id}/"
+        began = time.monotonic()
+        answer = self.service.call(
+            lambda: requests.patch(url, json={"bandwidth_kbit": kbit}, headers=self.headers, timeout=20)
+        )
+        answered = time.monotonic()
+        answer.raise_for_status()
+        self.kbit = kbit
+        return began, answered, self._changed_at(began)
+
+    def _changed_at(self, since: float) -> float:
+        deadline = since + DEADLINE_S
+        while True:
+            found = self.listener.of_link(self.interface_id, since)
+            last = max(found.values(), default=since)
+            if len(found) == len(IFBS) and time.monotonic() > last + SETTLED_S:
+                break
+            if time.monotonic() > deadline:
+                self.agent.check()
+                raise LabError(f"{self.variant}: no class of link {self.interface_id} changed in {DEADLINE_S:g} s")
+            time.sleep(0.01)
+        rates = self.agent.kernel_rates_kbit(self.interface_id)
+        if rates != (self.kbit, self.kbit):
+            raise LabError(f"{self.variant}: the kernel has {rates}, not {self.kbit} kbit/s")
+        return last
+
+    def qdiscs(self) -> set[str]:
+        """Every queue of the host by device and handle: what is made anew has another one."""
+        return {f"{one['dev']} {one['kind']} {one['handle']}" for one in witness.qdiscs(self.host)}
+
+
+@contextmanager
+def _points(setup: str) -> Iterator[list[Point]]:
+    """The whole set-up with one attachment point per variant, each enforced."""
+    with ExitStack() as stack:
+        environment = stack.enter_context(servers.both()) if setup == SERVERS else {}
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        lab = stack.enter_context(Lab(PREFIX))
+        switch, site = lab.switch("switch"), lab.namespace("service")
+        switch.plug(site.nic("eth0", f"{SITE}/24"))
+        addresses = [f"192.0.2.{number}" for number, _ in enumerate(VARIANTS, start=1)]
+        service = CoordinationService(
+            folder / "service",
+            bind="0.0.0.0:8000",
+            site_url=f"http://{SITE}:8000",
+            environment=environment,
+            start_process=site.popen,
+        )
+        stack.callback(service.stop)
+        service.prepare()
+        script = _SETUP.format(user=USER, password=PASSWORD, addresses=addresses, low=LOW_KBIT)
+        tokens = service.shell(script)
+        service.start(lambda: site.call(lambda: is_healthy(service.site_url)))
+        headers, links = site.call(partial(_log_in, service.site_url))
+        points: list[Point] = []
+        for (variant, more), address, token, link in zip(VARIANTS.items(), addresses, tokens, links, strict=True):
+            host = lab.namespace(f"ap{len(points) + 1}")
+            switch.plug(host.nic("eth0", f"{address}/24"))
+            agent = DemoAgent(host, folder / f"agent{len(points) + 1}", more)
+            agent.enrol(token, service.site_url)
+            agent.start()
+            listener = ClassListener(host)
+            stack.callback(listener.close)
+            number = int(link["attachment_point_interface_id"])
+            points.append(Point(variant, host, agent, site, headers, link["id"], number, listener))
+        for one in points:
+            _wait_until_enforced(one)
+        yield points
+        service.check()
+
+
+def _log_in(site_url: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    credentials = {"email": USER, "password": PASSWORD}
+    answer = requests.post(f"{site_url}/api/v1/token/", json=credentials, timeout=20)
+    answer.raise_for_status()
+    headers = {"Authorization": f"Token {answer.json()['token']}"}
+    found = requests.get(f"{site_url}/api/v1/links/", headers=headers, timeout=20)
+    found.raise_for_status()
+    return headers, sorted(found.json()["results"], key=lambda link: str(link["as_label"]))
+
+
+def _wait_until_enforced(point: Point) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while point.agent.kernel_rates_kbit(point.interface_id) != (LOW_KBIT, LOW_KBIT):
+        point.agent.check()
+        if time.monotonic() > deadline:
+            raise LabError(f"{point.variant}: the first limit was not enforced within {DEADLINE_S:g} s")
+        time.sleep(0.1)
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+def _measure(setup: str, ours: int, stock: int, outcome: Outcome) -> None:
+    # Both take about as long: the stock way waits 5 s on average, and then a random time.
+    saves = {OURS: (ours, 20.0 * stock / ours), STOCK: (stock, 10.0)}
+    with _points(setup) as points, ThreadPoolExecutor(len(points)) as pool:
+        before = [(one.agent.pid, one.qdiscs()) for one in points]
+        running = [pool.submit(_save_at_random, outcome, setup, one, *saves[one.variant]) for one in points]
+        for future in running:
+            future.result()
+        for one in points:
+            one.agent.check()
+        after = [(one.agent.pid, one.qdiscs()) for one in points]
+        made_anew = sum(was != now for was, now in zip(before, after, strict=True))
+        outcome.add(made_anew, "attachment points", what=ANEW, setup=setup)
+
+
+def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, longest_s: float) -> None:
+    chance = random.Random(f"{SEED} {point.variant}")
+    labels: dict[str, Label] = {"setup": setup, "variant": point.variant}
+    for _ in range(saves):
+        time.sleep(chance.uniform(0.3, longest_s))
+        began, answered, changed = point.save()
+        outcome.add((changed - began) * 1000, "ms", what=FROM_REQUEST, **labels)
+        outcome.add((changed - answered) * 1000, "ms", what=FROM_ANSWER, **labels)
+        outcome.add((answered - began) * 1000, "ms", what=ANSWER, **labels)
+
+
+# --- showing --------------------------------------------------------------------------------------------------------
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    rows = []
+    for setup in outcome.values("setup", what=FROM_REQUEST):
+        for variant in outcome.values("variant", what=FROM_REQUEST, setup=setup):
+            cells = [_three(outcome, what, setup, variant) for what in (FROM_REQUEST, FROM_ANSWER, ANSWER)]
+            found = outcome.find(what=FROM_REQUEST, setup=setup, variant=variant)
+            rows.append([f"{setup}, {variant}", str(sum(len(one.samples) for one in found)), *cells])
+    header = ["", "saves", f"kernel changed, {FROM_REQUEST}", f"kernel changed, {FROM_ANSWER}", ANSWER]
+    remark = (
+        "ms: median / 95 % of the saves were not slower / slowest. *From the answer* can be negative: the kernel may "
+        "have the limit before the person has the page. The last class of the link counts, in both directions."
+    )
+    anew = sum(sum(one.samples) for one in outcome.find(what=ANEW))
+    return [Table("Save to kernel", header, rows, f"{remark} Agents or queues made anew meanwhile: {anew:.0f}.")]
+
+
+def _three(outcome: Outcome, what: str, setup: Label, variant: Label) -> str:
+    found = outcome.find(what=what, setup=setup, variant=variant)
+    if not found:
+        return NOTHING
+    samples = found[0].samples
+    return " / ".join(figure(one) for one in (found[0].median, percentile(samples, 0.95), max(samples)))
+
+
+def plots(outcome: Outcome) -> list[Plot]:
+    bars = {}
+    for setup in outcome.values("setup", what=FROM_REQUEST):
+        for variant in outcome.values("variant", what=FROM_REQUEST, setup=setup):
+            middle = outcome.median(what=FROM_REQUEST, setup=setup, variant=variant)
+            if middle is not None:
+                bars[f"{variant}; {setup}"] = middle
+    return [Plot("save", "From Save to the kernel (median)", "ms, log scale", bars=bars)] if bars else []

@@ -1,0 +1,118 @@
+"""The command line of the evaluation; see the package's head.
+
+    python -m lab.evaluation [SUITE ...] [QUICK=1] [--out FOLDER]
+
+Writes evaluation.md, and below evaluation/ plots and samples, into lab/evaluation/results; a whole run writes claims,
+verdicts and plots into docs/ as well. Ends with 1 when a claim does not hold or a step failed (the other steps are
+measured anyway), with 2 when nothing can be measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from lab.bench import plots
+from lab.bench.core import REPOSITORY, Outcome, machine, run_steps
+from lab.evaluation.bed import PREFIX
+from lab.evaluation.core import EvaluationScale, Finding, Suite
+from lab.evaluation.publish import PAGE, Section, write, write_samples
+from lab.measuring import iperf
+from measuring.iproute import available, cleanup_stale
+
+# In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
+SUITES = (
+    "sizes", "offered", "mtu", "fragments", "beside", "rates", "protocols", "sharing", "change", "heartbeats",
+    "bystander", "latency", "htbtable", "gigabit", "tests", "multipath",
+)  # fmt: skip
+RESULTS = REPOSITORY / "lab" / "evaluation" / "results"
+
+
+def load(name: str) -> Suite:
+    return cast(Suite, importlib.import_module(f"lab.evaluation.suites.{name}"))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./dev evaluate", description="Measure what the documentation claims, beside the thesis and wondershaper."
+    )
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="short runs, one repetition; also QUICK=1")
+    parser.add_argument("--out", type=Path, help="folder for the report, in place of results and docs")
+    given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
+    given.quick = given.quick or "QUICK=1" in argv
+    unknown = [name for name in given.suites if name not in SUITES]
+    if unknown:
+        parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
+    return given
+
+
+def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
+    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
+    return run_steps(todo, [suite.NAME for suite in suites], "evaluate")
+
+
+def section_of(suite: Suite, outcome: Outcome) -> Section:
+    """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good."""
+    findings: Callable[[Outcome], list[Finding]] = getattr(suite, "findings", lambda _: [])
+    return Section(
+        suite.NAME,
+        suite.TITLE,
+        suite.INTRO,
+        outcome,
+        suite.plots(outcome),
+        suite.claims(outcome),
+        findings(outcome),
+    )
+
+
+def verdict_lines(sections: Sequence[Section]) -> list[str]:
+    """For a terminal or a log: every claim with its verdict, what failed, and the sum."""
+    lines = []
+    for one in sections:
+        lines.append(f"{one.title} ({one.name})")
+        for claim in one.claims:
+            lines.append(f"  {'holds ' if claim.holds else 'FAILS '} {claim.sentence}: {claim.measured}; {claim.bound}")
+        lines += [f"  FAILED {failure}" for failure in one.outcome.failures]
+        lines += [f"  note   {note}" for note in one.outcome.notes]
+    claims = [claim for one in sections for claim in one.claims]
+    missing = sum(len(one.outcome.failures) for one in sections)
+    lines.append(f"{sum(one.holds for one in claims)} of {len(claims)} claims hold; {missing} steps failed")
+    return lines
+
+
+def main(argv: Sequence[str]) -> int:
+    given = parse(argv)
+    problem = available() or plots.missing() or iperf.available()
+    if problem is not None:
+        print(f"evaluate: {problem}", file=sys.stderr)
+        return 2
+    cleanup_stale(PREFIX)
+    began = time.monotonic()
+    before = machine()
+    suites = [load(name) for name in given.suites or SUITES]
+    outcomes = run(suites, EvaluationScale(quick=given.quick))
+    sections = [section_of(suite, outcome) for suite, outcome in zip(suites, outcomes, strict=True)]
+    took_min = (time.monotonic() - began) / 60
+    command = " ".join(["./dev evaluate", *given.suites, *(["QUICK=1"] if given.quick else [])])
+    machine_and_time = before | {"took": f"{took_min:.1f} min"}
+    out = given.out or RESULTS
+    write(out, machine_and_time, command, sections, SUITES, has_tables=True)
+    write_samples(out, sections)
+    if not given.quick and given.out is None:
+        write(REPOSITORY / "docs", machine_and_time, command, sections, SUITES, has_tables=False)
+    print("\n".join(verdict_lines(sections)))
+    print(f"evaluate: {took_min:.1f} min; written to {out / PAGE}", file=sys.stderr)
+    return 0 if all(one.is_sound for one in sections) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+"""A web download, as a user would do it: Python's HTTP server and client over TCP with cubic.
+
+    python -m lab.evaluation.download serve --address IP --port N --bytes SIZE [--mptcp]
+    python -m lab.evaluation.download fetch --seconds LIMIT [--mptcp]     reads [[url, times], …] as JSON from stdin
+
+`serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
+other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
+of the body, or to the limit if that comes first. The congestion control is pinned to cubic on both sides: BBR, the
+default of some kernels, starves behind shallow leaves. Frames are the lab's: no super-packets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import http.server
+import json
+import math
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from measuring.iproute import LabError
+from measuring.netns import Namespace
+from measuring.worker import go_ahead_of_others, go_before_equals
+
+PATH = "/file"
+LIFE_S = 900  # nobody waits for a server whose harness is gone
+IDLE_S = 0.5  # between two downloads of a URL: a bucket of 3028 bytes is full again at every rate from 6 kB/s on
+CHUNK_BYTES = 65_536
+_TCP_CONGESTION = 13  # <linux/tcp.h>; the name is missing from `socket` on some platforms
+CUBIC = b"cubic"
+
+Download = tuple[str, int]  # URL, how often
+
+
+class CubicServer(http.server.ThreadingHTTPServer):
+    """Connections inherit the congestion control of the socket that listens."""
+
+    daemon_threads = True
+    request_queue_size = 64
+    is_mptcp = False
+
+    def server_bind(self) -> None:
+        if self.is_mptcp:
+            self.socket.close()
+            self.socket = _socket(is_mptcp=True)
+        self.socket.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+        super().server_bind()
+
+
+def handler(size_bytes: int) -> type[http.server.BaseHTTPRequestHandler]:
+    """Answers every GET with a body of this size; logs nothing."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """The status line, the length and the body in one stream: headers take no segment of their own."""
+            head = f"HTTP/1.0 200 OK\r\nContent-Length: {size_bytes}\r\n\r\n".encode("ascii")
+            chunk, left = bytes(CHUNK_BYTES), size_bytes
+            self.wfile.write(head + chunk[: min(left, CHUNK_BYTES)])
+            while (left := left - CHUNK_BYTES) > 0:
+                self.wfile.write(chunk[: min(left, CHUNK_BYTES)])
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing: the harness reads what `serve` prints."""
+
+    return Handler
+
+
+def _socket(*, is_mptcp: bool) -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP if is_mptcp else 0)
+
+
+def serve(address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
+    """Answer until ended; at the latest after `LIFE_S`, when SIGALRM ends the process."""
+    signal.alarm(LIFE_S)
+    CubicServer.is_mptcp = is_mptcp
+    with CubicServer((address, port), handler(size_bytes)) as server:
+        print("ready", flush=True)
+        server.serve_forever()
+
+
+def load(url: str, *, within_s: float = math.inf, is_mptcp: bool = False) -> tuple[int, float]:
+    """Bytes of the body that came within so long, and seconds from the beginning of the connection to the last of them.
+    Raises `OSError`."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise ValueError(f"{url!r} has no host and port")
+    began, received = time.monotonic(), 0
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port)) as connection:
+        connection.sock = _socket(is_mptcp=is_mptcp)
+        connection.sock.settimeout(60)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+        connection.sock.connect((parts.hostname, parts.port))
+        connection.request("GET", parts.path)
+        response = connection.getresponse()
+        while time.monotonic() - began < within_s and (chunk := response.read1(CHUNK_BYTES)):
+            received += len(chunk)
+        return received, time.monotonic() - began
+
+
+def fetch(
+    downloads: Sequence[Download], *, within_s: float = math.inf, is_mptcp: bool = False
+) -> dict[str, list[list[float]]]:
+    """Bytes and seconds of every download, by URL; the URLs side by side, each URL's downloads in turn."""
+    found: dict[str, list[list[float]]] = {url: [] for url, _ in downloads}
+    lock = threading.Lock()
+
+    def one_after_the_other(download: Download) -> None:
+        url, times = download
+        for turn in range(times):
+            if turn:
+                time.sleep(IDLE_S)
+            received, seconds = load(url, within_s=within_s, is_mptcp=is_mptcp)
+            with lock:
+                found[url].append([received, seconds])
+
+    with ThreadPoolExecutor(max_workers=max(1, len(downloads))) as pool:
+        list(pool.map(one_after_the_other, downloads))
+    return found
+
+
+# --- from the harness ---------------------------------------------------------------------------------------------
+
+
+class WebServer:
+    """A web server on a host of the lab."""
+
+    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
+        """Raises `LabError` when it does not start."""
+        self.url = f"http://{address}:{port}{PATH}"
+        options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
+        options += ["--mptcp"] * is_mptcp
+        self._process = host.python("lab.evaluation.download", "serve", *options)
+        if self._process.stdout is None or self._process.stdout.readline().strip() != "ready":
+            host.lab.stop(self._process)
+            said = self._process.stderr.read().strip() if self._process.stderr is not None else ""
+            raise LabError(f"the web server of {host.name} did not start: {said}")
+
+
+class Fetching:
+    """Downloads in progress on a host of the lab."""
+
+    def __init__(
+        self, host: Namespace, downloads: Sequence[Download], *, seconds: float, is_mptcp: bool = False
+    ) -> None:
+        """`seconds`: how long each may take; what has come by then counts."""
+        self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
+        options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]
+        self._process = host.python("lab.evaluation.download", "fetch", *options, stdin=-1)
+        if self._process.stdin is not None:
+            self._process.stdin.write(json.dumps(downloads))
+            self._process.stdin.close()
+            self._process.stdin = None
+
+    def finish(self) -> Mapping[str, list[list[float]]]:
+        """See `fetch`. Raises `LabError` when a download failed or did not end in time."""
+        out, err = self._process.communicate(timeout=self._seconds + 20)
+        if self._process.returncode != 0:
+            raise LabError(f"the downloads of {self._host.name} ended with {self._process.returncode}: {err[-300:]}")
+        found: dict[str, list[list[float]]] = json.loads(out)
+        return found
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.evaluation.download", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    server = commands.add_parser("serve")
+    server.add_argument("--address", required=True)
+    server.add_argument("--port", type=int, required=True)
+    server.add_argument("--bytes", type=int, required=True)
+    server.add_argument("--mptcp", action="store_true")
+    client = commands.add_parser("fetch")
+    client.add_argument("--seconds", type=int, required=True)
+    client.add_argument("--mptcp", action="store_true")
+    given = parser.parse_args(argv)
+    if given.command == "serve":
+        go_before_equals()
+        serve(given.address, given.port, given.bytes, is_mptcp=given.mptcp)
+        return 0
+    go_ahead_of_others()  # the moment of the last byte is this program's own
+    downloads = [(url, times) for url, times in json.load(sys.stdin)]
+    signal.alarm((given.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
+    print(json.dumps(fetch(downloads, within_s=given.seconds, is_mptcp=given.mptcp)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

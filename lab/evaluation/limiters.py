@@ -1,0 +1,87 @@
+"""Who limits: the names of all limiters, a link as each of them needs it, and the commands of those that are not ours.
+
+`Bed` (lab.evaluation.bed) gives each limiter an attachment point of its own; ours is in `lab.evaluation.ours`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bandwidth_config import Limits
+from lab.bench.peers import thesis, wondershaper
+from link_tests import LinkTest
+from measuring.netns import Namespace
+from measuring.traffic import Address
+
+OURS = "ours"
+THESIS = "the thesis' sequence"
+WONDERSHAPER = "wondershaper's scheme"
+NO_LIMIT = "no limit"
+WRONG = "a wrong limit"
+# The negative controls: a judge that lets one of them pass judges nothing.
+CONTROLS = (WRONG, NO_LIMIT)
+OWN = (OURS, WRONG)  # have our engine
+
+WRONG_SHARE = 1.1  # of the limit that is asked for; beyond every tolerance of a run of three seconds or more
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link and its limit: through which device of the attachment point it goes, and both its ends. `tests` are those
+    that send; no limiter but ours knows them."""
+
+    interface_id: int
+    dev: str
+    local: Address
+    remote: Address
+    limits: Limits
+    tests: tuple[LinkTest, ...] = ()
+
+    @property
+    def ifb(self) -> str:
+        """The IFB of a tool that needs one per device."""
+        return self.dev.replace("eth", "ifb")
+
+
+def wrong(link: Link) -> Link:
+    """The same link with a limit that nobody asked for."""
+    return replace(link, limits=Limits(*(round(one * WRONG_SHARE) for one in link.limits)))
+
+
+def install_peer(limiter: str, ap: Namespace, links: Iterable[Link]) -> None:
+    """Limit these links with the thesis' sequence or wondershaper's scheme, in place of what was there; or not at all
+    (`NO_LIMIT`). Neither knows directions: both get the lower one. Raises `LabError`; `ValueError` for another name."""
+    if limiter == NO_LIMIT:
+        return
+    of_devices: dict[str, list[Link]] = {}
+    for link in links:
+        of_devices.setdefault(link.dev, []).append(link)
+    for dev, behind in of_devices.items():
+        if limiter == THESIS:
+            _install_thesis(ap, dev, behind)
+        elif limiter == WONDERSHAPER:
+            _install_wondershaper(ap, dev, behind[0])
+        else:
+            raise ValueError(f"{limiter!r} is none of {THESIS!r}, {WONDERSHAPER!r}, {NO_LIMIT!r}")
+
+
+def _install_thesis(ap: Namespace, dev: str, links: Iterable[Link]) -> None:
+    """As in Listing 5.2: remove everything, whatever that says, then build; each command a process of its own."""
+    known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
+    ifb = dev.replace("eth", "ifb")
+    removing = len(thesis.remove_commands(dev, ifb))
+    lines = [shlex.join(command) for command in thesis.enforce_commands(dev, known, ifb=ifb)]
+    script = ["set +e", *lines[:removing], "set -e", *lines[removing:]]
+    ap.run("sh", "-c", "\n".join(script))
+
+
+def _install_wondershaper(ap: Namespace, dev: str, link: Link) -> None:
+    """It limits an interface, so the first link behind it says how much."""
+    ifb = link.ifb
+    ap.run("tc", "-force", "-batch", "-", stdin="\n".join(wondershaper.clear_lines(dev, ifb)) + "\n", check=False)
+    ap.ip("link", "add", ifb, "type", "ifb", check=False)
+    ap.ip("link", "set", ifb, "up")
+    lines = wondershaper.scheme(dev, ifb, link.limits.lowest_kbit)
+    ap.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n")

@@ -1,0 +1,68 @@
+"""Frames behind a limit, seen by a tap in each direction, and the most that any window of them carried."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from lab.evaluation.bed import Bed, Wire
+from lab.evaluation.core import FROM_USER, TO_USER
+from lab.evaluation.limiters import NO_LIMIT, OWN
+from lab.measuring import tap
+from measuring.iproute import LabError
+from measuring.judge import NS
+from measuring.netns import Namespace
+
+IFB_FROM_USER = "slbw1"  # ours, where what users send has passed its limit
+Seen = tuple[Sequence[int], Sequence[int]]  # times in ns, bytes on the wire
+
+
+class Tapping:
+    """Two taps on one wire, IPv4: at the user's interface, and where an IFB hands packets back."""
+
+    def __init__(self, bed: Bed, wire: Wire, seconds: float) -> None:
+        """They listen when this is made. Raises `LabError`."""
+        remote = wire.ends[1][0]
+        self._seconds = seconds
+        self._taps = {
+            TO_USER: start_tap(bed.users, wire.dev, "--to", remote, seconds),
+            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "--from", remote, seconds),
+        }
+
+    def finish(self) -> dict[str, Seen]:
+        """By direction. Raises `LabError`, or `ValueError` when a tap missed packets."""
+        found: dict[str, Seen] = {}
+        for direction, process in self._taps.items():
+            said, complaints = process.communicate(timeout=self._seconds + 30)
+            if process.returncode != 0:
+                raise LabError(f"a tap ended with {process.returncode}: {complaints.strip()[-300:]}")
+            found[direction] = tap.unpack(said)
+        return found
+
+
+def device_behind(limiter: str, wire: Wire) -> str:
+    """Of the attachment point: where packets from the user have passed the limit."""
+    if limiter in OWN:
+        return IFB_FROM_USER
+    return wire.dev if limiter == NO_LIMIT else wire.dev.replace("eth", "ifb")
+
+
+def start_tap(host: Namespace, dev: str, which: str, address: str, seconds: float) -> subprocess.Popen[str]:
+    """Of the packets `--to` or `--from` this address that pass a device; it listens when this returns. Raises
+    `LabError`."""
+    started = host.python("lab.measuring.tap", "--dev", dev, which, address, "--seconds", str(seconds))
+    if started.stdout is None or started.stdout.readline().strip() != "ready":
+        raise LabError("the tap did not start")
+    return started
+
+
+def excess_bytes(times_ns: Sequence[int], sizes: Sequence[int], limit_kbit: int) -> float:
+    """The most that any window carried above rate*T: the highest level of a bucket that leaks at the limit's rate."""
+    level = worst = 0.0
+    before_ns = times_ns[0] if len(times_ns) else 0
+    bytes_per_ns = limit_kbit * 125 / NS
+    for at_ns, size in zip(times_ns, sizes, strict=True):
+        level = max(0.0, level - (at_ns - before_ns) * bytes_per_ns) + size
+        worst = max(worst, level)
+        before_ns = at_ns
+    return worst

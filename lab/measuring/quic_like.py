@@ -1,0 +1,260 @@
+"""Paced UDP that reacts to loss, as QUIC does: what a modern transport makes of a limit.
+
+    result = run_quic_like(ap, user, ("192.0.2.1", 50000), ("192.0.2.11", 50000), seconds=6)
+    result.goodput_kbit()
+
+The shape of RFC 9002, not its protocol: packets of 1200 bytes with numbers, one acknowledgement for every second
+packet or after 25 ms, loss by three newer packets that were acknowledged or by 9/8 of a round trip (6.1), a probe
+timeout with back-off (6.2), NewReno with a factor of 1/2 and one reduction per round trip (7.3), and pacing at 5/4 of
+the window per round trip (7.7). No handshake, no encryption, no persistent congestion; the sender always has data.
+Both ends use the ports that are given, so that the flow can be a link's. Arrivals are the kernel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.measuring.newreno import NewReno
+from measuring import judge
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire
+from measuring.judge import NS
+from measuring.mmsg import BatchReceiver, prepare
+from measuring.netns import Namespace
+from measuring.station import pack_arrivals, unpack_arrivals
+from measuring.worker import (
+    Worker,
+    begin,
+    go_ahead_of_others,
+    read_spec,
+    say,
+    sleep_until_ns,
+    start_all,
+    wait_for_start,
+)
+
+PAYLOAD_BYTES = 1200  # what every path carries (RFC 9000, section 14)
+_TICK_NS = 1_000_000
+_ACK_DELAY_NS = 25_000_000  # max_ack_delay, RFC 9000
+_ACK_EVERY = 2
+_LINGER_NS = 200_000_000
+_HEAD = struct.Struct(">4sQq")  # a mark, the number, the sender's CLOCK_MONOTONIC in ns
+_ACK = struct.Struct(">4sQqQ32s")  # a mark, largest number, its time of sending, delay in ns, 256 bits of those before
+_DATA_MARK, _ACK_MARK = b"SLQD", b"SLQA"
+_ACK_BITS = 256
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class QuicResult:
+    """What arrived, and how the sender fared."""
+
+    start_ns: int
+    stop_ns: int
+    arrivals: Arrivals
+    wire: Wire
+    sent: int
+    declared_lost: int
+    reductions: int  # of the window
+    smoothed_rtt_ms: float
+    cpu_s: dict[str, float]  # by host
+
+    def goodput_kbit(self, *, warm_up_s: float = 1.0) -> float:
+        """UDP payload that arrived, in the mean after the warm-up."""
+        return judge.goodput_kbit(self.arrivals, start_ns=self.start_ns, stop_ns=self.stop_ns, warm_up_s=warm_up_s)
+
+    def samples_kbit(self, *, warm_up_s: float = 1.0, width_s: float = 1.0) -> list[float]:
+        """The same per sample."""
+        return judge.goodput_samples(
+            self.arrivals, start_ns=self.start_ns, stop_ns=self.stop_ns, warm_up_s=warm_up_s, width_s=width_s
+        )
+
+    def wire_kbit(self, *, warm_up_s: float = 1.0) -> float:
+        """With headers: what a limit counted."""
+        return self.goodput_kbit(warm_up_s=warm_up_s) * self.wire.bytes(PAYLOAD_BYTES) / PAYLOAD_BYTES
+
+
+class QuicRun:
+    """A run in progress: both ends are bound when this is made, the sender sends from `go` on."""
+
+    def __init__(
+        self, sender: Namespace, receiver: Namespace, local: Address, remote: Address, *, seconds: float
+    ) -> None:
+        """`local` is the sender's end, `remote` the receiver's. Raises `LabError`."""
+        self._seconds = seconds
+        self._wire = Wire(6 if ":" in local[0] else 4)
+        self._receiver = Worker(
+            receiver, __name__, "receive", spec={"local": remote, "remote": local, "seconds": seconds}
+        )
+        self._sender = Worker(sender, __name__, "send", spec={"local": local, "remote": remote, "seconds": seconds})
+        for worker in (self._receiver, self._sender):
+            worker.expect("ready")
+        self.start_ns = 0
+
+    def go(self, start_ns: int | None = None) -> QuicRun:
+        """Start, at this moment [ns] or a tenth of a second from now."""
+        self.start_ns = start_all((self._receiver, self._sender), start_ns)
+        return self
+
+    def finish(self) -> QuicResult:
+        """Wait for the end and collect. Raises `LabError`."""
+        deadline_s = self.start_ns / NS + self._seconds + 20
+        received = self._receiver.collect(deadline_s)
+        sent = self._sender.collect(deadline_s)
+        return QuicResult(
+            start_ns=self.start_ns,
+            stop_ns=self.start_ns + int(self._seconds * NS),
+            arrivals=unpack_arrivals(received["arrivals"]),
+            wire=self._wire,
+            sent=sent["sent"],
+            declared_lost=sent["lost"],
+            reductions=sent["reductions"],
+            smoothed_rtt_ms=sent["smoothed_rtt_ms"],
+            cpu_s={self._receiver.host.name: received["cpu_s"], self._sender.host.name: sent["cpu_s"]},
+        )
+
+
+def run_quic_like(
+    sender: Namespace, receiver: Namespace, local: Address, remote: Address, *, seconds: float
+) -> QuicResult:
+    """One flow from `local` to `remote` for so long. Raises `LabError`."""
+    return QuicRun(sender, receiver, local, remote, seconds=seconds).go().finish()
+
+
+# --- the sender -----------------------------------------------------------------------------------------------------
+
+
+def send(udp: socket.socket, start_ns: int, stop_ns: int) -> NewReno:
+    """Send as the window and the pacing allow, until `stop_ns`."""
+    control = NewReno(PAYLOAD_BYTES)
+    packet = bytearray(PAYLOAD_BYTES)
+    sleep_until_ns(start_ns)
+    with select.epoll() as poll:
+        poll.register(udp.fileno(), select.EPOLLIN)
+        while (now_ns := time.monotonic_ns()) < stop_ns:
+            _take_acks(udp, control)
+            control.on_time(now_ns)
+            while control.may_send(now_ns):
+                _HEAD.pack_into(packet, 0, _DATA_MARK, control.next_number, time.monotonic_ns())
+                with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # as if lost on the way
+                    udp.send(packet)
+                control.on_sent(now_ns)
+            wait_ns = min(control.next_event_ns(now_ns), stop_ns) - now_ns
+            poll.poll(max(wait_ns, _TICK_NS // 4) / NS)
+    return control
+
+
+def _take_acks(udp: socket.socket, control: NewReno) -> None:
+    while True:
+        try:
+            said = udp.recv(256)
+        except (BlockingIOError, ConnectionRefusedError):
+            return
+        if len(said) == _ACK.size and said[:4] == _ACK_MARK:
+            _, largest, sent_ns, delay_ns, bits = _ACK.unpack(said)
+            before = int.from_bytes(bits, "big")
+            numbers = [largest, *(largest - 1 - bit for bit in range(_ACK_BITS) if before >> bit & 1)]
+            now_ns = time.monotonic_ns()
+            control.on_ack(numbers, now_ns - sent_ns - delay_ns, now_ns)
+
+
+# --- the receiver ---------------------------------------------------------------------------------------------------
+
+
+class Acknowledger:
+    """Which numbers have come, and when an acknowledgement is due."""
+
+    def __init__(self) -> None:
+        self.largest = -1
+        self._before = 0  # bit n: number largest - 1 - n has come
+        self._sent_ns = self._came_ns = 0
+        self._waiting = 0
+        self._out_of_order = False
+
+    def on_packet(self, number: int, sent_ns: int, came_ns: int) -> None:
+        """Note one arrival."""
+        if number > self.largest:
+            moved = number - self.largest
+            self._out_of_order |= moved > 1
+            self._before = (self._before << moved | (1 << moved - 1 if self.largest >= 0 else 0)) % (1 << _ACK_BITS)
+            self.largest, self._sent_ns, self._came_ns = number, sent_ns, came_ns
+        elif number < self.largest:
+            self._before |= (1 << self.largest - 1 - number) % (1 << _ACK_BITS)
+        self._waiting += 1
+
+    def due(self, now_ns: int) -> bytes | None:
+        """An acknowledgement where one is due: after two packets, a gap, or 25 ms."""
+        if not self._waiting:
+            return None
+        if self._waiting < _ACK_EVERY and not self._out_of_order and now_ns - self._came_ns < _ACK_DELAY_NS:
+            return None
+        self._waiting, self._out_of_order = 0, False
+        bits = self._before.to_bytes(_ACK_BITS // 8, "big")
+        return _ACK.pack(_ACK_MARK, self.largest, self._sent_ns, max(0, now_ns - self._came_ns), bits)
+
+
+def receive(udp: socket.socket, end_ns: int) -> Arrivals:
+    """Write down and acknowledge until `end_ns`."""
+    arrivals = Arrivals()
+    acknowledger = Acknowledger()
+    receiver = BatchReceiver()
+    while (now_ns := time.monotonic_ns()) < end_ns:
+        for index, (size, at_ns) in enumerate(receiver.receive(udp)):
+            mark, number, sent_ns = _HEAD.unpack_from(receiver.views[index])
+            if size < _HEAD.size or mark != _DATA_MARK:
+                continue
+            arrivals.arrived_ns.append(at_ns)
+            arrivals.payload_bytes.append(size)
+            arrivals.sequence.append(number)
+            arrivals.sent_ns.append(sent_ns)
+            acknowledger.on_packet(number, sent_ns, at_ns)
+            _acknowledge(udp, acknowledger, time.monotonic_ns())
+        _acknowledge(udp, acknowledger, now_ns)
+        sleep_until_ns(now_ns + _TICK_NS)
+    return arrivals
+
+
+def _acknowledge(udp: socket.socket, acknowledger: Acknowledger, now_ns: int) -> None:
+    acknowledgement = acknowledger.due(now_ns)
+    if acknowledgement is not None:
+        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # as if lost on the way
+            udp.send(acknowledgement)
+
+
+def _open(spec: dict[str, Any]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in spec["local"][0] else socket.AF_INET
+    udp = socket.socket(family, socket.SOCK_DGRAM)
+    prepare(udp, send_buffer_bytes=1 << 20, receive_buffer_bytes=4 << 20)
+    udp.bind(tuple(spec["local"]))
+    udp.connect(tuple(spec["remote"]))
+    return udp
+
+
+def main(argv: Sequence[str]) -> int:
+    """See the module's head: `python -m lab.measuring.quic_like receive|send`."""
+    begin()
+    go_ahead_of_others()
+    spec = read_spec()
+    with _open(spec) as udp:
+        start_ns = wait_for_start(spec["seconds"])
+        stop_ns = start_ns + int(spec["seconds"] * NS)
+        if argv == ["receive"]:
+            arrivals = receive(udp, stop_ns + _LINGER_NS)
+            say({"arrivals": pack_arrivals(arrivals), "cpu_s": time.process_time()})
+        else:
+            control = send(udp, start_ns, stop_ns)
+            say(control.report() | {"cpu_s": time.process_time()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
