@@ -47,7 +47,8 @@ FLOOD_FACTOR = FLOOD_PAYLOAD_BYTES * 8 / FLOOD_INTERVAL_MS / ANNA.kbit
 
 _SETUP = """
 import json
-from scionlab.models import Link, User
+from scionlab.testbed.models import Link
+from scionlab.accounts.models import User
 from scionlab.delivery.enrolment import enrolment_token_create
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create

@@ -22,7 +22,7 @@ from lab.service import CoordinationService
 T = TypeVar("T")
 _SETUP = """
 import json
-from scionlab.models import User
+from scionlab.accounts.models import User
 from scionlab.delivery.enrolment import enrolment_token_create
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 as_ = infrastructure_as_create(isd={isd}, as_text={as_text!r}, label={label!r}, is_core=True,

@@ -49,7 +49,9 @@ KILLED_AFTER_S: Final = 2.0  # from its beginning on: in the first phase, to the
 READY_S: Final = 60.0
 TEST_PORTS: Final = frozenset(range(FIRST_TEST_PORT, FIRST_TEST_PORT + TEST_LANES))
 MOST_SUBMIT_S, MOST_VERDICT_S, MOST_KILLED_S = 2.0, 3.0, 2.0
-_L: Final = "from scionlab.models import Host\nprint(Host.objects.get(attachment_point__isnull=False).limits_version)"
+_L: Final = (
+    "from scionlab.testbed.models import Host\nprint(Host.objects.get(attachment_point__isnull=False).limits_version)"
+)
 
 
 @dataclass

@@ -23,7 +23,9 @@ for number in range({workers}):
 LOOK = """
 import django; django.setup()
 import json
-from scionlab.models import *
+from scionlab.accounts.models import *
+from scionlab.testbed.models import *
+from scionlab.enforcement.models import *
 host = AttachmentPoint.objects.get().host
 print(json.dumps({
     "as_ids": sorted(UserAS.objects.values_list("as_id", flat=True)),

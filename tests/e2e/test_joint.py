@@ -77,7 +77,7 @@ def felix(stack: Stack) -> Felix:
         return found
 
     wait_until(lambda: {one["status"]["stage"] for one in links()} == {"enforced"}, "the limits are not enforced")
-    shell(stack, "from scionlab.models import TestPolicy\nprint(TestPolicy.objects.all().delete())")
+    shell(stack, "from scionlab.linktests.models import TestPolicy\nprint(TestPolicy.objects.all().delete())")
     by_kbit = {one["bandwidth_kbit"]: one["id"] for one in links()}
     return Felix(stack.world.users["u14"], token, as_id, (by_kbit[FAST_KBIT], by_kbit[SLOW_KBIT]))
 

@@ -90,7 +90,7 @@ def made(stack: Stack) -> Anna:
     link = stack.site.link(ANNA)
     wait_until(lambda: stack.site.status(ANNA)["stage"] == "enforced", "the limit is not enforced")
     host = stack.world.users[ANNA.host_name]
-    shell(stack, "from scionlab.models import *\nTestPolicy.objects.all().delete()\nprint(1)")
+    shell(stack, "from scionlab.linktests.models import TestPolicy\nTestPolicy.objects.all().delete()\nprint(1)")
     return Anna(stack, host, stack.site.token(ANNA.owner), link)
 
 
@@ -140,7 +140,8 @@ def test_n2_policy_by_group_and_parameters_without_restart(anna: Anna) -> None:
     assert allowed.status_code == 201, allowed.text
     policy = """
 from django.contrib.auth.models import Group
-from scionlab.models import TestPolicy, User
+from scionlab.linktests.models import TestPolicy
+from scionlab.accounts.models import User
 group, _ = Group.objects.get_or_create(name="course")
 User.objects.get(email={owner!r}).groups.add(group)
 whom = dict(group=group, applies_to="group") if {percent} > 100 else dict(applies_to="everybody")
@@ -250,7 +251,7 @@ def test_n8_exact_targets(anna: Anna) -> None:
     assert found["count"] == before + 1
     sent = shell(
         anna.stack,
-        "from scionlab.models import TestResult\n"
+        "from scionlab.linktests.models import TestResult\n"
         "reports = [r.report for r in TestResult.objects.filter(test_id={number}) if r.report]\n"
         "print(sum(p['sent_bytes'] + p['received_bytes'] for r in reports for p in r['phases']))",
         number=str(found["results"][0]["id"]),

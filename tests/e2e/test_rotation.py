@@ -19,7 +19,8 @@ print(key_ring().entries[0]["key_id"])
 signing_key_rotate(actor=None)
 """
 _NEW_SECRET = """
-from scionlab.models import Host, User
+from scionlab.testbed.models import Host
+from scionlab.accounts.models import User
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.delivery.signing import signing_key_revoke
 signing_key_revoke(key_id={old_key!r}, actor=None)
@@ -28,7 +29,7 @@ host_rotate_secret(host_id=host.pk, actor=User.objects.get(email={admin!r}))
 print(Host.objects.get(pk=host.pk).secret == host.secret)
 """
 _FORGET_FORMER = """
-from scionlab.models import Host
+from scionlab.testbed.models import Host
 print(Host.objects.filter(attachment_point__pk={ap}).update(previous_secret="", previous_secret_until=None))
 """
 

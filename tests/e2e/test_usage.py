@@ -28,7 +28,7 @@ _STORED = """
 import json
 from datetime import timedelta
 from django.utils import timezone
-from scionlab.models import UsageCounter
+from scionlab.usage.models import UsageCounter
 from scionlab.usage.series import usage_of_link
 fields = "direction", "segment", "bytes", "packets", "drops"
 counters = UsageCounter.objects.filter(series__link_id={link}).values_list(*fields)

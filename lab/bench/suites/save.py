@@ -53,7 +53,8 @@ VARIANTS = {OURS: "", STOCK: "long_poll_s = 0\npoll_interval_s = 10\n"}
 
 _SETUP = """
 import json
-from scionlab.models import User, UserAS
+from scionlab.accounts.models import User
+from scionlab.testbed.models import UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.delivery.enrolment import enrolment_token_create
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create

@@ -37,7 +37,8 @@ _PER_ROUND = 1_000_000  # numbers of one round do not meet those of another
 
 _SETUP = """
 import json
-from scionlab.models import User, UserAS
+from scionlab.accounts.models import User
+from scionlab.testbed.models import UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_create
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create

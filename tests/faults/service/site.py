@@ -32,7 +32,8 @@ import json
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
-from scionlab.models import Host, Link, selectors
+from scionlab.testbed.models import Host, Link
+from scionlab.testbed import selectors
 from tests.factories import AttachmentPointFactory, UserFactory, api_token, attach, spec
 
 def cookie(user):

@@ -57,7 +57,8 @@ def manifest_in(answer: Answer) -> dict[str, Any]:
 STAGE_ENFORCED = 'href="#stage-enforced"'
 NEW_AS = """
 import django; django.setup()
-from scionlab.models import AttachmentPoint, Link, User
+from scionlab.testbed.models import AttachmentPoint, Link
+from scionlab.accounts.models import User
 from tests.factories import attach, spec
 ap, owner = AttachmentPoint.objects.get(pk={ap}), User.objects.get(email="owner@example.org")
 made = attach(owner, spec(ap, public_ip="{address}"))

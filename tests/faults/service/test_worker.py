@@ -187,9 +187,9 @@ KILLED_AFTER_COMMIT = """
 import django; django.setup()
 import os, signal
 from django.db import transaction
-from scionlab.models import Mail
-from scionlab.links import defaults, update
-from scionlab.people import mail
+from scionlab.accounts.models import Mail
+from scionlab.limits import defaults, update
+from scionlab.accounts import mail
 from scionlab.platform import queue
 
 def die(*_, **__):
