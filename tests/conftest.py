@@ -18,7 +18,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from django.core.management import call_command
 from django.db import connection, connections
 from django.db.backends.base.operations import BaseDatabaseOperations
-from django.db.backends.sqlite3.operations import DatabaseOperations
+from django.db.backends.sqlite3.base import DatabaseOperations
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import expect

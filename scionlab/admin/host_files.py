@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
-from scionlab.admin.base import ServiceAdmin, actor_of
+from scionlab.admin.base import ServiceAdmin, actor_of, reason_of
 from scionlab.admin.columns import badge
 from scionlab.configuration.complete import (
     ALL_WITHIN,
@@ -119,7 +119,7 @@ class HostFiles(ServiceAdmin):
         try:
             if change is None:
                 raise RuleError("nothing_chosen", "Nothing was changed: use one of the buttons.")
-            change(host, actor_of(request), request.POST.get("reason", "").strip()[:200])
+            change(host, actor_of(request), reason_of(request))
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
         else:

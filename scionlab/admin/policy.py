@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 
-from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
+from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, reason_of
 from scionlab.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 from scionlab.links import defaults
 from scionlab.links.default_changes import preview_if_felt
@@ -149,7 +149,7 @@ class AttachmentPointAdmin(DefaultAdmin):
         "Links is previewed before it is set. Only the agent of this host gets a new configuration. The two fields of "
         "path metadata restart SCION, once for each save."
     )
-    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit"]})]
+    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit", "reason"]})]
     fields = ["AS", "host", *compared, "reason", "user_links", "vpn", "cockpit"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
@@ -185,7 +185,9 @@ class AttachmentPointAdmin(DefaultAdmin):
         defaults.ap_update(attachment_point_id=obj.pk, values=values, actor=actor, reason=reason)
 
     def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
-        infrastructure.attachment_point_delete(attachment_point_id=obj.pk, actor=actor_of(request))
+        infrastructure.attachment_point_delete(
+            attachment_point_id=obj.pk, actor=actor_of(request), reason=reason_of(request)
+        )
 
     @admin.display(description="ISD-AS", ordering="AS__as_id")
     def isd_as(self, obj: AttachmentPoint) -> str:

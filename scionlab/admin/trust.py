@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from bandwidth_config import RuleError
-from scionlab.admin.base import ServiceAdmin, actor_of
+from scionlab.admin.base import ServiceAdmin, actor_of, reason_of
 from scionlab.admin.columns import NOTHING, badge
 from scionlab.models import AS, ISD
 from scionlab.trust.chain import as_new_keys
@@ -80,7 +80,7 @@ class KeysPages(ServiceAdmin):
             as_new_keys(
                 as_id=pk,
                 actor=actor_of(request),
-                reason=given.get("reason", "").strip()[:200],
+                reason=reason_of(request),
                 master="master" in given,
                 core="core" in given,
             )

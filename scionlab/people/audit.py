@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bandwidth_config import Limits
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, MaximumException, User
+from scionlab.models import AS, AttachmentPoint, BandwidthChange, Host, Link, MaximumException, User
 from scionlab.platform.client_address import from_address
 
 ALL_HOSTS = "all hosts"  # subject of a row about all hosts
@@ -61,9 +61,15 @@ def _about(link: Link, actor: User | None) -> dict[str, Any]:
 
 
 def note_default(
-    ap: AttachmentPoint | None, *, actor: User | None, old: int | None, new: int | None, reason: str = ""
+    ap: AttachmentPoint | None,
+    *,
+    actor: User | None,
+    old: int | None,
+    new: int | None,
+    detail: str = "",
+    reason: str = "",
 ) -> None:
-    """`ap` None: the site default."""
+    """`ap` None: the site default. `detail` in place of the numbers, where there are none."""
     kinds = BandwidthChange.Kind
     BandwidthChange.objects.create(
         kind=kinds.SITE_DEFAULT if ap is None else kinds.AP_DEFAULT,
@@ -73,6 +79,7 @@ def note_default(
         **_origin(actor),
         old_kbit=old,
         new_kbit=new,
+        detail=detail,
         reason=reason[:200],
     )
 
@@ -127,6 +134,18 @@ def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reaso
         kind=BandwidthChange.Kind.AP_METADATA,
         subject=f"path metadata of {ap}"[:200],
         attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        detail=detail[:200],
+        reason=reason[:200],
+    )
+
+
+def note_as(as_: AS, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what happened to the infrastructure AS, in words."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AS,
+        subject=str(as_)[:200],
         actor=actor,
         **_origin(actor),
         detail=detail[:200],

@@ -18,7 +18,8 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
-from scionlab.models import EnrolmentToken, Host, User, locks
+from scionlab.models import BandwidthChange, EnrolmentToken, Host, User, locks
+from scionlab.people.audit import note_host
 from scionlab.trust.signing import key_ring, valid_keys
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def enrol_command() -> str:
 
 @transaction.atomic
 @sensitive_variables("random", "text")
-def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
+def enrolment_token_create(*, host_id: int, actor: User | None, reason: str = "") -> IssuedToken:
     """Create a token for the host; revokes an unused older one. Raises `RuleError` (`host_without_as`),
     `Host.DoesNotExist`."""
     key_ring()  # creates the first key of a new service
@@ -71,6 +72,8 @@ def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
     token = EnrolmentToken.objects.create(
         token_sha256=_hash(random), host=host, created_by=actor, created_at=now, expires_at=now + LIFETIME
     )
+    kind = BandwidthChange.Kind.HOST_SETTINGS
+    note_host(host, kind=kind, actor=actor, detail="Enrolment token created", reason=reason)
     name = "command line" if actor is None else actor.pk
     logger.info("enrolment.token_made token=%s host=%s actor=%s", token.pk, host_id, name)
     return IssuedToken(text=text, expires_at=token.expires_at)

@@ -20,6 +20,7 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scionlab.models import (
     VPN,
+    BandwidthChange,
     Host,
     Interface,
     User,
@@ -30,6 +31,7 @@ from scionlab.models import (
     numbers,
     selectors,
 )
+from scionlab.people.audit import note_host
 from scionlab.trust.openvpn import (
     CLIENT,
     SERVER,
@@ -150,7 +152,7 @@ def vpn_keys_make(vpn: VPN) -> None:
 
 
 @transaction.atomic
-def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
+def vpn_keys_renew(*, vpn_id: int, actor: User | None, reason: str = "") -> None:
     """Create new keys for the server and all clients; the previous ones stop working. H rises once for the hosts with
     these files, and the whole VPN is down until they have installed them. Raises `RuleError` (`vpn_without_ipv4`,
     `vpn_full`), `VPN.DoesNotExist`."""
@@ -171,6 +173,8 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
     vpn_keys_make(vpn)
     hosts = selectors.hosts_of_vpn_clients(vpn.host_id)
     hosts_bump(config_ids=(hosts | {vpn.host_id}) if hosts else ())
+    kind = BandwidthChange.Kind.HOST_SETTINGS
+    note_host(vpn.host, kind=kind, actor=actor, detail=f"New keys for VPN {vpn.subnet}", reason=reason)
     logger.info("vpn.keys_renewed vpn=%s clients=%s actor=%s", vpn.pk, vpn.clients.count(), actor and actor.pk)
 
 
