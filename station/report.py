@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
@@ -14,6 +15,7 @@ MAX_REPORT_BYTES = 256 * 1024
 COMPLETED, NOBODY, CUT, REFUSED, ERROR = OUTCOMES = ("completed", "nobody", "cut", "refused", "error")
 MAX_WHY, MAX_PEER, MAX_SECONDS, MAX_MOMENTS = 500, 80, 70, 300
 _OF_RECEIVER, _OF_SENDER = 2, 6  # numbers of a `Moment`
+_CLOCK_WITHIN_MS = 3652 * 86_400_000
 _MAX_NUMBER = (1 << 53) - 1  # range that every JSON parser preserves exactly
 
 Row = tuple[int, int, int, int]
@@ -98,6 +100,7 @@ def _phase(value: object, where: str) -> PhaseReport:
         raise ValueError(f"{where}: {exc}") from exc
     for name in ("begins_at_ms", *_COUNTS):
         whole(f"{where}.{name}", found[name], 0, _MAX_NUMBER)
+    _time(found["begins_at_ms"], f"{where}.begins_at_ms")
     rows = _list(found["seconds"], f"{where}.seconds", MAX_SECONDS)
     seconds = tuple(_numbers(one, f"{where}.seconds[{index}]", 4) for index, one in enumerate(rows))
     rtt_us, mtu = (
@@ -145,6 +148,14 @@ def _list(value: object, where: str, most: int) -> Sequence[Any]:
 def _text(value: object, where: str, most: int) -> None:
     if not isinstance(value, str) or len(value) > most or not value.isprintable():
         raise ValueError(f"{where} is not a printable text of at most {most} characters")
+
+
+def _time(value: int, where: str) -> None:
+    """Ten years around the reader's clock, as of all times that hosts send."""
+    now_ms = time.time_ns() // 1_000_000
+    least, most = now_ms - _CLOCK_WITHIN_MS, now_ms + _CLOCK_WITHIN_MS
+    if not least <= value <= most:
+        raise ValueError(f"{where} is {value} and not a Unix time in ms from {least} to {most}")
 
 
 def _numbers(value: object, where: str, size: int) -> Any:

@@ -17,6 +17,8 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from django.core.management import call_command
 from django.db import connection, connections
+from django.db.backends.base.operations import BaseDatabaseOperations
+from django.db.backends.sqlite3.base import DatabaseOperations
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import expect
@@ -164,7 +166,20 @@ def _tables_emptied_row_by_row() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TransactionTestCase, "_fixture_teardown", empty)
+        patched.setattr(DatabaseOperations, "execute_sql_flush", _flush_without_triggers)
         yield
+
+
+def _flush_without_triggers(self: DatabaseOperations, sql_list: list[str]) -> None:
+    """SQLite: the record of changes refuses to be emptied. PostgreSQL empties tables without asking triggers."""
+    with self.connection.cursor() as cursor:
+        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        triggers = cursor.fetchall()
+        for name, _ in triggers:
+            cursor.execute(f"DROP TRIGGER {name}")
+        BaseDatabaseOperations.execute_sql_flush(self, sql_list)
+        for _, again in triggers:
+            cursor.execute(again)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

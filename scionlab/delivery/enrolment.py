@@ -22,7 +22,8 @@ from scionlab.accounts.models import User
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.delivery.signing import key_ring, valid_keys
 from scionlab.testbed import locks
-from scionlab.testbed.models import Host
+from scionlab.testbed.audit import note_host
+from scionlab.testbed.models import BandwidthChange, Host
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def enrol_command() -> str:
 
 @transaction.atomic
 @sensitive_variables("random", "text")
-def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
+def enrolment_token_create(*, host_id: int, actor: User | None, reason: str = "") -> IssuedToken:
     """Create a token for the host; revokes an unused older one. Raises `RuleError` (`host_without_as`),
     `Host.DoesNotExist`."""
     key_ring()  # creates the first key of a new service
@@ -74,6 +75,8 @@ def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
     token = EnrolmentToken.objects.create(
         token_sha256=_hash(random), host=host, created_by=actor, created_at=now, expires_at=now + LIFETIME
     )
+    kind = BandwidthChange.Kind.HOST_SETTINGS
+    note_host(host, kind=kind, actor=actor, detail="Enrolment token created", reason=reason)
     name = "command line" if actor is None else actor.pk
     logger.info("enrolment.token_made token=%s host=%s actor=%s", token.pk, host_id, name)
     return IssuedToken(text=text, expires_at=token.expires_at)

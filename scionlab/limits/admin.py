@@ -18,7 +18,7 @@ from scionlab.limits.default_plan import SITE
 from scionlab.platform.notation.shown import kbit
 from scionlab.testbed import infrastructure, selectors
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
-from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
+from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 
 DEFAULT = "default_bandwidth_kbit"
@@ -126,7 +126,7 @@ class AttachmentPointAdmin(DefaultAdmin):
         "Links above the default are clamped to it; the requested limits are kept. A default that concerns existing "
         "Links is previewed before it is set. Only the agent of this host gets a new configuration."
     )
-    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit"]})]
+    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit", "reason"]})]
     fields = ["AS", "host", *compared, "reason", "user_links", "vpn", "cockpit"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
@@ -162,7 +162,9 @@ class AttachmentPointAdmin(DefaultAdmin):
         defaults.ap_update(attachment_point_id=obj.pk, values=values, actor=actor, reason=reason)
 
     def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
-        infrastructure.attachment_point_delete(attachment_point_id=obj.pk, actor=actor_of(request))
+        infrastructure.attachment_point_delete(
+            attachment_point_id=obj.pk, actor=actor_of(request), reason=reason_of(request)
+        )
 
     @admin.display(description="ISD-AS", ordering="AS__as_id")
     def isd_as(self, obj: AttachmentPoint) -> str:

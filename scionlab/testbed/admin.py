@@ -18,9 +18,10 @@ from scionlab.testbed.vpn_clients import MAX_CLIENTS
 from scionlab.web.admin.base import (
     AdministratorsOnly,
     ReadOnlyAdmin,
+    ReasonForm,
     ServiceAdmin,
-    ServiceForm,
     actor_of,
+    reason_of,
 )
 from scionlab.web.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked, marked
 from scionlab.web.admin.search import FoundByAs
@@ -62,11 +63,11 @@ def _as_id(text: str) -> int:
     return as_id
 
 
-class ASForm(ServiceForm):
+class ASForm(ReasonForm):
     """Only label and role of an AS can be changed here."""
 
 
-class NewASForm(ServiceForm):
+class NewASForm(ReasonForm):
     """A new AS is created with its host."""
 
     as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
@@ -101,8 +102,10 @@ class ASAdmin(FoundByAs, ServiceAdmin):
     search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
     rule_field = "as_id"
     compared = ("label", "is_core")
-    add_fieldsets = [(None, {"fields": ["isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip"]})]
-    fields = ["isd_as", "label", "is_core", "kind", "hosts", "links", "created_at"]
+    add_fieldsets = [
+        (None, {"fields": ["isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip", "reason"]})
+    ]
+    fields = ["isd_as", "label", "is_core", "reason", "kind", "hosts", "links", "created_at"]
     note = "An AS is created with one host and one border router. Addresses and routers are edited on the host's page."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
@@ -127,6 +130,7 @@ class ASAdmin(FoundByAs, ServiceAdmin):
                 is_core=values["is_core"],
                 shown=self.shown(request),
                 actor=actor_of(request),
+                reason=values["reason"],
             )
             return
         made = infrastructure.infrastructure_as_create(
@@ -138,11 +142,12 @@ class ASAdmin(FoundByAs, ServiceAdmin):
             public_ipv6=values["public_ipv6"] or None,
             bind_ip=values["bind_ip"] or None,
             actor=actor_of(request),
+            reason=values["reason"],
         )
         obj.pk = made.pk
 
     def delete_model(self, request: HttpRequest, obj: AS) -> None:
-        infrastructure.infrastructure_as_delete(as_id=obj.pk, actor=actor_of(request))
+        infrastructure.infrastructure_as_delete(as_id=obj.pk, actor=actor_of(request), reason=reason_of(request))
 
     @admin.display(description="ISD-AS", ordering="as_id")
     def isd_as(self, obj: AS) -> str:
@@ -197,7 +202,7 @@ class InterfaceAdmin(FoundByAs, ReadOnlyAdmin):
         return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
 
 
-class BorderRouterForm(ServiceForm):
+class BorderRouterForm(ReasonForm):
     """Only the host is selected."""
 
 
@@ -208,7 +213,7 @@ class BorderRouterAdmin(ServiceAdmin):
     search_fields = ["host__label"]
     offers = ("add",)
     rule_field = "host"
-    add_fieldsets = [(None, {"fields": ["host"]})]
+    add_fieldsets = [(None, {"fields": ["host", "reason"]})]
     fields = ["name", "host", "internal_port", "interfaces"]
     note = (
         "A host is created with its first border router; further ones are added here. The service assigns numbers and "
@@ -222,7 +227,9 @@ class BorderRouterAdmin(ServiceAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: BorderRouter, form: Any, change: bool) -> None:
-        made = border_router_create(host=form.cleaned_data["host"], actor=actor_of(request))
+        made = border_router_create(
+            host=form.cleaned_data["host"], actor=actor_of(request), reason=form.cleaned_data["reason"]
+        )
         obj.pk, obj.number = made.pk, made.number
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
@@ -234,7 +241,7 @@ class BorderRouterAdmin(ServiceAdmin):
         return int(obj.interfaces_here)
 
 
-class VPNForm(ServiceForm):
+class VPNForm(ReasonForm):
     subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets the first address.")
 
 
@@ -243,7 +250,7 @@ class VPNAdmin(ServiceAdmin):
     form = VPNForm
     list_display = ["subnet", linked("host"), "server_ip", "server_port", "clients"]
     rule_field = "subnet"
-    add_fieldsets = [(None, {"fields": ["host", "subnet", "server_port"]})]
+    add_fieldsets = [(None, {"fields": ["host", "subnet", "server_port", "reason"]})]
     fields = ["host", "subnet", "server_ip", "server_port", "clients"]
     note = f"A VPN has at most {MAX_CLIENTS} clients, however large its subnet is."
 
@@ -260,12 +267,16 @@ class VPNAdmin(ServiceAdmin):
         if not change:
             values = form.cleaned_data
             made = infrastructure.vpn_create(
-                host=values["host"], subnet=values["subnet"], server_port=values["server_port"]
+                host=values["host"],
+                subnet=values["subnet"],
+                server_port=values["server_port"],
+                actor=actor_of(request),
+                reason=values["reason"],
             )
             obj.pk, obj.server_ip = made.pk, made.server_ip
 
     def delete_model(self, request: HttpRequest, obj: VPN) -> None:
-        infrastructure.vpn_delete(vpn_id=obj.pk)
+        infrastructure.vpn_delete(vpn_id=obj.pk, actor=actor_of(request), reason=reason_of(request))
 
     @admin.display(description="clients", ordering="clients_here")
     def clients(self, obj: Any) -> int:

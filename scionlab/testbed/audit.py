@@ -9,7 +9,7 @@ from typing import Any
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
-from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
+from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link
 
 ALL_HOSTS = "all hosts"  # subject of a row about all hosts
 
@@ -62,9 +62,15 @@ def _about(link: Link, actor: User | None) -> dict[str, Any]:
 
 
 def note_default(
-    ap: AttachmentPoint | None, *, actor: User | None, old: int | None, new: int | None, reason: str = ""
+    ap: AttachmentPoint | None,
+    *,
+    actor: User | None,
+    old: int | None,
+    new: int | None,
+    detail: str = "",
+    reason: str = "",
 ) -> None:
-    """`ap` None: the site default."""
+    """`ap` None: the site default. `detail` in place of the numbers, where there are none."""
     kinds = BandwidthChange.Kind
     BandwidthChange.objects.create(
         kind=kinds.SITE_DEFAULT if ap is None else kinds.AP_DEFAULT,
@@ -74,6 +80,7 @@ def note_default(
         **origin_of(actor),
         old_kbit=old,
         new_kbit=new,
+        detail=detail,
         reason=reason[:200],
     )
 
@@ -113,6 +120,18 @@ def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reaso
         kind=BandwidthChange.Kind.AP_METADATA,
         subject=f"path metadata of {ap}"[:200],
         attachment_point=ap,
+        actor=actor,
+        **origin_of(actor),
+        detail=detail[:200],
+        reason=reason[:200],
+    )
+
+
+def note_as(as_: AS, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what happened to the infrastructure AS, in words."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AS,
+        subject=str(as_)[:200],
         actor=actor,
         **origin_of(actor),
         detail=detail[:200],

@@ -44,6 +44,7 @@ def host_create(
     public_ipv6: str | None,
     bind_ip: str | None,
     internal_ip: str,
+    reason: str = "",
 ) -> Host:
     """Add a host with a border router to an infrastructure AS. No counter rises: a router without Links is in no
     configuration, and the control service stays on the first host. Raises `FieldRuleError` (`host_of_user_as`,
@@ -54,26 +55,32 @@ def host_create(
     check_others_are_reached(as_)
     internal_ip = checked_internal_ip(internal_ip, as_, host_id=None)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
-    border_router_create(host=host, actor=actor)
+    BorderRouter.objects.create(host=host, number=_free_router_number(as_))
+    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail="Created", reason=reason)
     logger.info("host.created host=%s as=%s actor=%s", host.pk, as_.isd_as, actor.pk)
     return host
 
 
 @transaction.atomic
-def border_router_create(*, host: Host, actor: User) -> BorderRouter:
+def border_router_create(*, host: Host, actor: User, reason: str = "") -> BorderRouter:
     """Add a border router to a host of an infrastructure AS; it is in no configuration until a Link ends on it. Raises
     `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`)."""
     if host.AS is None:
         raise FieldRuleError("host_without_as", f"{host} belongs to no AS. Choose a host of an AS.", "host")
     locks.lock_ases([host.AS.pk])
     _refuse_user_as(host.AS, "host")
-    try:
-        number = numbers.free_border_router_number(host.AS.pk)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "host") from exc
-    router = BorderRouter.objects.create(host=host, number=number)
+    router = BorderRouter.objects.create(host=host, number=_free_router_number(host.AS))
+    detail = f"Border router {router.name} added"
+    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     logger.info("border_router.created router=%s host=%s actor=%s", router.pk, host.pk, actor.pk)
     return router
+
+
+def _free_router_number(as_: AS) -> int:
+    try:
+        return numbers.free_border_router_number(as_.pk)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "host") from exc
 
 
 def _refuse_user_as(as_: AS, field: str) -> None:
@@ -84,7 +91,7 @@ def _refuse_user_as(as_: AS, field: str) -> None:
 
 @transaction.atomic
 def host_rotate_secret(
-    *, host_id: int, actor: User, keep_previous: bool = True, for_stock_client: bool = False
+    *, host_id: int, actor: User, keep_previous: bool = True, for_stock_client: bool = False, reason: str = ""
 ) -> None:
     """Rotate the secret; the next configuration carries the new one. The previous one is accepted for
     SECRET_GRACE_HOURS, so that the host can fetch with it; the one before is rejected immediately. Without
@@ -98,6 +105,9 @@ def host_rotate_secret(
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))
     for life in LIVES:
         life.secret_rotated(host_id)
+    detail = "Secret rotated" + ("" if keep_previous else ", the previous one revoked")
+    host = Host.objects.select_related("AS__isd").get(pk=host_id)
+    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 

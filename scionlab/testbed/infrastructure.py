@@ -20,7 +20,7 @@ from scionlab.testbed.deleted_host import hosts_bury
 from scionlab.testbed.host_addresses import checked_addresses, checked_internal_ip
 from scionlab.testbed.infrastructure_links import first_host
 from scionlab.testbed.life import LIVES
-from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Link
+from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthChange, BorderRouter, Host, Link
 from scionlab.testbed.models.link import is_user_as
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.web.pages.stale_pages import Values, last_admin_change, refuse_stale
@@ -65,6 +65,7 @@ def infrastructure_as_create(
     bind_ip: str | None = None,
     internal_ip: str = "127.0.0.1",
     actor: User | None = None,
+    reason: str = "",
 ) -> AS:
     """Create an AS with one host, one border router, and keys; `as_text` like `ffaa:0:1107`. Creates a missing ISD; a
     core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`,
@@ -84,6 +85,7 @@ def infrastructure_as_create(
     BorderRouter.objects.create(host=host)
     for life in LIVES:
         life.as_made(as_, actor=actor)
+    audit.note_as(as_, actor=actor, detail="Created with its first host", reason=reason)
     return as_
 
 
@@ -108,10 +110,10 @@ def attachment_point_create(
     ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
     ap.maximum_kbit = ap.default_in_force(selectors.policy())
     ap.save()
-    if default_bandwidth_kbit is not None or reason:
-        audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, reason=reason)
+    detail = "Created, with the site default" if default_bandwidth_kbit is None else ""
+    audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, detail=detail, reason=reason)
     if vpn_subnet is not None:
-        vpn_create(host=host, subnet=vpn_subnet)
+        vpn_create(host=host, subnet=vpn_subnet, actor=actor, reason=reason)
     hosts_bump(limits_ids=[host.pk])
     return ap
 
@@ -139,7 +141,7 @@ def check_vpn_port(server_port: int) -> None:
 
 
 @transaction.atomic
-def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
+def vpn_create(*, host: Host, subnet: str, server_port: int = 1194, actor: User | None = None, reason: str = "") -> VPN:
     """Create the VPN server of an attachment point's host, with keys; it has the subnet's first address. Raises
     `RuleError` (`subnet_invalid`, `subnet_too_small`, `subnet_taken`, `vpn_port_range`, `vpn_exists`)."""
     network = check_subnet(subnet)
@@ -151,6 +153,8 @@ def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
     vpn = VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
     for life in LIVES:
         life.vpn_made(vpn)
+    detail = f"VPN {vpn.subnet} added, port {server_port}"
+    audit.note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     return vpn
 
 
@@ -167,7 +171,13 @@ def _refuse_overlap(network: ipaddress.IPv4Network) -> None:
 
 @transaction.atomic
 def infrastructure_as_update(
-    *, as_id: int, label: str, is_core: bool, shown: Values | None = None, actor: User | None = None
+    *,
+    as_id: int,
+    label: str,
+    is_core: bool,
+    shown: Values | None = None,
+    actor: User | None = None,
+    reason: str = "",
 ) -> AS:
     """Rename the AS (`as_id` is its primary key), or change whether it is core, which is in the TRC and its topology,
     so H of its hosts rises. `shown`: values that the page showed, see `people.stale_pages`. Raises `RuleError`
@@ -185,6 +195,10 @@ def infrastructure_as_update(
     core_links = Q(interface_a__AS=as_) | Q(interface_b__AS=as_)
     if is_changed and not is_core and Link.objects.filter(core_links, type=Link.Type.CORE).exists():
         raise RuleError("core_link_needs_core_ases", f"{as_} has core Links. Remove them first, or keep it a core AS.")
+    if label != as_.label or is_changed:
+        renamed = f'label "{as_.label}" \N{RIGHTWARDS ARROW} "{label}"' if label != as_.label else ""
+        role = ("core AS" if is_core else "no longer a core AS") if is_changed else ""
+        audit.note_as(as_, actor=actor, detail=", ".join(filter(None, (renamed, role))), reason=reason)
     as_.label, as_.is_core = label, is_core
     as_.save(update_fields=["label", "is_core"])
     if is_changed:
@@ -195,7 +209,7 @@ def infrastructure_as_update(
 
 
 @transaction.atomic
-def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
+def infrastructure_as_delete(*, as_id: int, actor: User | None = None, reason: str = "") -> None:
     """Delete the AS with its hosts and keys; for a core AS a TRC without it follows. Raises `RuleError`
     (`as_has_links`, `link_of_user_as`, those of `isd_ensure`), `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
@@ -206,6 +220,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
     count = Link.objects.filter(Q(interface_a__AS=as_) | Q(interface_b__AS=as_)).count()
     if count:
         raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before the AS is deleted.")
+    audit.note_as(as_, actor=actor, detail="Deleted with its hosts", reason=reason)
     hosts_bury(as_.pk)
     as_.delete()
     for life in LIVES:
@@ -213,7 +228,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
 
 
 @transaction.atomic
-def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None) -> None:
+def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None, reason: str = "") -> None:
     """Delete the attachment point and keep the AS; L of the host rises, as its link_info.json is removed; H too if it
     has path metadata. Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`."""
     locks.lock_attachment_points([attachment_point_id])
@@ -225,8 +240,8 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
             f"{count} Links to user ASes end at {ap.AS}; without an attachment point they would not be limited. "
             "Remove those attachments first.",
         )
-    if ap.default_bandwidth_kbit is not None:
-        audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
+    default = ap.default_bandwidth_kbit
+    audit.note_default(ap, actor=actor, old=default, new=None, detail="Attachment point deleted", reason=reason)
     hosts_bump(limits_ids=[ap.host_id])
     for life in LIVES:
         life.attachment_point_ends(ap)
@@ -234,7 +249,7 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
 
 
 @transaction.atomic
-def vpn_delete(*, vpn_id: int) -> None:
+def vpn_delete(*, vpn_id: int, actor: User | None = None, reason: str = "") -> None:
     """Raises `RuleError` (`vpn_in_use`), `VPN.DoesNotExist`."""
     vpn = VPN.objects.get(pk=vpn_id)
     locks.lock_attachment_points_of_hosts([vpn.host_id])
@@ -243,4 +258,6 @@ def vpn_delete(*, vpn_id: int) -> None:
         raise RuleError(
             "vpn_in_use", f"{count} hosts have an address in {vpn}. Change their attachments to public addresses first."
         )
+    detail = f"VPN {vpn.subnet} removed"
+    audit.note_host(vpn.host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     vpn.delete()

@@ -7,8 +7,10 @@ from django.db import transaction
 from bandwidth_config import RuleError, check_bandwidth
 from link_rules import bind_ip_for
 from scion_files import link_mtu_bytes
+from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import locks
+from scionlab.testbed.audit import note_link
 from scionlab.testbed.models import AS, BorderRouter, Host, Interface, Link, numbers
 from scionlab.testbed.models.link import is_user_as
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
@@ -45,6 +47,8 @@ def infrastructure_link_create(
     bandwidth_kbit: int = INFRASTRUCTURE_BANDWIDTH_KBIT,
     router_a: BorderRouter | None = None,
     router_b: BorderRouter | None = None,
+    actor: User | None = None,
+    reason: str = "",
 ) -> Link:
     """Create a Link between two infrastructure ASes; for a provider Link, `a` is the provider.
 
@@ -67,11 +71,12 @@ def infrastructure_link_create(
     changes = Changes()
     changes.note(link.pk, None, view_of(link))
     changes.carry_out()
+    note_link(link, actor=actor, old=None, new=link.requested, reason=reason)
     return link
 
 
 @transaction.atomic
-def infrastructure_link_delete(*, link_id: int) -> None:
+def infrastructure_link_delete(*, link_id: int, actor: User | None = None, reason: str = "") -> None:
     """Delete it; H of both hosts rises if it was active. Raises `RuleError` (`link_of_user_as`),
     `Link.DoesNotExist`."""
     locks.lock_ases(set(Link.objects.filter(pk=link_id).values_list("interface_a__AS", "interface_b__AS").get()))
@@ -83,6 +88,7 @@ def infrastructure_link_delete(*, link_id: int) -> None:
         )
     changes = Changes()
     changes.note(link.pk, view_of(link), None)
+    note_link(link, actor=actor, old=link.requested, new=None, reason=reason)
     Interface.objects.filter(pk__in=(link.interface_a_id, link.interface_b_id)).delete()
     changes.carry_out()
 

@@ -133,9 +133,9 @@ def user_as_update(
     return user_as
 
 
-def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> None:
+def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool, reason: str = "") -> None:
     """`user_as_change` that (de)activates all attachments."""
-    user_as_change(user_as_id=user_as_id, actor=actor, active=active)
+    user_as_change(user_as_id=user_as_id, actor=actor, active=active, reason=reason)
 
 
 @transaction.atomic
@@ -147,6 +147,7 @@ def user_as_change(
     active: bool | None = None,
     scion_packages: str | None = None,
     bandwidth_kbit: int | None = None,
+    reason: str = "",
 ) -> None:
     """Change the AS; None keeps a value. `active` and `bandwidth_kbit` apply to all attachments. H rises once for each
     host that gains or loses a Link, and for the AS's own if its packages change. The label is in no configuration.
@@ -162,7 +163,7 @@ def user_as_change(
     if bandwidth_kbit is not None:
         links_set_bandwidth(_links(user_as), bandwidth_kbit, actor=actor, changes=changes)
     if active is not None:
-        _set_active(_links(user_as), active, actor, changes)
+        _set_active(_links(user_as), active, actor, changes, reason)
     if wanted != stored or active is not None or bandwidth_kbit is not None:
         note_change(user_as.pk, actor=actor)
     _carry_out(changes, _host_of(user_as), wanted[1], actor)
@@ -171,12 +172,12 @@ def user_as_change(
     )
 
 
-def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes: Changes) -> None:
+def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes: Changes, reason: str) -> None:
     for link in links:
         before, is_news = view_of(link), active != link.active
         link_switch(link, active=active)
         if is_news:
-            audit.note_active(link, actor=actor)
+            audit.note_active(link, actor=actor, reason=reason)
         changes.note(link.pk, before, view_of(link))
     if not active:
         links_end(links, actor=actor, why=DEACTIVATED)
@@ -193,7 +194,7 @@ def _carry_out(changes: Changes, host: Host, scion_packages: str, actor: User | 
 
 
 @transaction.atomic
-def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
+def user_as_delete(*, user_as_id: int, actor: User | None, reason: str = "") -> None:
     """Delete the AS with its host and Links; H of the attachment points' hosts rises once. Raises `FieldRuleError`
     (`as_has_customers`) while other ASes are attached to it, `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
@@ -204,7 +205,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
             "be deleted."
         )
         raise FieldRuleError("as_has_customers", text, "label")
-    _remove_others(user_as, [], actor, changes)
+    _remove_others(user_as, [], actor, changes, reason)
     changes.carry_out(actor=actor, without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
     name = user_as.isd_as
     hosts_bury(user_as.pk)
@@ -329,7 +330,7 @@ def _add(
 
 
 def _remove_others(
-    user_as: UserAS, attachments: Sequence[AttachmentSpec], actor: User | None, changes: Changes
+    user_as: UserAS, attachments: Sequence[AttachmentSpec], actor: User | None, changes: Changes, reason: str = ""
 ) -> dict[int, Link]:
     """Remove the Links that are no longer among the attachments; return the others."""
     stays = {spec.link_id: spec.attachment_point_id for spec in attachments}
@@ -340,6 +341,6 @@ def _remove_others(
             continue
         changes.note(link.pk, view_of(link), None)
         links_end([link], actor=actor, why="the link was removed")
-        audit.note_link(link, actor=actor, old=link.requested, new=None)
+        audit.note_link(link, actor=actor, old=link.requested, new=None, reason=reason)
         link_remove(link)
     return kept

@@ -63,6 +63,8 @@ def test_the_largest_report_fits_the_upload() -> None:
         ("phases.1.kind", "flood", "phases[1]: kind is 'flood' and not one of"),
         ("phases.0.direction", "both", "phases[0]: direction is 'both' and not one of to_user, from_user"),
         ("phases.0.sent_packets", -1, "phases[0].sent_packets is -1 and not a whole number from 0 to"),
+        ("phases.0.begins_at_ms", 0, "phases[0].begins_at_ms is 0 and not a Unix time in ms from 1"),
+        ("phases.4.begins_at_ms", 2**53 - 1, "phases[4].begins_at_ms is 9007199254740991 and not a Unix time in ms"),
         ("phases.0.lost_packets", 1.5, "phases[0].lost_packets is 1.5 and not a whole number"),
         ("phases.0.received_bytes", 2**53, "phases[0].received_bytes is 9007199254740992 and not"),
         ("phases.0.reordered_packets", True, "phases[0].reordered_packets is True and not"),

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.test import Client
 from django.urls import reverse
 
 from scionlab.accounts.models import User
-from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.infrastructure import attachment_point_create, vpn_create
+from scionlab.testbed.infrastructure_links import infrastructure_link_create
+from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BorderRouter, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_set_active
 from tests.admin_pages import CHANGE, page
+from tests.factories import ASFactory, BorderRouterFactory, HostFactory
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
 WHY = "Agreed with the operator on Monday."
+Step = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]  # of rows: where to post what
 
 
 def save(door: Client, model: Any, pk: int, **changes: Any) -> list[tuple[str, str, str]]:
@@ -80,3 +86,100 @@ def test_addresses_and_settings_of_a_host(door: Client, host: Host) -> None:
 def test_settings_of_an_attachment_point(changes: Any, made: list[str], door: Client, ap: AttachmentPoint) -> None:
     found = save(door, AttachmentPoint, ap.pk, **changes)
     assert [(kind, why) for kind, _, why in found] == [(kind, WHY) for kind in made]
+
+
+# --- each form, deletion and action -------------------------------------------------------------------------------
+
+
+def form(model: Any, **values: Any) -> Step:
+    """Of a new row."""
+    return lambda _: (page(model, "add"), values)
+
+
+def deletion(model: Any, row: str) -> Step:
+    return lambda rows: (page(model, "delete", rows[row].pk), {"post": "yes"})
+
+
+def action(model: Any, name: str, row: str, **values: Any) -> Step:
+    return lambda rows: (page(model, "changelist"), {"action": name, ACTION_CHECKBOX_NAME: rows[row].pk, **values})
+
+
+def button(name: str, row: str, **values: Any) -> Step:
+    return lambda rows: (reverse(f"admin:testbed_{name}", args=[rows[row].pk]), values)
+
+
+NEW_AS = {"as_id": "ffaa:0:1200", "label": "New", "public_ipv4": "192.0.2.120"}
+
+
+@pytest.mark.parametrize(
+    ("step", "made"),
+    [
+        (lambda rows: form(AS, isd=rows["as"].isd_id, **NEW_AS)(rows), ("as", "Created with its first host")),
+        (deletion(AS, "as"), ("as", "Deleted with its hosts")),
+        (lambda rows: form(Host, AS=rows["as"].pk, label="b", public_ipv4="192.0.2.121", internal_ip="10.0.0.2")(rows),
+         ("host_settings", "Created")),
+        (lambda rows: form(BorderRouter, host=rows["host"].pk)(rows), ("host_settings", "Border router br-2 added")),
+        (lambda rows: form(VPN, host=rows["ap_host"].pk, subnet="10.10.7.0/24", server_port=1194)(rows),
+         ("host_settings", "VPN 10.10.7.0/24 added, port 1194")),
+        (deletion(VPN, "vpn"), ("host_settings", "VPN 10.10.9.0/24 removed")),
+        (action(VPN, "make_keys", "vpn"), ("host_settings", "New keys for VPN 10.10.9.0/24")),
+        (lambda rows: form(Link, type=Link.Type.PROVIDER, router_a=rows["router"].pk, router_b=rows["other_router"].pk,
+                           bandwidth_kbit="5000")(rows), ("link", "none \N{RIGHTWARDS ARROW} 5 000 kbit/s")),
+        (deletion(Link, "infrastructure"), ("link", "7 000 kbit/s \N{RIGHTWARDS ARROW} none")),
+        (lambda rows: form(AttachmentPoint, AS=rows["as"].pk)(rows), ("ap_default", "Created, with the site default")),
+        (lambda rows: form(AttachmentPoint, AS=rows["as"].pk, default_bandwidth_kbit="800")(rows),
+         ("ap_default", "none \N{RIGHTWARDS ARROW} 800 kbit/s")),
+        (deletion(AttachmentPoint, "ap_without_links"), ("ap_default", "Attachment point deleted")),
+        (action(Host, "rotate_secret", "host", how="stolen"),
+         ("host_settings", "Secret rotated, the previous one revoked")),
+        (button("host_rotate", "host", how="keep"), ("host_settings", "Secret rotated")),
+        (button("host_enrol", "host"), ("host_settings", "Enrolment token created")),
+        (button("host_files_change", "host", do="limits_only"),
+         ("host_limits_only", "Limits only: another service manages the SCION files")),
+        (action(UserAS, "deactivate", "user_as"), ("link_active", "Deactivated: in no configuration")),
+        (deletion(UserAS, "user_as"), ("link", "1 000 kbit/s \N{RIGHTWARDS ARROW} none")),
+    ],
+)  # fmt: skip
+def test_each_form_deletion_and_action_is_one_line_with_its_reason(
+    step: Step, made: tuple[str, str], door: Client, link: Link, user_as: UserAS, ap: AttachmentPoint
+) -> None:
+    one, other = (ASFactory(as_id=as_id) for as_id in (0xFFAA00001130, 0xFFAA00001131))
+    hosts = [
+        HostFactory(AS=as_, internal_ip=f"10.0.0.{130 + n}", public_ipv4=f"192.0.2.{130 + n}")
+        for n, as_ in enumerate((one, other))
+    ]
+    routers = [BorderRouterFactory(host=host) for host in hosts]
+    spare = attachment_point_create(as_=other)
+    linked = [ASFactory(as_id=0xFFAA00001140 + n) for n in range(2)]
+    for n, as_ in enumerate(linked):
+        BorderRouterFactory(host=HostFactory(AS=as_, public_ipv4=f"192.0.2.{140 + n}"))
+    rows = {
+        "as": one, "host": hosts[0], "router": routers[0], "other_router": routers[1], "user_as": user_as,
+        "ap_without_links": spare, "ap_host": spare.host,
+        "vpn": vpn_create(host=ap.host, subnet="10.10.9.0/24"),
+        "infrastructure": infrastructure_link_create(
+            a=linked[0], b=linked[1], type=Link.Type.PROVIDER, bandwidth_kbit=7000
+        ),
+    }  # fmt: skip
+    before = set(BandwidthChange.objects.values_list("pk", flat=True))
+    url, values = step(rows)
+    answer = door.post(url, {**values, "reason": WHY})
+    errors = answer.context["adminform"].form.errors if "adminform" in (answer.context or {}) else None
+    made_rows = BandwidthChange.objects.exclude(pk__in=before).exclude(kind__in=["certificate", "trc"])
+    assert [(row.kind, row.text.replace("\xa0", " "), row.reason) for row in made_rows] == [(*made, WHY)], errors
+    assert made_rows[0].actor is not None
+
+
+def test_label_and_role_of_an_as(door: Client, ap: AttachmentPoint) -> None:
+    ((kind, text, why),) = save(door, AS, ap.AS.pk, label="Renamed")
+    assert (kind, why) == ("as", WHY)
+    assert text.endswith('\N{RIGHTWARDS ARROW} "Renamed"')
+    assert save(door, AS, ap.AS.pk) == []
+
+
+def test_every_form_that_saves_a_row_of_the_network_asks_for_the_reason(door: Client) -> None:
+    """A form that is added without a reason is seen here."""
+    asked = {}
+    for model in (AS, AttachmentPoint, BorderRouter, Host, Link, VPN):
+        asked[model.__name__] = "reason" in door.get(page(model, "add")).context["adminform"].form.fields
+    assert asked == dict.fromkeys(("AS", "AttachmentPoint", "BorderRouter", "Host", "Link", "VPN"), True)

@@ -104,7 +104,7 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
         "the AS get a new configuration, and SCION restarts. The first host of an AS is created with the AS; "
         "further hosts of an infrastructure AS are added here, each with a border router."
     )
-    add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
+    add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip", "reason"]})]
     fieldsets = [
         ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip", "reports_from_elsewhere", "reason"]}),
         ("SCION", {"fields": ["scion_packages", "configuration"]}),
@@ -119,11 +119,11 @@ class HostAdmin(FoundByAs, HostFiles, HostAccess):
     def save_model(self, request: HttpRequest, obj: Host, form: Any, change: bool) -> None:
         label, actor = form.cleaned_data["label"], actor_of(request)
         values = {name: form.cleaned_data[name] for name in (*ADDRESSES, "internal_ip")}
+        values["reason"] = form.cleaned_data["reason"]
         if not change:
             obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
             return
         values |= {name: form.cleaned_data[name] for name in ("scion_packages", "reports_from_elsewhere")}
-        values["reason"] = form.cleaned_data["reason"]
         host_set_addresses(host_id=obj.pk, actor=actor, label=label, shown=self.shown(request), **values)
 
     # --- columns --------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from scionlab.delivery.render import config_for
 from scionlab.delivery.signing import key_ring
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import Host
-from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each
+from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each, reason_of
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,20 @@ class HostAccess(ServiceAdmin):
         hosts = queryset.order_by("pk")
         rotation = ROTATIONS.get(request.POST.get("how", ""))
         if rotation is None:
-            context = {"hosts": hosts, "rotations": rotations(), "checkbox": ACTION_CHECKBOX_NAME}
+            context = {
+                "reason": reason_of(request),
+                "hosts": hosts,
+                "rotations": rotations(),
+                "checkbox": ACTION_CHECKBOX_NAME,
+            }
             return self.own_page(request, "testbed/host/rotate.html", "Rotate secrets", **context)
         self._rotate(request, hosts, rotation)
         return None
 
     def _rotate(self, request: HttpRequest, hosts: QuerySet[Host], rotation: Rotation) -> None:
         def service(host: Host) -> None:
-            host_rotate_secret(host_id=host.pk, actor=actor_of(request), **rotation.options)
+            why = reason_of(request)
+            host_rotate_secret(host_id=host.pk, actor=actor_of(request), reason=why, **rotation.options)
             self.log_change(request, host, f"Rotated the secret ({rotation.label.lower()}).")
 
         apply_to_each(self, request, hosts, service, "{count} hosts " + in_hours(rotation.done))
@@ -117,7 +123,7 @@ class HostAccess(ServiceAdmin):
         """Create a token and show it in this response only: it is never in a redirect, session or history."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
         try:
-            issued = enrolment_token_create(host_id=pk, actor=actor_of(request))
+            issued = enrolment_token_create(host_id=pk, actor=actor_of(request), reason=reason_of(request))
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
             return HttpResponseRedirect(reverse("admin:testbed_host_agent", args=[pk]))

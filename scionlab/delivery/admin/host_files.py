@@ -27,7 +27,7 @@ from scionlab.delivery.installed import (
 from scionlab.testbed.audit import host_subject
 from scionlab.testbed.models import Host
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
-from scionlab.web.admin.base import ServiceAdmin, actor_of
+from scionlab.web.admin.base import ServiceAdmin, actor_of, reason_of
 from scionlab.web.admin.columns import Tone, badge
 
 _BADGES: dict[str, tuple[Tone, str]] = {
@@ -103,7 +103,7 @@ class HostFiles(ServiceAdmin):
         try:
             if change is None:
                 raise RuleError("nothing_chosen", "Nothing was changed: use one of the buttons.")
-            change(host, actor_of(request), request.POST.get("reason", "").strip()[:200])
+            change(host, actor_of(request), reason_of(request))
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
         else:

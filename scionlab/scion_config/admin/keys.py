@@ -14,7 +14,7 @@ from scionlab.scion_config.vpn import vpn_keys_renew
 from scionlab.testbed.admin import ASAdmin, ISDAdmin, VPNAdmin
 from scionlab.testbed.models import AS, ISD, VPN, UserAS
 from scionlab.user_ases.admin.user_as import UserASAdmin
-from scionlab.web.admin.base import actor_of, apply_to_each
+from scionlab.web.admin.base import actor_of, apply_to_each, reason_of
 
 admin.site.unregister([ISD, AS, UserAS, VPN])
 
@@ -66,7 +66,7 @@ class VPNWithKeys(VPNAdmin):
     @admin.action(description="Create new keys for the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
     def make_keys(self, request: HttpRequest, queryset: QuerySet[VPN]) -> None:
         def service(vpn: VPN) -> None:
-            vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request))
+            vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request), reason=reason_of(request))
             self.log_change(request, vpn, "Created new keys.")
 
         done = "{count} VPNs have new keys. Each is down until its hosts have installed them."

@@ -19,7 +19,7 @@ from scionlab.scion_config.credentials import in_use
 from scionlab.scion_config.pki import trc as trcs
 from scionlab.scion_config.pki.certificates import Kind, isd_as_of
 from scionlab.testbed.models import AS, ISD
-from scionlab.web.admin.base import ServiceAdmin, actor_of
+from scionlab.web.admin.base import ServiceAdmin, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, badge
 
 
@@ -80,7 +80,7 @@ class KeysPages(ServiceAdmin):
             as_new_keys(
                 as_id=pk,
                 actor=actor_of(request),
-                reason=given.get("reason", "").strip()[:200],
+                reason=reason_of(request),
                 master="master" in given,
                 core="core" in given,
             )

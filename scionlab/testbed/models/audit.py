@@ -27,6 +27,7 @@ class BandwidthChange(models.Model):
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
         LINK_ACTIVE = "link_active", "activation of a Link"
         EXCEPTION = "exception", "exception from the maximum"
+        AS = "as", "infrastructure AS"
         HOST_SETTINGS = "host_settings", "addresses and settings of a host"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
         HOST_TAKE_OVER = "host_take_over", "takeover of a host"

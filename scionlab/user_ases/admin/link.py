@@ -15,7 +15,7 @@ from scionlab.limits.update import link_update
 from scionlab.testbed import infrastructure_links
 from scionlab.testbed.models import AS, BorderRouter, Link
 from scionlab.testbed.selectors import USER_LINKS
-from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, ServiceForm, actor_of
+from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, ChoiceFilter, link_to
 from scionlab.web.admin.search import FoundByAs
 
@@ -46,7 +46,7 @@ class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic 
         return f"{obj.host.AS}: {obj}"
 
 
-class NewLinkForm(ServiceForm):
+class NewLinkForm(ReasonForm):
     """A Link between two infrastructure ASes; the service assigns addresses, ports and interface ids."""
 
     router_a = RouterField(label="End A", help_text="For a provider Link: the border router of the provider.")
@@ -75,7 +75,7 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
         "Changing the bandwidth sends new limits to the attachment point and restarts nothing. Activating or "
         "deactivating a Link changes the SCION configuration of both ends."
     )
-    add_fieldsets = [(None, {"fields": ["type", "router_a", "router_b", "bandwidth_kbit"]})]
+    add_fieldsets = [(None, {"fields": ["type", "router_a", "router_b", "bandwidth_kbit", "reason"]})]
     add_note = (
         "Creates a Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on "
         "their own page."
@@ -101,6 +101,8 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
                 bandwidth_kbit=values["bandwidth_kbit"],
                 router_a=values["router_a"],
                 router_b=values["router_b"],
+                actor=actor,
+                reason=values["reason"],
             )
             obj.pk, obj.interface_a, obj.interface_b = made.pk, made.interface_a, made.interface_b
             return
@@ -115,7 +117,9 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
         )
 
     def delete_model(self, request: HttpRequest, obj: Link) -> None:
-        infrastructure_links.infrastructure_link_delete(link_id=obj.pk)
+        infrastructure_links.infrastructure_link_delete(
+            link_id=obj.pk, actor=actor_of(request), reason=reason_of(request)
+        )
 
     @admin.display(description="end A (provider)", ordering="interface_a__AS__as_id")
     def provider(self, obj: Link) -> str:

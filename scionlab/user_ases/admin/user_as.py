@@ -12,7 +12,7 @@ from django.utils.html import format_html
 
 from scionlab.testbed.models import Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete, user_as_set_active
-from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each
+from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each, reason_of
 from scionlab.web.admin.columns import link_to_list, linked
 from scionlab.web.admin.search import FoundByAs
 
@@ -39,7 +39,7 @@ class UserASAdmin(FoundByAs, ServiceAdmin):
         return rows.select_related("isd", "owner").annotate(all_links=Count(link), active_links=active)
 
     def delete_model(self, request: HttpRequest, obj: UserAS) -> None:
-        user_as_delete(user_as_id=obj.pk, actor=actor_of(request))
+        user_as_delete(user_as_id=obj.pk, actor=actor_of(request), reason=reason_of(request))
 
     @admin.action(description="Activate all attachments of the selected user ASes")
     def activate(self, request: HttpRequest, queryset: QuerySet[UserAS]) -> None:
@@ -51,7 +51,7 @@ class UserASAdmin(FoundByAs, ServiceAdmin):
 
     def _set_active(self, request: HttpRequest, queryset: QuerySet[UserAS], *, active: bool) -> None:
         def service(user_as: UserAS) -> None:
-            user_as_set_active(user_as_id=user_as.pk, actor=actor_of(request), active=active)
+            user_as_set_active(user_as_id=user_as.pk, actor=actor_of(request), active=active, reason=reason_of(request))
 
         state = "active" if active else "inactive"
         apply_to_each(self, request, queryset.order_by("pk"), service, f"{{count}} user ASes are {state}.")

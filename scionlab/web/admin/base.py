@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
@@ -59,15 +60,30 @@ class ServiceForm(_ModelForm):
                 field.save_form_data(self.instance, values[field.name])
 
 
-class ReasonForm(ServiceForm):
-    """A form with a reason, for the audit."""
-
-    reason = forms.CharField(
+def reason_field(**widget: str) -> forms.CharField:
+    return forms.CharField(
         max_length=200,
         required=False,
         help_text="Kept in the history of changes.",
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        widget=forms.TextInput(attrs={"class": "vTextField", **widget}),
     )
+
+
+class ReasonForm(ServiceForm):
+    """A form with a reason, for the audit."""
+
+    reason = reason_field()
+
+
+class ReasonedAction(ActionForm):
+    """The choice of an action on a list page, with its reason."""
+
+    reason = reason_field(placeholder="Reason")
+
+
+def reason_of(request: HttpRequest) -> str:
+    """Of an action, a deletion or a page of our own."""
+    return request.POST.get("reason", "").strip()[:200]
 
 
 def actor_of(request: HttpRequest) -> User:
@@ -232,6 +248,9 @@ class ReadOnlyAdmin(AdministratorsOnly):
 
 class ServiceAdmin(AdministratorsOnly):
     """A page whose changes are made by services: `save_model` and `delete_model` call one, never `obj.save()`."""
+
+    action_form = ReasonedAction
+    delete_confirmation_template = "admin/own_delete_confirmation.html"
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+import time
 
 import pytest
 
@@ -38,9 +39,10 @@ class Nginx(nginx.Nginx):
         else:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)  # type: ignore[assignment]
         try:
+            begun = time.monotonic()
             named = {"Host": host or "lab.example.org", **(headers or {})}
             connection.request(method, path, body=body or None, headers=named)
             found = connection.getresponse()
-            return Answer(found.status, found.headers, found.read(), 0.0)
+            return Answer(found.status, found.headers, found.read(), time.monotonic() - begun)
         finally:
             connection.close()

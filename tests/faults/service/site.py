@@ -75,10 +75,13 @@ class Answer:
 
 
 class Site:
-    """Everything of one service; `facts` names the rows that it starts with."""
+    """Everything of one service; `facts` names the rows that it starts with. `environment` is for all of its parts."""
 
-    def __init__(self, folder: Path, postgres: Postgres, redis: Redis, mailbox: Mailbox) -> None:
+    session_cookie, csrf_cookie = "sessionid", "csrftoken"
+
+    def __init__(self, folder: Path, postgres: Postgres, redis: Redis, mailbox: Mailbox, **environment: str) -> None:
         self.folder, self.postgres, self.redis, self.mailbox = folder, postgres, redis, mailbox
+        self._environment = environment
         self.port = free_port()
         self.service = self.another(self.port)
         self.facts: dict[str, Any] = {}
@@ -98,6 +101,7 @@ class Site:
                 "EMAIL_PORT": str(self.mailbox.port),
                 "PYTHONPATH": str(REPOSITORY),
                 "API_THROTTLE_USER": "100000/min",
+                **self._environment,
                 **environment,
             },
         )
@@ -170,14 +174,14 @@ class Site:
     def get(self, path: str, *, as_staff: bool = False, as_nobody: bool = False) -> Answer:
         """A page, for the owner unless somebody else is named."""
         cookie = self.facts.get("staff_cookie" if as_staff else "owner_cookie", "")
-        return self.request("GET", path, headers={} if as_nobody else {"Cookie": f"sessionid={cookie}"})
+        return self.request("GET", path, headers={} if as_nobody else {"Cookie": f"{self.session_cookie}={cookie}"})
 
     def post(self, path: str, fields: dict[str, str], *, as_staff: bool = False) -> Answer:
         """A form of a page."""
         cookie = self.facts["staff_cookie" if as_staff else "owner_cookie"]
         csrf = "x" * 32
         headers = {
-            "Cookie": f"sessionid={cookie}; csrftoken={csrf}",
+            "Cookie": f"{self.session_cookie}={cookie}; {self.csrf_cookie}={csrf}",
             "Content-Type": "application/x-www-form-urlencoded",
         }
         return self.request(
@@ -221,9 +225,9 @@ class Site:
         headers = {"Authorization": f"Basic {credentials}", "User-Agent": "scionlab-bw-agent/0.9.0"}
         return self.request("GET", path, headers=headers, port=port)
 
-    def report(self, *, version: str, limits: int, links: dict[str, int], **values: Any) -> Answer:
-        """The agent of the first attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""
-        uid, secret = self.facts["uids"][0], self.facts["secrets"][0]
+    def report(self, *, version: str, limits: int, links: dict[str, int], host: int = 0, **values: Any) -> Answer:
+        """The agent of an attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""
+        uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
         credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
         counters = {"bytes": 0, "packets": 0, "drops": 0, "backlog_bytes": 0}
         entries = {

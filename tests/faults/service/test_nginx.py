@@ -144,28 +144,6 @@ def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str)
     return line
 
 
-def bodies_on_disk(nginx: Nginx) -> int:
-    """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
-    workers = Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
-    opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
-    return sum("/nginx-body/" in str(fd.readlink()) for fd in opened if fd.is_symlink())
-
-
-def test_200_unfinished_uploads_leave_nothing_on_the_disk(nginx: Nginx) -> None:
-    with contextlib.ExitStack() as lines:
-        for number in range(100):
-            address = f"203.0.113.{number % 2 + 10}"
-            large = unfinished(nginx, "/ases/", length=16_000_000, sent=100_000, address=address)
-            small = unfinished(nginx, "/ases/", length=131_072, sent=130_972, address=address)
-            for line in (large, small):
-                lines.callback(line.close)
-        time.sleep(1)  # nginx reads what has come
-        assert bodies_on_disk(nginx) == 0
-        body = bytes(8 * 2**20)
-        assert nginx.ask("POST", "/api/v4/host/abc/enforcement", body=body).json["bytes"] == 8 * 2**20
-        assert nginx.ask("GET", "/ases/").status == 200
-
-
 def test_a_network_has_64_requests_at_once_beside_the_polls_of_its_hosts(nginx: Nginx) -> None:
     here = {"X-Test-Address": "203.0.113.77"}
     with contextlib.ExitStack() as lines:
