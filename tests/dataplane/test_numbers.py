@@ -17,7 +17,7 @@ from ap_agent.dataplane.lanes import Lane
 from ap_agent.dataplane.program import Key, Program
 from ap_agent.document.state import Counters
 from lab.frames import shape
-from lab.frames.replay import TestRun as Runner
+from lab.frames.replay import Runner
 from lab.frames.shape import AP4, AP6, AP_PORT, USER4, USER6, Frame
 from measuring.iproute import available
 
