@@ -36,7 +36,7 @@
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
 #define SLOT_TICKS (64000u << 4)      // 1/16 ms; longer than any host keeps an incomplete datagram
 #define PLAIN_TICKS (4000u << 4)      // shorter than any host keeps one,
-#define EARLIER_TICKS (1000u << 4)    // by which a slot goes earlier that has no first fragment which passed
+#define EARLIER_TICKS (1000u << 4)    // by which a slot goes earlier of which nobody else has any use
 #define PLAIN_DISTANCE 64u          // and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
 #define PLAIN_HOPS 16               // more than are behind us
 #define NOT_FREE_BITS 19
@@ -499,7 +499,9 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             slot = one;
             break;
         }
-        age += one->state == ACCEPTED || one->state == OF_NOBODY ? 1 : EARLIER_TICKS;  // harm: it still completes
+        int may_complete = one->state == ACCEPTED || one->state == OF_NOBODY;
+        int is_own = is_links ? one->state == ACCEPTED && one->lane == p->lane : p->is_first && one->state == OF_NOBODY;
+        age += may_complete && !is_own ? 1 : EARLIER_TICKS;  // harm: who has many takes the slots of his own
         if (age > oldest) {
             oldest = age;
             slot = one;
@@ -511,21 +513,22 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
         goto unlock;  // verdict: it contradicts what was decided
     if (p->is_first ? !is_links && !p->is_plain : state <= UNSEEN) {
-        if ((state == UNSEEN && slot->packets == 255) ||
+        if ((state == UNSEEN ? slot->packets == 255 : !p->is_first && is_not_free(datagram, tick)) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
         if (!p->is_first)
             verdict = STRAIGHT;
     }
     if (state == FREE) {
+        if (slot->state == ACCEPTED)  // count: what comes of it later would be nobody's
+            slot->bytes += charge(&side->unseen_at, now, UNSEEN_COST(0, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE);
         give_away(slot, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = slot->seams = slot->end = 0;
     }
     if (state != OF_NOBODY || slot->bytes)
         slot->at = now_ticks;
-    if (is_there)
-        slot->seams += seam;
+    slot->seams += is_there ? seam : 1;
     if (p->is_last)
         slot->end = end;
     if (verdict == STRAIGHT) {
