@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.frames import grow, judge, linux, runs, shape, wire
-from lab.frames.grow import BLOCKED, FREE, HEARTBEAT, LIMITED, OBSERVED, Sequence
+from lab.frames.grow import BLOCKED, FREE, HEARTBEAT, LIMITED, NEIGHBOUR, OBSERVED, Sequence
 from lab.frames.replay import Replay, replay
 from lab.frames.shape import AP4, AP6, AP_PORT, TAG, USER4, USER6, Frame
 from measuring.iproute import available
@@ -88,6 +88,11 @@ FOUND = {
         frame4(bytes(149), fragment=(7, 64, False), copies=64),
         frame4(body(OBSERVED)[:64], fragment=(7, 0, True)),
     ],
+    "a link sends many first fragments while a neighbour's datagram is on its way": [
+        frame4(body(NEIGHBOUR)[:16], fragment=(7, 0, True), is_bystander=True),
+        frame4(body(LIMITED)[:16], fragment=(1_000, 0, True), copies=200),
+        frame4(bytes(56), fragment=(7, 16, False), is_bystander=True),
+    ],
     "as many bytes overlap as are missing, and another link's first fragment comes": [
         frame6(bytes(32), fragment=(7, 40, False)),
         frame6(body(LIMITED)[:24], fragment=(7, 0, True)),
@@ -106,6 +111,16 @@ FOUND = {
 def test_what_the_fuzzer_found_breaks_no_property(running: Replay, frames: list[Frame]) -> None:
     broken, _ = judge.examined(running, Sequence(frames, from_user=True), is_probed=True, is_on_both=False)
     assert broken is None
+
+
+def test_what_comes_after_a_datagram_lost_its_slot_passes_counted_or_not_at_all(running: Replay) -> None:
+    """200 others of its link, 60 bytes each, take the slot; the last fragment would complete it."""
+    running.reset()
+    first, last = frame4(body(LIMITED)[:16], fragment=(7, 0, True)), frame4(bytes(56), fragment=(7, 16, False))
+    others = frame4(body(LIMITED)[:16], fragment=(1_000, 0, True), copies=200)
+    result = running.run([first, others, last], from_user=True)
+    assert result.passed == [True] * 201 + [False]
+    assert result.counted[judge.LIMITED].passed_bytes == 201 * 60
 
 
 @pytest.mark.parametrize("port", [FREE, LIMITED], ids=["nobody's", "a link's"])
