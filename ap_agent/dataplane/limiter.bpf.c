@@ -491,6 +491,8 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         struct slot *one = first + i;
         asm volatile("" : "+r"(one));  // nor may a sum differ by the way to it
         __u32 age = now_ticks - one->at;
+        if (one->at - now_ticks < EARLIER_TICKS)  // limit: another processor was here since we looked at the clock
+            age = 0;
         if (one->state == FREE || age >= SLOT_TICKS) {
             one->state = FREE;
             age = ~0u - EARLIER_TICKS;
@@ -508,7 +510,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         }
     }
     if (state == OF_NOBODY && !slot->bytes &&
-        (now_ticks - slot->at >= PLAIN_TICKS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
+        ((__s32)(now_ticks - slot->at) >= (__s32)PLAIN_TICKS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
         state = FREE;  // Linux may have forgotten the first fragment
     if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
         goto unlock;  // verdict: it contradicts what was decided
