@@ -112,7 +112,7 @@ def test_exposure_is_the_lowest_that_works(units: Path, unit: Path, tenths: int)
 
 @needs_systemd
 def test_the_published_exposure_is_the_measured_one(units: Path) -> None:
-    """The same with systemd 252 and 257."""
+    """The same with systemd 252, 257 and 262."""
     published = re.search(r"`systemd-analyze security --offline=true` \| (\S+) \| (\S+) \|", DOCUMENTATION)
     assert published is not None
     for unit, figure in zip((AGENT, LIMITER), published.groups(), strict=True):
