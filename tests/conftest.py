@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ expect.set_options(timeout=30_000)
 # For the same reason an example may last as long as it does: a limit of 200 ms finds busy processors.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+# A shell's background jobs ignore it, and so would each program that a test starts and ends with it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _skipped: list[str] = []
 _seconds: Counter[str] = Counter()  # of each file, with setting up and taking down

@@ -25,9 +25,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason
 PREFIX = "sltlab"  # not the other tests' prefix: cleaning up must not be seen by them
 
 OWNER = f"""
-import signal, sys, time
+import sys, time
 from measuring.netns import Lab
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 with Lab("{PREFIX}") as lab:
     one, two = lab.namespace("one"), lab.namespace("two")
     lab.veth(one.nic("eth0", "192.0.2.1/24"), two.nic("eth0", "192.0.2.2/24"))
