@@ -155,17 +155,25 @@ def _end_what_hangs(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tables_emptied_row_by_row() -> Iterator[None]:
-    """After each test that commits, where it runs on a PostgreSQL."""
+    """After each test that commits. SQLite has no way to leave triggers out: they are made anew."""
     flush = TransactionTestCase._fixture_teardown
 
     def empty(self: TransactionTestCase) -> None:
         connection = connections["default"]
         if connection.vendor != "postgresql":
-            return flush(self)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+                triggers = dict(cursor.fetchall())
+                for name in triggers:
+                    cursor.execute(f"DROP TRIGGER {name}")
+                flush(self)
+                cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+                for name in triggers.keys() - {name for (name,) in cursor.fetchall()}:
+                    cursor.execute(triggers[name])
+            return
         tables = {*connection.introspection.django_table_names(only_existing=True, include_views=False)} - FILLED_ONCE
         with connection.cursor() as cursor:
             cursor.execute(EMPTY.format(tables=",".join(sorted(tables))))
-        return None
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TransactionTestCase, "_fixture_teardown", empty)

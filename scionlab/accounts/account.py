@@ -17,7 +17,6 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Q
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
@@ -25,6 +24,7 @@ from scionlab.accounts.locks import lock_administrators, lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.mail_links import request_of
 from scionlab.accounts.models import AccountRequest, Mail, MailKind, User
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
 from scionlab.web.pages.stale_pages import Values, last_admin_change, refuse_stale, values_of
@@ -74,7 +74,7 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
     email, network = email.lower(), _exploded(network)
     if purpose == Purpose.REGISTER:
         check_registration(email)
-    now = timezone.now()
+    now = database_now()
     lately = AccountRequest.objects.filter(created_at__gt=now - COUNTED_FOR)
     counts = lately.aggregate(
         # Per purpose: requests for accounts in someone's name must not use up their password resets.
@@ -144,7 +144,7 @@ def account_request_answer(*, request_id: int) -> bool:
     if template is not None:
         fields = {"key": f"account:{request.pk}", "recipient": request.email, "request": request}
         mails_create([mail_of(f"accounts/mail/{template}.txt", {"request": request}, **fields)])
-    request.answered_at = timezone.now()
+    request.answered_at = database_now()
     request.save(update_fields=["answered_at", "user"])
     return True
 
@@ -160,7 +160,7 @@ def _template(request: AccountRequest, known: User | None) -> str | None:
 
 def account_requests_due(limit: int) -> list[int]:
     """Requests that no worker has answered yet, oldest first."""
-    due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=timezone.now()).order_by("pk")
+    due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=database_now()).order_by("pk")
     return list(due.values_list("pk", flat=True)[:limit])
 
 
@@ -170,7 +170,7 @@ def account_requests_due(limit: int) -> list[int]:
 def _use(token: str, purpose: Purpose) -> AccountRequest:
     """One statement checks and uses the link, so that only one of two concurrent uses succeeds. Raises `RuleError`."""
     request = request_of(token)
-    now = timezone.now()
+    now = database_now()
     if request is not None and request.purpose == purpose:
         good = AccountRequest.objects.filter(pk=request.pk, used_at=None, expires_at__gt=now)
         if good.update(used_at=now) == 1:

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from django.db import transaction
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
@@ -18,6 +17,7 @@ from scionlab.accounts.locks import lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import ApiToken
 from scionlab.platform.client_address import from_address
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def api_token_create(
         made_by = _still_good(made_by)
         expires_at = expires_at or made_by.expires_at
         _check_bounds(made_by, may_write=may_write, expires_at=expires_at)
-    if expires_at is not None and expires_at <= timezone.now():
+    if expires_at is not None and expires_at <= database_now():
         text = f"{expires_at:%Y-%m-%d %H:%M} UTC is in the past. Choose a later end, or none."
         raise FieldRuleError("token_expiry_past", text, "expires_at")
     if expires_at is not None and expires_at.year > LAST_YEAR:
@@ -71,7 +71,7 @@ def api_token_create(
     same = ApiToken.objects.filter(user=user, name=name)
     if replaces:
         same.delete()
-    ApiToken.objects.filter(user=user, expires_at__lte=timezone.now()).delete()
+    ApiToken.objects.filter(user=user, expires_at__lte=database_now()).delete()
     if same.exists():
         text = f'You already have a token named "{name}". Revoke it first, or choose another name.'
         raise FieldRuleError("token_name_taken", text, "name")

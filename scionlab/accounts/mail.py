@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import smtplib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
 
 from scionlab.accounts.mail_links import link_of, unsubscribe_link
 from scionlab.accounts.models import AccountRequest, Mail, MailKind
+from scionlab.platform.clock import database_now
 from scionlab.platform.outbox import claim, retry_later
 from scionlab.platform.queue import SEND_MAIL, queue_after_commit
 
@@ -41,11 +42,23 @@ def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail
 def mails_create(mails: Iterable[Mail]) -> int:
     """Store each mail with a new `key`, and queue the first 50 after the commit. Return the number of new ones. Skips
     kinds that the recipient is unsubscribed from."""
-    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.accepts_mail(mail.kind)}
-    if not wanted:
+    return mails_make({mail.key: partial(_made, mail) for mail in mails})
+
+
+def _made(mail: Mail) -> Mail:
+    return mail
+
+
+def mails_make(of_keys: Mapping[str, Callable[[], Mail]]) -> int:
+    """`mails_create`, making only those whose key is new: jobs that run each minute render no mail to find that it
+    exists."""
+    if not of_keys:
         return 0
-    known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
-    new = [mail for key, mail in sorted(wanted.items()) if key not in known]
+    known = set(Mail.objects.filter(key__in=of_keys).values_list("key", flat=True))
+    made = [of_keys[key]() for key in sorted(of_keys.keys() - known)]
+    new = [mail for mail in made if mail.user is None or mail.user.accepts_mail(mail.kind)]
+    if not new:
+        return 0
     Mail.objects.bulk_create(new, ignore_conflicts=True)  # unsubscribed meanwhile
     queued = Mail.objects.filter(key__in=[mail.key for mail in new]).values_list("pk", flat=True)
     for pk in queued[:QUEUED_AT_ONCE]:
@@ -60,7 +73,7 @@ def mail_send(mail_id: int) -> bool:
     mail = Mail.objects.select_related("user", "request__user").get(pk=mail_id)
     why_not = _why_not(mail)
     if why_not:
-        Mail.objects.filter(pk=mail_id).update(sent_at=timezone.now(), last_error=f"not sent: {why_not}")
+        Mail.objects.filter(pk=mail_id).update(sent_at=database_now(), last_error=f"not sent: {why_not}")
         logger.info("mail.dropped id=%s key=%s %s", mail.pk, mail.key, why_not)
         return False
     try:
@@ -68,7 +81,7 @@ def mail_send(mail_id: int) -> bool:
     except (OSError, smtplib.SMTPException) as exc:
         retry_later(mail, repr(exc))
         return False
-    Mail.objects.filter(pk=mail_id).update(sent_at=timezone.now(), last_error="")
+    Mail.objects.filter(pk=mail_id).update(sent_at=database_now(), last_error="")
     logger.info("mail.sent id=%s key=%s attempts=%s", mail.pk, mail.key, mail.attempts)
     return True
 
@@ -76,7 +89,7 @@ def mail_send(mail_id: int) -> bool:
 def _why_not(mail: Mail) -> str:
     """Why a mail that waited, perhaps long, must not be sent any more; "" to send it."""
     has_link = mail.kind == "" and _PLACE in mail.body  # in a mail about an event it is only a label
-    if has_link and (mail.request is None or mail.request.expires_at <= timezone.now()):
+    if has_link and (mail.request is None or mail.request.expires_at <= database_now()):
         return "its link is no longer valid"
     if mail.request is not None and mail.request.purpose == AccountRequest.Purpose.PASSWORD:
         user = mail.request.user

@@ -13,12 +13,12 @@ from django.conf import settings
 from django.contrib.auth.tokens import default_token_generator
 from django.core import signing
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 from django.views.decorators.debug import sensitive_variables
 
 from scionlab.accounts.models import AccountRequest, MailKind
+from scionlab.platform.clock import database_now
 
 _CONFIRM: Final = "scionlab.confirm"
 _UNSUBSCRIBE: Final = "scionlab.unsubscribe"
@@ -45,7 +45,7 @@ def request_of(token: str) -> AccountRequest | None:
     if read is None:
         return None
     pk, nonce = read
-    good = AccountRequest.objects.filter(pk=pk, nonce=nonce, used_at=None, expires_at__gt=timezone.now())
+    good = AccountRequest.objects.filter(pk=pk, nonce=nonce, used_at=None, expires_at__gt=database_now())
     return good.select_related("user").first()
 
 

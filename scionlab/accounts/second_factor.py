@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from scionlab.accounts.locks import lock_user
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
+from scionlab.platform.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def change_notified(user: User) -> Iterator[None]:
         yield
         after = _rows(user)
         if after != before:
-            now = timezone.now()
+            now = database_now()
             types = [kind for _pk, kind in after]
             context = {"types": types, "now": now, "address": from_address.get()}
             key = f"second_factor:{user.pk}:{now:%Y%m%d%H%M%S%f}"

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from django.db.models import Exists, QuerySet
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scionlab.delivery.signing import near_end, unreadable_keys, valid_keys
+from scionlab.platform.clock import clock_problems, database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.address_owners import SharedAddress, ends_with_shared_addresses, shared_addresses
 from scionlab.testbed.cockpit import MOST_NAMED, OFFERS, named
@@ -29,7 +29,7 @@ class Notice(NamedTuple):
 def notices() -> list[Notice]:
     """Return urgent notices first. Two SQL statements if there are none; otherwise up to two about hosts, four about
     expiry, three about addresses."""
-    now = timezone.now()
+    now = database_now()
     asked: dict[str, Any] = {
         "is_ahead": Exists(selectors.hosts_ahead()),
         "is_of_others": Exists(selectors.hosts_of_others()),
@@ -45,6 +45,7 @@ def notices() -> list[Notice]:
     urgent = [
         *(_hosts_ahead() if there_is["is_ahead"] else ()),
         *(_hosts_of_others() if there_is["is_of_others"] else ()),
+        *(format_html("{}.", line) for line in clock_problems()),
         *_keys(),
         *(text for offer in OFFERS for text in offer.notices(there_is, now)),
     ]

@@ -14,7 +14,6 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
@@ -23,6 +22,7 @@ from scionlab.cockpit.setup_forms import AttachmentPointForm, CoreForm, SetupFor
 from scionlab.delivery.enrolment import IssuedToken, enrol_command, enrolment_token_create
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.models import HostReceipt
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, UserAS
@@ -106,7 +106,7 @@ def _enrolment_words(point: AttachmentPoint) -> str:
     if token.used_at is not None:
         at = say_time(token.used_at)
         return f"The agent of {point.AS} was enrolled at {at} and has not reported. Run scionlab-bw-agent status there."
-    if token.expires_at <= timezone.now():
+    if token.expires_at <= database_now():
         return f"The token for the agent of {point.AS} expired at {say_time(token.expires_at)}. Create another one."
     return f"A token for the agent of {point.AS} is valid until {say_time(token.expires_at)} and was not used yet."
 

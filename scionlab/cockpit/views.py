@@ -26,6 +26,7 @@ from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.limits.cockpit.forms import UplinkForm
 from scionlab.limits.uplink import uplink_set
+from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.cockpit import OFFERS, Rate
 from scionlab.testbed.models import AttachmentPoint, Link
@@ -65,7 +66,7 @@ SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
 @require_safe
 @staff_page
 def overview(request: PageRequest) -> HttpResponse:
-    now = timezone.now()
+    now = database_now()
     testbed = read_testbed(now=now)
     states = testbed.states
     load_use(states, now=now)
@@ -162,7 +163,7 @@ def attachment_point(request: PageRequest, pk: int) -> HttpResponse:
 
 
 def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> HttpResponse:
-    now = timezone.now()
+    now = database_now()
     testbed = read_testbed(now=now, attachment_point_id=pk)
     if not testbed.states:
         raise Http404("The attachment point does not exist.")
@@ -247,7 +248,7 @@ def not_enforced(request: PageRequest) -> HttpResponse:
     """List Links whose requested limits are not enforced, because of their state or their maximum. `why`: Links in this
     state, or "above" for those with a maximum below the request. An attachment point without reports is one row with
     the number of its Links."""
-    now = timezone.now()
+    now = database_now()
     testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
     ap = next((state for state in testbed.states if str(state.ap.pk) == asked), None)

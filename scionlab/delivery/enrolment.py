@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.delivery.signing import key_ring, valid_keys
+from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
 from scionlab.testbed.audit import note_host
 from scionlab.testbed.models import BandwidthChange, Host
@@ -66,7 +66,7 @@ def enrolment_token_create(*, host_id: int, actor: User | None, reason: str = ""
     host = Host.objects.get(pk=host_id)
     if host.AS_id is None:
         raise RuleError("host_without_as", f"{host} belongs to no AS and cannot be enrolled.")
-    now = timezone.now()
+    now = database_now()
     EnrolmentToken.objects.filter(host=host, used_at=None, voided_at=None).update(voided_at=now)
     random = secrets.token_urlsafe(_RANDOM_BYTES)
     longest = valid_keys().order_by("not_after", "pk").last()
@@ -88,7 +88,7 @@ def host_enrol(*, random: str, address: str | None) -> Enrolment | None:
     """Use a token. Returns None if it is unknown, used, expired or revoked, or its host has no AS. `random` is the
     random part. One statement checks and uses it: of two concurrent uses the second finds it used."""
     keys = key_ring()
-    now = timezone.now()
+    now = database_now()
     usable = EnrolmentToken.objects.filter(token_sha256=_hash(random), used_at=None, voided_at=None, expires_at__gt=now)
     if usable.update(used_at=now, used_from=address) != 1:
         logger.warning("enrolment.refused address=%s", address)

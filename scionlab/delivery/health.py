@@ -4,8 +4,9 @@
     readyz   it can serve: send requests elsewhere if not
     healthz  the database responds: for balancers of earlier versions
 
-Without Redis everything works, only later: both mention it, and neither fails. The text names the part and the remedy,
-but no address, name or message of a server.
+Without Redis everything works, only later: both mention it, and neither fails. Nor does readyz where a machine's clock
+differs, which it names: the database's is used. The text names the part and the remedy, but no address or message of a
+server.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from scionlab.delivery.signing import unreadable_keys
+from scionlab.platform.clock import clock_problems
 from scionlab.platform.queue import redis_problems
 
 
@@ -41,11 +43,11 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 @never_cache
 def readyz(_request: HttpRequest) -> HttpResponse:
     """200 while the database responds, has this version's tables, and signing keys are readable; otherwise 503."""
-    return _answer(_first_reason(_database, _migrations, _signing_keys))
+    return _answer(_first_reason(_database, _migrations, _signing_keys), clock_problems)
 
 
-def _answer(reasons: list[str]) -> HttpResponse:
-    lines = [*(reasons or ["ok"]), *redis_problems()]
+def _answer(reasons: list[str], to_know: Callable[[], list[str]] = list) -> HttpResponse:
+    lines = [*(reasons or ["ok"]), *(redis_problems() or to_know())]
     headers = {"Retry-After": "5"} if reasons else {}
     return HttpResponse(
         "\n".join(lines) + "\n", status=503 if reasons else 200, content_type="text/plain", headers=headers

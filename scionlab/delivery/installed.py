@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 import config_tar
 from bandwidth_config import RuleError
 from scion_files import PATH_METADATA_PATH, systemd_units
 from scionlab.accounts.models import User
 from scionlab.delivery.files import added_files
+from scionlab.platform.clock import database_now
 from scionlab.testbed import audit, locks
 from scionlab.testbed.models import AttachmentPoint, Host, InstalledFiles
 from scionlab.testbed.versions.counters import hosts_bump
@@ -114,7 +114,7 @@ def full_fetched(*, host_id: int) -> None:
     """Record that the stock client got the full configuration: from now on its files are ours."""
     locks.lock_hosts([host_id])
     known = InstalledFiles.objects.filter(host=host_id).first()
-    now = timezone.now()
+    now = database_now()
     if known is None:
         InstalledFiles.objects.create(host_id=host_id, owner=Owner.OURS, seen_at=now, fetched_at=now)
     elif known.owner != Owner.OURS or known.fetched_at is None:
@@ -141,7 +141,7 @@ def manifest_note(*, host_id: int, manifest: Manifest) -> RuleError | None:
             units=sorted(manifest.units),
         )
     elif known is None:
-        InstalledFiles.objects.create(host=host, owner=Owner.OURS, seen_at=timezone.now())
+        InstalledFiles.objects.create(host=host, owner=Owner.OURS, seen_at=database_now())
     if host.limits_only:
         return _limits_only(host)
     return _other(host) if InstalledFiles.objects.get(host=host).is_another_services else None
@@ -168,7 +168,7 @@ def other_note(
     for name, value in shown.items():
         if value:
             setattr(known, name, value)
-    known.owner, known.seen_at = Owner.OTHER, timezone.now()
+    known.owner, known.seen_at = Owner.OTHER, database_now()
     known.taken_over_at = known.taken_over_by = known.fetched_at = None
     known.save()
     logger.warning("installed.other_coordinator host=%s version=%r url=%r", host_id, known.version, known.url)
@@ -234,7 +234,7 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
             f"{host} has reported no files of another coordination service, or was already taken over. Reload its page."
         )
         raise RuleError("nothing_to_take_over", text)
-    known.taken_over_at, known.taken_over_by = timezone.now(), actor
+    known.taken_over_at, known.taken_over_by = database_now(), actor
     known.save(update_fields=["taken_over_at", "taken_over_by"])
     shown = f" from {known.url or 'another coordination service'}" + (f" {known.version}" if known.version else "")
     audit.note_host(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")

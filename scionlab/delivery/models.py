@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models.host import Host
 
 
@@ -16,7 +16,7 @@ class SigningKey(models.Model):
     key_id = models.CharField("key id", max_length=32, unique=True, editable=False)
     public_key = models.CharField(max_length=44, editable=False, help_text="The 32 raw bytes in base64.")
     private_encrypted = models.TextField(editable=False)
-    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    created_at = models.DateTimeField("made", default=database_now, editable=False)
     not_after = models.DateTimeField("valid until", editable=False)
     revoked_at = models.DateTimeField("revoked", null=True, blank=True, editable=False)
 
@@ -27,7 +27,7 @@ class SigningKey(models.Model):
         return self.key_id
 
     def is_valid(self) -> bool:
-        return self.revoked_at is None and timezone.now() < self.not_after
+        return self.revoked_at is None and database_now() < self.not_after
 
 
 class EnrolmentToken(models.Model):
@@ -36,7 +36,7 @@ class EnrolmentToken(models.Model):
     token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="enrolment_tokens")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
-    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    created_at = models.DateTimeField("made", default=database_now, editable=False)
     expires_at = models.DateTimeField("valid until", editable=False)
     voided_at = models.DateTimeField("revoked at", null=True, blank=True, help_text="Replaced by a newer token.")
     used_at = models.DateTimeField("used", null=True, blank=True)
@@ -58,7 +58,7 @@ class IssuedLimits(models.Model):
     config_version = models.PositiveIntegerField()
     limits_version = models.PositiveIntegerField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes, in hexadecimal.")
-    issued_at = models.DateTimeField(auto_now_add=True)
+    issued_at = models.DateTimeField(default=database_now, editable=False)
 
     class Meta:
         constraints = [

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from config_tar import CONTEXT, KeyRing, Signer, key_id_of
 from scionlab.accounts.models import User
 from scionlab.delivery.models import EnrolmentToken, SigningKey
 from scionlab.platform import secrets_box
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.testbed.models import Host, ServiceState
 from scionlab.testbed.versions.counters import hosts_bump
@@ -47,7 +47,7 @@ def key_ring() -> KeyRing:
 
 
 def _key_ring() -> KeyRing | None:
-    now = timezone.now()
+    now = database_now()
     keys = list(SigningKey.objects.filter(Q(revoked_at__isnull=False) | Q(not_after__gt=now)))
     valid = [key for key in keys if key.revoked_at is None]
     if not valid:
@@ -60,7 +60,7 @@ def _key_ring() -> KeyRing | None:
 
 def valid_keys() -> QuerySet[SigningKey]:
     """In order of creation."""
-    return SigningKey.objects.filter(revoked_at=None, not_after__gt=timezone.now())
+    return SigningKey.objects.filter(revoked_at=None, not_after__gt=database_now())
 
 
 def end_of_last_key() -> datetime | None:
@@ -77,7 +77,7 @@ def near_end_of_last_key() -> datetime | None:
 def near_end(end: datetime | None) -> datetime | None:
     """`end`, if it is near."""
     days = min(WARN_DAYS, settings.SIGNING_KEY_DAYS // 4)
-    return end if end is not None and end - timezone.now() < timedelta(days=days) else None
+    return end if end is not None and end - database_now() < timedelta(days=days) else None
 
 
 def unreadable_keys(valid: Iterable[SigningKey] | None = None) -> list[SigningKey]:
@@ -142,7 +142,7 @@ def signing_key_rotate_if_due() -> SigningKey | None:
         return None
     _lock()
     end = end_of_last_key()
-    if days and (end is None or end - timezone.now() < timedelta(days=days)):
+    if days and (end is None or end - database_now() < timedelta(days=days)):
         return signing_key_rotate(actor=None)
     if end is None or near_end_of_last_key() is not None:
         logger.warning('signing_key.ends_soon until=%s remedy="manage.py signing_key rotate"', end)
@@ -165,7 +165,7 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
             f"{key_id} is the only valid signing key: without it agents accept no configuration. Create its "
             "successor first (rotate), wait until the agents have fetched it, then revoke this one.",
         )
-    now = timezone.now()
+    now = database_now()
     SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)
     _announce()  # before the tokens: creating one locks its host first, too
     # They may name this key; an agent that requires it would use its token in vain.
@@ -194,7 +194,7 @@ def _lock() -> None:
 def _make(actor: User | None) -> SigningKey:
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
-    now = timezone.now()
+    now = database_now()
     end = (now + timedelta(days=settings.SIGNING_KEY_DAYS)).replace(microsecond=0)  # announced in whole seconds
     key = SigningKey.objects.create(
         key_id=key_id_of(public),

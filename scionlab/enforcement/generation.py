@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.locks import lock_receipts
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.platform.clock import database_now
 from scionlab.platform.wake import wake_everybody_after_commit
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.models import Host, ServiceState
@@ -84,7 +84,7 @@ def _raise_to(generation: int) -> None:
         ahead_at=None,
     )
     LinkEnforcement.objects.all().delete()
-    EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=timezone.now())
+    EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=database_now())
     wake_everybody_after_commit()
 
 

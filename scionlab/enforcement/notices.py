@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from typing import Final
 
 from django.conf import settings
@@ -24,13 +25,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
-from scionlab.accounts.mail import mail_of, mails_create
+from scionlab.accounts.mail import mail_of, mails_create, mails_make
 from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.facts import MAXIMUM
 from scionlab.enforcement.models import HostReceipt, Notice, NoticeWatch
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.testbed.models import Host, Link, TimedLimit
 from scionlab.testbed.selectors import with_relations
@@ -52,14 +54,15 @@ IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # of t
 
 @dataclass
 class State:
-    """The state for one person at one attachment point. A different `value` is notified again."""
+    """The state for one person at one attachment point. A different `value` is notified again. `statuses` by link, as
+    far as they were needed to find it."""
 
     user: User
     host: Host
     began_at: datetime
     value: int | None = None
     links: list[Link] = field(default_factory=list)
-    statuses: dict[int, LinkStatus] = field(default_factory=dict)  # by link, if the mail has a sentence on its state
+    statuses: dict[int, LinkStatus] = field(default_factory=dict)
 
     def requested(self) -> list[list[int]]:
         return [[link.pk, *link.requested] for link in self.links]
@@ -69,7 +72,7 @@ class State:
 @transaction.atomic
 def notices_find(*, now: datetime | None = None) -> int:
     """Send the mails that are due; return the number of new ones. Idempotent and safe to run concurrently."""
-    now = now or timezone.now()
+    now = now or database_now()
     watch = _watch(now)
     away = _away(now)
     if now - watch.since < AWAY_AFTER:  # known outages stay; new ones cannot be detected
@@ -135,11 +138,8 @@ def _away(now: datetime) -> dict[Place, State]:
         for host_id, agent in agents.items()
         if agent.is_silent and agent.read_at is not None and now - agent.read_at > AWAY_AFTER
     }
-    links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
-    found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
-    for state in found.values():
-        state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
-    return found
+    links = _links().filter(interface_a__host__in=since) if since else ()
+    return _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
 
 
 def _clamped(now: datetime) -> dict[Place, State]:
@@ -174,12 +174,13 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
 
 def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
     """Send mails for new states and, if `over` says so, for states that ended, with the remaining links."""
-    known, mails, new, changed = _open(kind), [], [], []
+    known, new, changed = _open(kind), [], []
+    news: list[tuple[str, State]] = []  # with the mail's template
     for place, state in states.items():
         notice = known.get(place)
         is_news = notice is None or notice.value != state.value
         if is_news:
-            mails.append(_mail(kind.value, state, now=now))
+            news.append((kind.value, state))
         if notice is None:
             new.append(
                 Notice(
@@ -196,29 +197,42 @@ def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now:
             changed.append(notice)
     ended = {place: notice for place, notice in known.items() if place not in states}
     if ended:
-        mails += _ended(kind, ended.values(), over, now)
+        news += _ended(kind, ended.values(), over, now)
     Notice.objects.bulk_create(new, batch_size=1000)
     Notice.objects.bulk_update(changed, ["value", "links"], batch_size=500)
     Notice.objects.filter(pk__in=[notice.pk for notice in ended.values()]).delete()
-    return mails_create(mails)
+    if kind == MailKind.AWAY:
+        _judge([state for template, state in news if template == kind.value], now)
+    keyed = [(_key(template, state, now), template, state) for template, state in news]
+    return mails_make({key: partial(_mail, key, template, state) for key, template, state in keyed})
 
 
-def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime) -> list[Mail]:
+def _judge(states: list[State], now: datetime) -> None:
+    """Only what is news and will be named: the Links of a silent attachment point can be thousands."""
+    named = [link.pk for state in states for link in state.links[:_LINKS_NAMED]]
+    statuses = (
+        {one.pk: link_status(one, now=now) for one in with_relations(_links().filter(pk__in=named))} if named else {}
+    )
+    for state in states:
+        state.statuses = statuses
+
+
+def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime) -> list[tuple[str, State]]:
     notices = list(ended)
     ids = {link_id for notice in notices for link_id, *_ in notice.links}
     links = {link.pk: link for link in _links().filter(pk__in=ids)}
     receipts = dict(
         HostReceipt.objects.filter(host__in=[notice.host_id for notice in notices]).values_list("host", "received_at")
     )
-    mails = []
+    found = []
     for notice in notices:
         left = [links[link_id] for link_id, *_ in notice.links if link_id in links]
         left = [link for link in left if link.interface_b.AS.useras.owner == notice.user]
         heard = receipts.get(notice.host_id)
         if left and over(notice, left, heard, now):
             state = State(notice.user, notice.host, notice.began_at, links=left)
-            mails.append(_mail(f"{kind.value}_over", state, now=now))
-    return mails
+            found.append((f"{kind.value}_over", state))
+    return found
 
 
 def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now: datetime) -> bool:
@@ -236,27 +250,29 @@ def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now:
     return any([*link.requested] == asked[link.pk] for link in left)
 
 
-def _mail(template: str, state: State, *, now: datetime) -> Mail:
-    user, at = state.user, state.began_at
+def _key(template: str, state: State, now: datetime) -> str:
+    # `began_at` distinguishes outages; for a value that changes during one, it is the time of the change.
+    moment = state.began_at if state.value is None else now
+    return f"{template}:{state.user.pk}:{state.host.pk}:{moment.isoformat()}"
+
+
+def _mail(key: str, template: str, state: State) -> Mail:
+    user = state.user
     with timezone.override(user.tz):  # for the sentences on states
-        rows = [_row(link, state) for link in state.links]
+        rows = [_row(link, state.statuses.get(link.pk)) for link in state.links[:_LINKS_NAMED]]
     context: dict[str, object] = {
         "ap": state.links[0].interface_a.AS.isd_as,
-        "links": rows[:_LINKS_NAMED],
-        "more": max(0, len(rows) - _LINKS_NAMED),
-        "count": len(rows),
-        "since": local_time(at, user.tz),
+        "links": rows,
+        "more": len(state.links) - len(rows),
+        "count": len(state.links),
+        "since": local_time(state.began_at, user.tz),
         "maximum": None if state.value is None else format_kbit(state.value),
     }
-    # `at` distinguishes outages; for a value that changes during one, it is the time of the change.
-    moment = at if state.value is None else now
-    key = f"{template}:{user.pk}:{state.host.pk}:{moment.isoformat()}"
     kind = template.removesuffix("_over")
     return mail_of(f"enforcement/mail/{template}.txt", context, key=key, recipient=user.email, kind=kind, user=user)
 
 
-def _row(link: Link, state: State) -> dict[str, str]:
-    status = state.statuses.get(link.pk)
+def _row(link: Link, status: LinkStatus | None) -> dict[str, str]:
     return {
         "isd_as": link.interface_b.AS.isd_as,
         "label": link.interface_b.AS.label,

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_tests import TCP
@@ -27,6 +26,7 @@ from scionlab.enforcement.models import HostReceipt, ReportGap
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.enforcement.receipt_values import Receipt
+from scionlab.platform.clock import database_now
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
 from scionlab.testbed import selectors
@@ -57,7 +57,7 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
     that does not number its receipts would be ignored until then. A receipt about a foreign document says nothing about
     Links and invalidates what was known. Its evidence is stored in a separate transaction, which needs the host's
     row."""
-    received_at = now or timezone.now()
+    received_at = now or database_now()
     receipt = replace(receipt, observed_at=min(receipt.observed_at, received_at))
     content = _content(host_id, receipt)
     try:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from django.conf import settings
 from django.db import transaction
 from django.urls import reverse
-from django.utils import timezone
 
 from bandwidth_config import format_kbit
-from scionlab.accounts.mail import mails_create
+from scionlab.accounts.mail import mails_make
 from scionlab.accounts.models import Mail, MailKind
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt_changes import ReceiptChanges
 from scionlab.enforcement.remarks import remark_on
+from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link
 
@@ -61,19 +62,29 @@ def deployment_note(*, host_id: int) -> int:
         return 0
     host = Host.objects.get(pk=host_id)
     confirmed = min(host.config_version_deployed, host.delivered_config_version)
-    return mails_create(
-        _mail(
-            link,
-            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
-            news=f"{link.interface_a.AS.isd_as} has installed the configuration with this limit: delivered, not "
-            "verified. It has no agent that reports what its kernel enforces.",
-        )
-        for link in selectors.limited_links(host_id).values()
-        if link.active
-        and not link.is_told
-        and link.wanted_config_version <= confirmed
-        and link.wanted_limits_version <= host.delivered_limits_version
+    return mails_make(
+        {
+            _key(link): partial(_delivered_mail, link)
+            for link in selectors.limited_links(host_id).values()
+            if link.active
+            and not link.is_told
+            and link.wanted_config_version <= confirmed
+            and link.wanted_limits_version <= host.delivered_limits_version
+        }
     )
+
+
+def _delivered_mail(link: Link) -> Mail:
+    return _mail(
+        link,
+        subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
+        news=f"{link.interface_a.AS.isd_as} has installed the configuration with this limit: delivered, not "
+        "verified. It has no agent that reports what its kernel enforces.",
+    )
+
+
+def _key(link: Link) -> str:
+    return f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}"
 
 
 def _mail(link: Link, *, subject: str, news: str) -> Mail:
@@ -91,7 +102,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
         f"Current limit: {page}\n"
     )
     return Mail(
-        key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
+        key=_key(link),
         recipient=user_as.owner.email,
         user=user_as.owner,
         kind=MailKind.ENFORCED,
@@ -102,7 +113,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
 
 def _for_a_time(link: Link) -> str:
     zone = link.interface_b.AS.useras.owner.tz
-    timed = [f"  {one.describe(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    timed = [f"  {one.describe(zone)}" for one in link.timed_in_configuration if one.ends_at > database_now()]
     if not timed:
         return ""
     return "\n".join(["Temporary limits, after which this limit applies again automatically:", *timed]) + "\n\n"

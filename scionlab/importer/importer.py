@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable
 
 from django.db import DataError, IntegrityError, transaction
-from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth
 from scionlab.importer.import_ases import import_ases, import_hosts, import_isds, import_routers, import_users
@@ -33,6 +32,7 @@ from scionlab.importer.import_state import Import
 from scionlab.importer.import_trust import import_trust
 from scionlab.importer.report import Report
 from scionlab.importer.rows import Network
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.testbed import locks
 from scionlab.testbed.models import Link
@@ -91,7 +91,7 @@ def _import(network: Network, kbit: int, report: Report, progress: Callable[[str
     report.problems += problems_of(network)
     progress(f"{len(report.problems)} entries break one")
     locks.lock_network()
-    this = Import(network=network, kbit=kbit, report=report, now=timezone.now())
+    this = Import(network=network, kbit=kbit, report=report, now=database_now())
     for what, step in STEPS:
         progress(what)
         step(this)

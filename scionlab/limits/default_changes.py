@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Final
 
 from django.db import transaction
-from django.utils import timezone
 
 from bandwidth_config import RuleError, format_number
 from scionlab.accounts.models import User
@@ -24,6 +23,7 @@ from scionlab.limits.default_effects import affected_by, are_felt, total_of
 from scionlab.limits.default_plan import SITE, Line, Operation, differing, plan
 from scionlab.limits.defaults import ap_defaults_set, site_default_set
 from scionlab.limits.models import DefaultChange
+from scionlab.platform.clock import database_now
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.models import AttachmentPoint
 
@@ -153,7 +153,7 @@ def default_change_apply(*, change_id: int, actor: User, reason: str) -> Default
     if found := differing(shown, lines):
         raise DefaultChangedError(len(found))
     change.result = _store([line for line in lines if line.is_change], actor=actor, reason=reason)
-    change.applied_at, change.reason = timezone.now(), reason[:200]
+    change.applied_at, change.reason = database_now(), reason[:200]
     change.save(update_fields=["applied_at", "reason", "result"])
     counts = " ".join(f"{name}={count}" for name, count in change.result.items())
     logger.info("default_change.applied id=%s %s actor=%s", change.pk, counts, actor.pk)

@@ -15,13 +15,13 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Greatest
-from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, check_total
 from link_rules import with_exception
 from scionlab.accounts.models import User
 from scionlab.limits.ap_settings import AP_SETTINGS
 from scionlab.limits.exceptions_in_force import links_with_other_exception
+from scionlab.platform.clock import database_now
 from scionlab.platform.each import for_each
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
@@ -183,7 +183,7 @@ def pending_attachment_points() -> list[int]:
     statements."""
     in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
     found = set(AttachmentPoint.objects.exclude(maximum_kbit=in_force).values_list("pk", flat=True))
-    links = links_with_other_exception(timezone.now())
+    links = links_with_other_exception(database_now())
     return sorted(found.union(links.values_list("interface_a__AS__attachment_point", flat=True)))
 
 
@@ -230,7 +230,7 @@ def apply_default(attachment_point_id: int, changes: Changes, *, of_links: Colle
 def _apply_exceptions(
     ap: AttachmentPoint, maximum_kbit: int, changes: Changes, of_links: Collection[int] | None
 ) -> None:
-    other: Any = links_with_other_exception(timezone.now()).filter(interface_a__AS=ap.AS_id)
+    other: Any = links_with_other_exception(database_now()).filter(interface_a__AS=ap.AS_id)
     if of_links is not None:
         other = other.filter(pk__in=of_links)
     links = list(other.select_related("interface_a").prefetch_related(selectors.TIMED_LIMITS))

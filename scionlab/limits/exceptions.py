@@ -11,21 +11,22 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, prefetch_related_objects
 from django.urls import reverse
-from django.utils import timezone
 
 from bandwidth_config import RuleError, check_bandwidth, format_kbit
-from scionlab.accounts.mail import mail_of, mails_create
+from scionlab.accounts.mail import mail_of, mails_create, mails_make
 from scionlab.accounts.models import Mail, User
 from scionlab.accounts.models.user import MailKind
 from scionlab.limits.audit import note_exception
 from scionlab.limits.locks import lock_exception
 from scionlab.limits.models import MaximumException
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
@@ -75,7 +76,7 @@ def exception_request(
             "Enter more, or set the limit without a request."
         )
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
-    if MaximumException.objects.filter(link=link, state=State.ASKED, ends_at__gt=timezone.now()).exists():
+    if MaximumException.objects.filter(link=link, state=State.ASKED, ends_at__gt=database_now()).exists():
         text = "A request for this link is waiting for an answer. Wait for the answer before you send another one."
         raise RuleError("exception_asked", text)
     made = MaximumException.objects.create(
@@ -101,7 +102,7 @@ def exception_grant(
         reason=reason,
         state=State.APPROVED,
         decided_by=actor,
-        decided_at=timezone.now(),
+        decided_at=database_now(),
     )
     if isinstance(of, Group):
         _check_group(of)
@@ -131,7 +132,7 @@ def exception_change_group(
     mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
     `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
     `MaximumException.DoesNotExist`."""
-    found, now = lock_exception(exception_id), timezone.now()
+    found, now = lock_exception(exception_id), database_now()
     prefetch_related_objects([found], *_OF_GROUP)
     if not found.group or found.ends_at <= now:
         raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
@@ -166,14 +167,14 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     if found.state != State.ASKED:
         text = f"This request was {found.get_state_display()} already. Reload the page."
         raise RuleError("exception_decided", text)
-    if approve and found.ends_at <= timezone.now():
+    if approve and found.ends_at <= database_now():
         text = f"The request was for the time until {say_time(found.ends_at)}, which is over. Decline it."
         raise RuleError("exception_over", text)
     if not approve and not answer.strip():
         text = "An answer is missing. Tell the user why the request is declined."
         raise FieldRuleError("exception_answer", text, "answer")
     found.state = State.APPROVED if approve else State.DECLINED
-    found.decided_by, found.decided_at, found.answer = actor, timezone.now(), answer.strip()[:200]
+    found.decided_by, found.decided_at, found.answer = actor, database_now(), answer.strip()[:200]
     found.save(update_fields=["state", "decided_by", "decided_at", "answer"])
     if approve:
         _say_approved(found, people_of(found), actor=actor, reason=found.answer)
@@ -187,7 +188,7 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
 def exception_end(*, exception_id: int, actor: User) -> MaximumException:
     """End it now. Does nothing if it has ended or was not approved. Raises `MaximumException.DoesNotExist`."""
     found = lock_exception(exception_id)
-    now = timezone.now()
+    now = database_now()
     if found.state == State.APPROVED and found.ends_at > now:
         found.ends_at = now
         found.save(update_fields=["ends_at"])
@@ -199,7 +200,7 @@ def exception_end(*, exception_id: int, actor: User) -> MaximumException:
 @transaction.atomic
 def exceptions_notify(*, now: datetime | None = None) -> int:
     """Notify owners of exceptions that end within a day, or have ended; return the number of new mails. Idempotent."""
-    now = now or timezone.now()
+    now = now or database_now()
     approved = MaximumException.objects.filter(state=State.APPROVED)
     approved = approved.select_related("user", "user_as__owner", "user_as__isd", "link__interface_b__AS__useras__owner")
     approved = approved.prefetch_related(*_OF_GROUP)
@@ -207,14 +208,12 @@ def exceptions_notify(*, now: datetime | None = None) -> int:
     over = approved.filter(ends_at__gt=now - _TOLD_LATE, ends_at__lte=now)
     due = [("exception_ends", one, person) for one in soon for person in people_of(one)]
     due += [("exception_ended", one, person) for one in over for person in people_of(one)]
-    keys = {
-        _key(one, template, person, one.ends_at): (template, one, person)
+    makers = {
+        _key(one, template, person, one.ends_at): partial(_mail, one, template, person)
         for template, one, person in due
         if person.accepts_mail(MailKind.CHANGED)
     }
-    # A course of 500 is told once; rendering its mails at each run to find that out would take minutes a day.
-    told = set(Mail.objects.filter(key__in=keys).values_list("key", flat=True))
-    return mails_create([_mail(one, template, to) for key, (template, one, to) in keys.items() if key not in told])
+    return mails_make(makers)
 
 
 def people_of(exception: MaximumException) -> list[User]:
@@ -236,7 +235,7 @@ def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
     if maximum_kbit == 0:
         text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
-    now = timezone.now()
+    now = database_now()
     if not now < ends_at <= now + LONGEST:
         text = f"{say_time(ends_at)} is not within the next {LONGEST.days} days. Choose another end."
         raise FieldRuleError("exception_ends", text, "ends_at")

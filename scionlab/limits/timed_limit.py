@@ -18,7 +18,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
-from django.utils import timezone
 
 from bandwidth_config import RuleError, check_change, format_number
 from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
@@ -27,6 +26,7 @@ from scionlab.enforcement.notices import timed_limit_cancelled_notify
 from scionlab.limits.locked import locked_link
 from scionlab.limits.profiles import Profile
 from scionlab.limits.retirement import retire, retire_at
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import audit, selectors
@@ -67,7 +67,7 @@ def timed_limit_create(
     """
     changes = Changes()
     link = locked_link(link_id, changes)
-    begins_at = checked_beginning(begins_at, timezone.now())
+    begins_at = checked_beginning(begins_at, database_now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     made = timed_limit_add(link, profile, begins_at, actor=actor, changes=changes, reason=reason)
     note_change(link.interface_b.AS_id, actor=actor)
@@ -87,7 +87,7 @@ def timed_limit_add(
 ) -> TimedLimit:
     """For services that hold the Link's lock and raise the counters. `joint`: the joint test that it congests for.
     Raises as `timed_limit_create`."""
-    ap, now = _attachment_point(link), timezone.now()
+    ap, now = _attachment_point(link), database_now()
     _check_limits(profile, selectors.maximum_in_force(link, ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
@@ -134,13 +134,13 @@ def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     """`retire` timed limits."""
-    now = now or timezone.now()
+    now = now or database_now()
     return retire(TimedLimit, until=now, now=now)
 
 
 def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
     """Cancel those of `which` at these Links that have not ended; like `timed_limits_end`. Return their number."""
-    now = timezone.now()
+    now = database_now()
     by_id = {link.pk: link for link in links}
     running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")
     found = list(running)

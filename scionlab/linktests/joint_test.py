@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Final
 
 from django.db import transaction
-from django.utils import timezone
 
 from link_tests import TEST_LANES
 from scionlab.accounts.locks import lock_user
@@ -51,6 +50,7 @@ from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready
 from scionlab.linktests.test_hours import Hours, next_begin
 from scionlab.linktests.test_policy import allowance_of
 from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, taken_at
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
 from scionlab.testbed.last_changes import note_change
@@ -91,7 +91,7 @@ def joint_test_create(
     changes = Changes()
     links = _active_links(user_as, changes)
     ap_of = {link.pk: attachment_point_of(link) for link in links}
-    now = timezone.now()
+    now = database_now()
     mine = LinkTest.objects.filter(created_by=actor, tool=TOOL)
     allowance = allowance_of(actor, TOOL)
     begins_at = beginning_of(begins_at, now, allowance, TOOL)
@@ -148,7 +148,7 @@ def joint_test_cancel(*, joint_test_id: int, actor: User | None) -> JointTest:
 def joint_tests_end(links: Iterable[Link]) -> None:
     """Cancel joint tests that lost a part; for services that only lock these Links, so the other parts are cancelled
     after their commit."""
-    parts = LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=timezone.now())
+    parts = LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=database_now())
     for joint_id in parts.exclude(joint=None).values_list("joint", flat=True).distinct().order_by("joint"):
         transaction.on_commit(partial(_cancel_if_there, joint_id), robust=True)  # the saved change stays
 

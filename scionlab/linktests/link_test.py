@@ -17,7 +17,6 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, Sum
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
@@ -30,6 +29,7 @@ from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
 from scionlab.linktests.test_policy import Allowance, allowance_of
 from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
@@ -71,7 +71,7 @@ def link_test_create(
     changes = Changes()
     link = locked_link(link_id, changes)
     ap = attachment_point_of(link)
-    now = timezone.now()
+    now = database_now()
     allowance = allowance_of(actor, tool)
     mine = LinkTest.objects.filter(created_by=actor, tool=tool)
     begins_at = beginning_of(begins_at, now, allowance, tool)
@@ -123,7 +123,7 @@ def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: 
     changes = Changes()
     links = locked_links(set(rows.values_list("link", flat=True)), changes)
     hosts = {link.pk: link.interface_a.host_id for link in links}
-    now = timezone.now()
+    now = database_now()
     running = rows.filter(link__in=hosts, cancelled_at=None, ends_at__gt=now)
     found = list(running)
     LinkTest.objects.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
@@ -140,7 +140,7 @@ def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: 
 
 def link_tests_end(links: Iterable[Link]) -> None:
     """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
-    now = timezone.now()
+    now = database_now()
     LinkTest.objects.filter(link__in=[one.pk for one in links], cancelled_at=None, ends_at__gt=now).update(
         cancelled_at=now
     )
@@ -148,7 +148,7 @@ def link_tests_end(links: Iterable[Link]) -> None:
 
 def link_tests_retire(*, now: datetime | None = None) -> list[int]:
     """`retire` tests that ended a day ago."""
-    now = now or timezone.now()
+    now = now or database_now()
     return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
 
 

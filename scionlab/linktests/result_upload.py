@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils import timezone
 
 from link_tests import MAX_WATCH_S
 from scionlab.delivery.host_api.auth import host_endpoint
@@ -18,6 +17,7 @@ from scionlab.delivery.host_api.document_reader import CLOCK_WITHIN, DocumentErr
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
 from scionlab.platform.api_errors import error_response
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
 from scionlab.usage.host_api.usage_format import TooLargeError, read_body
 from station.plan import AP
@@ -84,7 +84,7 @@ def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
 
 def _times(reader: DocumentReader, value: object) -> Sequence[int]:
     """Within the bounds of other times (`DocumentReader.time`)."""
-    now, within = timezone.now().timestamp() * 1000, CLOCK_WITHIN / timedelta(milliseconds=1)
+    now, within = database_now().timestamp() * 1000, CLOCK_WITHIN / timedelta(milliseconds=1)
     found = _numbers(reader, value, "times_ms", None, int(now + within))
     least = int(now - within)
     reader.expect(all(one >= least for one in found), "times_ms", f"integers from {least} on", *found[:1])

@@ -26,6 +26,7 @@ from scionlab.linktests.joint_report import status_of_joint, with_parts
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_status import LATE_AFTER, TestStatus, status_of_test, with_results
+from scionlab.platform.clock import database_now
 from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
 
@@ -38,7 +39,7 @@ AT_ONCE: Final = 200
 
 def link_tests_notify(*, now: datetime | None = None) -> list[int]:
     """Judge ended tests and create the mails; return the judged tests. Idempotent and safe to run concurrently."""
-    now = now or timezone.now()
+    now = now or database_now()
     is_recent = Q(ends_at__gt=now - LOOKED_AT_FOR) | Q(results__received_at__gt=now - LOOKED_AT_FOR)
     is_new = Q(judged_at=None) | Q(results__received_at__gt=F("judged_at"))
     matters = ~Q(tool=WATCH) | Q(begins_at__gt=F("created_at") + SCHEDULED_AHEAD)
@@ -80,7 +81,7 @@ def _to_creator(status: TestStatus) -> Iterator[Mail]:
 
 def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, object]:
     """For a joint test, when its last part is judged; otherwise empty."""
-    status = status_of_joint(with_parts(JointTest.objects.filter(pk=joint_id)).get(), now=timezone.now())
+    status = status_of_joint(with_parts(JointTest.objects.filter(pk=joint_id)).get(), now=database_now())
     joint, last = status.joint, max(status.parts, key=lambda one: (one.test.ends_at, one.test.pk))
     if test.pk != last.test.pk:
         return {}

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
 
 from scionlab.linktests.models import LinkTest, TestResult
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 
 MAX_SAMPLES = 1300  # twice the longest test: a restarted agent may repeat samples
@@ -68,7 +68,7 @@ def result_store(*, host_id: int, upload: Upload, now: datetime | None = None) -
     if test.sends and row.report is None:
         row.report = upload.report
     row.is_final, row.agent_version = upload.is_final, upload.agent_version
-    row.received_at = now or timezone.now()
+    row.received_at = now or database_now()
     row.save()
     return True
 
@@ -79,6 +79,6 @@ def user_report_store(*, test_id: int, report: Mapping[str, Any], now: datetime 
     """Store the report of the user's end; return whether it is the first. A second one is ignored. `test_id` is the
     primary key."""
     LinkTest.objects.select_for_update(of=("self",), no_key=True).get(pk=test_id)
-    values = {"report": report, "received_at": now or timezone.now(), "is_final": True}
+    values = {"report": report, "received_at": now or database_now(), "is_final": True}
     _, is_first = TestResult.objects.get_or_create(test_id=test_id, side=TestResult.Side.USER, defaults=values)
     return is_first

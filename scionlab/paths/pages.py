@@ -7,12 +7,12 @@ from typing import Any
 from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from scionlab.paths.as_paths import paths_report
 from scionlab.paths.path_view import PathView, path_views
 from scionlab.paths.scion_path import MAX_HOPS, MAX_PATHS
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.web.pages.forms import problems_of
@@ -48,7 +48,7 @@ class PathsForm(forms.Form):
             return []
         sent = self.cleaned_data
         try:
-            return path_views(sent["paths"], sent["traceroute"], reader=request.user, now=timezone.now())
+            return path_views(sent["paths"], sent["traceroute"], reader=request.user, now=database_now())
         except FieldRuleError as exc:
             self.add_error(exc.field, forms.ValidationError(exc.message, code=exc.code))
             return []
@@ -72,5 +72,5 @@ def _typed_before(request: PageRequest) -> dict[str, Any]:
 @own_page
 def user_as_paths(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
-    report = paths_report(user_as, now=timezone.now())
+    report = paths_report(user_as, now=database_now())
     return render(request, "paths/user_as.html", {"nav": "ases", "user_as": user_as, "report": report})

@@ -24,6 +24,7 @@ from django.db import DatabaseError, connection
 from redis.exceptions import RedisError, ResponseError
 
 from scionlab.platform import redis_client
+from scionlab.platform.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Contacts:
         self._noted_at: dict[int, float] = {}
 
     def note(self, host_ids: Iterable[int]) -> None:
-        now = time.time()
+        now = database_now().timestamp()
         with self._lock:
             self._times.update(dict.fromkeys(host_ids, now))
 

@@ -33,10 +33,10 @@ from django.contrib.auth.signals import user_login_failed
 from django.db.models import F, Max, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.client_address import wider_networks
+from scionlab.platform.clock import database_now
 from scionlab.platform.passwords.place import is_suspect
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         cool_off: timedelta = settings.AXES_COOLOFF_TIME
         newest.append(_of_networks(request.axes_ip_address).aggregate(at=Max("attempt_time"))["at"])  # type: ignore[attr-defined]
         ends = [at + cool_off for at in newest if at is not None]
-        return max(1, math.ceil((max(ends) - timezone.now()).total_seconds())) if ends else 1
+        return max(1, math.ceil((max(ends) - database_now()).total_seconds())) if ends else 1
 
 
 def code_refused(request: HttpRequest, email: str) -> bool:
@@ -135,7 +135,7 @@ def _of_networks(network: str | None) -> QuerySet[Any]:
     for prefix, address in wider_networks(network):
         which |= Q(username=_WIDER[prefix], ip_address=address)
     rows: QuerySet[Any] = AccessAttempt.objects.filter(
-        which, attempt_time__gt=timezone.now() - settings.AXES_COOLOFF_TIME
+        which, attempt_time__gt=database_now() - settings.AXES_COOLOFF_TIME
     )
     return rows
 
@@ -146,8 +146,8 @@ def _note_networks(network: str | None) -> None:
         row = {"username": _WIDER[prefix], "ip_address": address, "user_agent": ""}
         AccessAttempt.objects.get_or_create(**row, defaults={"failures_since_start": 0})
         rows = AccessAttempt.objects.filter(**row)
-        is_over = rows.filter(attempt_time__lte=timezone.now() - settings.AXES_COOLOFF_TIME)
-        is_over.update(failures_since_start=0, attempt_time=timezone.now())
+        is_over = rows.filter(attempt_time__lte=database_now() - settings.AXES_COOLOFF_TIME)
+        is_over.update(failures_since_start=0, attempt_time=database_now())
         rows.update(failures_since_start=F("failures_since_start") + 1)
 
 

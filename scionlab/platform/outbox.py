@@ -11,7 +11,8 @@ from typing import Any
 
 from django.db.models import F, Value
 from django.db.models.functions import Least
-from django.utils import timezone
+
+from scionlab.platform.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, 
 
 def claim(model: Any, row_id: int) -> bool:
     """Return True for exactly one of concurrent callers: compare and swap in one statement."""
-    now = timezone.now()
+    now = database_now()
     free = model.objects.filter(pk=row_id, sent_at=None, not_before__lte=now)
     attempts = Least(F("attempts") + 1, Value(MAX_ATTEMPTS_COUNTED))
     return bool(free.update(not_before=now + LEASE, attempts=attempts) == 1)
@@ -33,7 +34,7 @@ def claim(model: Any, row_id: int) -> bool:
 def retry_later(row: Any, error: str) -> None:
     """Postpone a claimed row, with exponential back-off."""
     delay = min(FIRST_RETRY * 2 ** min(row.attempts - 1, 10), LONGEST_RETRY)
-    type(row).objects.filter(pk=row.pk).update(not_before=timezone.now() + delay, last_error=error[:200])
+    type(row).objects.filter(pk=row.pk).update(not_before=database_now() + delay, last_error=error[:200])
     name, seconds = row._meta.model_name, delay.seconds
     logger.warning("%s.failed id=%s attempts=%s retry_in_s=%d error=%s", name, row.pk, row.attempts, seconds, error)
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
+
+from scionlab.platform.clock import database_now
 
 VALID_FOR = timedelta(days=180)  # counted from the request
 
@@ -17,7 +18,7 @@ def security_txt(_request: HttpRequest) -> HttpResponse:
     """404 without a contact."""
     if not settings.SECURITY_CONTACT:
         raise Http404("SECURITY_CONTACT is not set.")
-    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    today = database_now().replace(hour=0, minute=0, second=0, microsecond=0)
     lines = [
         *(f"Contact: {contact}" for contact in settings.SECURITY_CONTACT),
         f"Expires: {(today + VALID_FOR).strftime('%Y-%m-%dT%H:%M:%SZ')}",

@@ -12,10 +12,10 @@ from datetime import datetime
 from cryptography.hazmat.primitives.serialization import Encoding
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.platform.secrets_box import check_secret, sealed
@@ -60,7 +60,7 @@ def own_keys_make(
     (`is_new`). Returns the hosts whose configuration contains replaced keys. Raises `RuleError`
     (`secret_unreadable`)."""
     check_secret()
-    now, pks = now or timezone.now(), [as_.pk for as_ in ases]
+    now, pks = now or database_now(), [as_.pk for as_ in ases]
     if not is_new:  # otherwise a configuration being rendered might contain replaced keys unnoticed
         locks.lock_hosts(Host.objects.filter(AS__in=pks).values_list("pk", flat=True))
     stored = {keys.AS_id: keys for keys in ASKeys.objects.filter(AS__in=pks)}
@@ -119,7 +119,7 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
     `core`: also new voters, root and CA of a core AS, and a TRC with them; the task then issues new certificates to all
     ASes below. Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_ensure`), `AS.DoesNotExist`.
     """
-    now = timezone.now()
+    now = database_now()
     as_ = AS.objects.select_related("isd").get(pk=as_id)
     if core:
         locks.lock_isd(as_.isd_id)

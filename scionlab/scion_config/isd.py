@@ -15,10 +15,10 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from django.db import transaction
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.isd_as import format_as_id
 from scionlab.platform.retry import retried
 from scionlab.platform.secrets_box import check_secret, sealed
@@ -86,7 +86,7 @@ def isd_ensure(*, isd_id: int, actor: User | None, now: datetime | None = None, 
     """
     check_secret()
     locks.lock_isd(isd_id)
-    work = _Work(ISD.objects.get(pk=isd_id), now or timezone.now())
+    work = _Work(ISD.objects.get(pk=isd_id), now or database_now())
     core = list(AS.objects.filter(isd=work.isd, is_core=True).select_related("isd").order_by("as_id"))
     if isd_id in selectors.isds_of_others():
         return False
@@ -228,7 +228,7 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
     lost. Certificates with unreadable keys are replaced. No counter rises. `isd_id` is the primary key, `base` above
     every serial on any host. Raises `RuleError` (`trc_base_low`, `isd_without_core_as`)."""
     locks.lock_isd(isd_id)
-    work = _Work(ISD.objects.get(pk=isd_id), now or timezone.now())
+    work = _Work(ISD.objects.get(pk=isd_id), now or database_now())
     newest = newest_trc(isd_id)
     if newest is not None and base <= newest.serial:
         text = f"Base {base} is not above {newest}, the newest TRC here. Choose one above every TRC that any host has."

@@ -12,9 +12,9 @@ from typing import Final
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.scion_config.chain import own_keys_make, usable_ca
 from scionlab.scion_config.isd import isd_ensure
@@ -32,7 +32,7 @@ ASES_AT_ONCE: Final = 50  # locked at a time
 def keys_renew(*, now: datetime | None = None) -> int:
     """Return the number of ASes with new keys or certificates. Idempotent and safe to run concurrently. Failures are
     logged and do not affect other ASes."""
-    now = now or timezone.now()
+    now = now or database_now()
     for isd_id in ISD.objects.filter(ases__is_core=True).distinct().values_list("pk", flat=True):
         try:
             retried(isd_ensure)(isd_id=isd_id, actor=None, now=now)

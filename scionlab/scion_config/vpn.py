@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from cryptography import x509
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.platform.secrets_box import opened, sealed
 from scionlab.scion_config.openvpn import (
     CLIENT,
@@ -105,7 +105,7 @@ def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:
 def vpn_keys_make(vpn: VPN) -> None:
     """Create CA and server key of a VPN without, and keys of its clients. Call it in the transaction that creates the
     VPN, or with the attachment point's row locked."""
-    now = timezone.now()
+    now = database_now()
     name = str(vpn.host.AS.isd_as if vpn.host.AS else vpn.host.uid)
     ca = new_ca(f"VPN of {name}", now=now)
     server = issue(ca, "server", SERVER, now=now)
@@ -150,7 +150,7 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None, reason: str = "") -> None
 def _admit(clients: Iterable[VPNClient], ca: Credential) -> None:
     """Create keys for clients without. Common names have 64 random bits: AS ids are reused, and a previous owner's key
     must not match."""
-    now, made = timezone.now(), []
+    now, made = database_now(), []
     for client in clients:
         name = client.host.AS.isd_as.replace(":", "_") if client.host.AS else client.host.uid
         common_name = f"{name}-{secrets.token_hex(8)}"

@@ -1,5 +1,5 @@
 """For tests. `./dev test` and `python -m tests.servers` start PostgreSQL and Redis and set DATABASE_URL and REDIS_URL;
-without them tests/web and tests/concurrency are skipped, and the others have SQLite in memory."""
+without them what needs both is skipped by name (docs/tests.md), and the rest has SQLite in memory."""
 
 import os
 

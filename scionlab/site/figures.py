@@ -11,7 +11,6 @@ from typing import Final, get_args
 from django.core.cache import cache
 from django.db import connection
 from django.db.models import Count, Min, Q
-from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
 
@@ -21,6 +20,7 @@ from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import State
+from scionlab.platform.clock import database_now
 from scionlab.platform.metrics.figures import MORE_FIGURES, Values, seconds
 
 KEPT_S: Final = 5
@@ -53,7 +53,7 @@ def families(now: datetime | None = None) -> Iterator[Metric]:
     """Raises the database's errors while it is unavailable."""
     found = _kept()
     if found is None:
-        found = list(_read(now or timezone.now()))
+        found = list(_read(now or database_now()))
         with suppress(RedisError):
             cache.set(_KEY, found, KEPT_S)
     for name, (help_, labels) in {**FIGURES, **{more.name: (more.help, more.labels) for more in MORE_FIGURES}}.items():

@@ -10,13 +10,13 @@ from django.conf import settings
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
 from scionlab.accounts.models import User
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.words import NOT_IN_FORCE, State
+from scionlab.platform.clock import database_now
 from scionlab.web.pages.own_pages import start_page
 
 _KEY: Final = "front-figures"
@@ -57,7 +57,7 @@ def _figures() -> Figures:
 
 
 def _counted() -> Figures:
-    census = take_census(now=timezone.now())
+    census = take_census(now=database_now())
     states: Counter[State] = Counter()
     for group in census.groups:
         states[group.verdict.state] += group.count

@@ -11,7 +11,6 @@ from celery import shared_task
 from django.core.management import call_command
 from django.db import DatabaseError
 from django.db.models.functions import Now
-from django.utils import timezone
 from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
@@ -28,6 +27,7 @@ from scionlab.limits.defaults import fan_out, pending_attachment_points
 from scionlab.limits.exceptions import exceptions_notify
 from scionlab.limits.retirement import log_retired
 from scionlab.limits.timed_limit import timed_limits_retire
+from scionlab.platform.clock import database_now
 from scionlab.platform.last_contact import Ledger, flush
 from scionlab.platform.outbox import due_ids
 from scionlab.platform.queue import (
@@ -97,7 +97,7 @@ def notify_exceptions() -> None:
 @shared_task(name="scionlab.tasks.forget_old_rows")
 def forget_old_rows() -> None:
     """Delete expired rows (`operations.retention`)."""
-    gone = old_rows_forget(now=timezone.now())
+    gone = old_rows_forget(now=database_now())
     if any(gone.values()):
         logger.info("retention.done %s", " ".join(f"{name}={count}" for name, count in gone.items()))
 
@@ -152,7 +152,7 @@ def deliver_restarts() -> None:
 def sweep() -> None:
     """Queue unfinished work as separate tasks: mails first, which people wait for. A constant number of statements, and
     a failure in one part does not affect others."""
-    now = timezone.now()
+    now = database_now()
     found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
     found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
     for task, one in found:

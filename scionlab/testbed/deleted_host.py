@@ -10,8 +10,7 @@ import hmac
 from datetime import timedelta
 from typing import Final
 
-from django.utils import timezone
-
+from scionlab.platform.clock import database_now
 from scionlab.platform.wake import wake_after_commit
 from scionlab.testbed.models import DeletedHost, Host
 
@@ -21,7 +20,7 @@ _NOBODY: Final = "0" * 64
 
 def hosts_bury(as_id: int) -> None:
     """Call in the transaction that deletes the AS, before the deletion."""
-    now, hosts = timezone.now(), list(Host.objects.filter(AS=as_id))
+    now, hosts = database_now(), list(Host.objects.filter(AS=as_id))
     DeletedHost.objects.bulk_create(
         DeletedHost(
             uid=host.uid,
@@ -36,7 +35,7 @@ def hosts_bury(as_id: int) -> None:
 
 def was_deleted(uid: str, secret: bytes) -> bool:
     """Whether these are the credentials of a host deleted less than 30 days ago; one SQL statement."""
-    row = DeletedHost.objects.filter(uid=uid, deleted_at__gt=timezone.now() - KEPT_FOR).first()
+    row = DeletedHost.objects.filter(uid=uid, deleted_at__gt=database_now() - KEPT_FOR).first()
     given = _hash(secret)
     fits = hmac.compare_digest(given, row.secret_sha256 if row else _NOBODY)
     fits_previous = hmac.compare_digest(given, (row.previous_secret_sha256 if row else "") or _NOBODY)
@@ -45,7 +44,7 @@ def was_deleted(uid: str, secret: bytes) -> bool:
 
 def _in_grace(host: Host) -> bool:
     return bool(host.previous_secret) and (
-        host.previous_secret_until is not None and timezone.now() < host.previous_secret_until
+        host.previous_secret_until is not None and database_now() < host.previous_secret_until
     )
 
 

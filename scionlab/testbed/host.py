@@ -9,12 +9,12 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from link_rules import bind_ip_for
 from scion_files import PACKAGES
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.audit import note_host
@@ -99,7 +99,7 @@ def host_rotate_secret(
     H rises only `for_stock_client`, which ignores L and restarts SCION."""
     locks.lock_hosts([host_id])
     former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_previous else ""
-    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_previous else None
+    until = database_now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_previous else None
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     Host.objects.filter(pk=host_id).update(secret_limits_version=F("limits_version"))

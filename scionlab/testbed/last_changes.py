@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from django.utils import timezone
-
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models import BandwidthChange, UserAS
 from scionlab.web.pages.stale_pages import LastChange
 
 
 def note_change(user_as_id: int, *, actor: User | None) -> None:
     """Record who changed the AS or one of its Links, in the transaction of the change."""
-    UserAS.objects.filter(pk=user_as_id).update(changed_at=timezone.now(), changed_by=actor)
+    UserAS.objects.filter(pk=user_as_id).update(changed_at=database_now(), changed_by=actor)
 
 
 def last_change_of_user_as(user_as_id: int) -> LastChange:

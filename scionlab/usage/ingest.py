@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import Final
 
 from django.db import transaction
-from django.utils import timezone
 
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.models import HostReceipt
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.platform.retry import retried
 from scionlab.testbed import selectors
@@ -56,7 +56,7 @@ class _End:
 @retried
 def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> Stored:
     """Count the batch once. One transaction; the host's series are locked in the order of their keys."""
-    received_at = now or timezone.now()
+    received_at = now or database_now()
     batch = _believable(batch, to_ms(received_at), host_id)
     with transaction.atomic():
         row, is_new = UsageBatch.objects.get_or_create(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from django.core.cache import caches
 from redis.exceptions import RedisError
 
 from scionlab.delivery.polls.calls import CALL_EACH_S, call
+from scionlab.platform.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def request_rates(ends: Iterable[End]) -> dict[End, Answer]:
 
 
 def _read_rates(ends: set[End]) -> dict[End, Answer]:
-    cache, now = caches["live"], time.time()
+    cache, now = caches["live"], database_now().timestamp()
     hosts = sorted({uid for uid, _ in ends})
     found: dict[str, Any] = cache.get_many([key for uid in hosts for key in (f"looks:{uid}", f"heard:{uid}")])
     looks = {uid: _living(found.get(f"looks:{uid}", {}), now) for uid in hosts}
@@ -117,7 +117,7 @@ def _rates(row: tuple[Any, ...] | None) -> Rates | None:
 
 def store(uid: str, rates: Mapping[int, Rates]) -> list[int]:
     """Store what the agent of this host reports; return the links with an open page."""
-    cache, now = caches["live"], time.time()
+    cache, now = caches["live"], database_now().timestamp()
     rows = {
         f"live:{uid}:{number}": (one.at, one.over_ms, one.in_force, *(side and tuple(side) for side in _sides(one)))
         for number, one in rates.items()

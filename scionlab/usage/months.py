@@ -18,9 +18,9 @@ from zlib import crc32
 
 from django.db import transaction
 from django.db.models import Min, Sum
-from django.utils import timezone
 
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.usage.compact import numbers_pack, numbers_unpack
 from scionlab.usage.models import UsageBatch, UsageMonth, UsageProgress, UsageSeries, UsageSlot, UsageUplink
@@ -123,7 +123,7 @@ class _Ranking:
     ends_at: datetime
     newest: datetime | None
     changed: list[UsageMonth] = field(default_factory=list)
-    computed_at: datetime = field(default_factory=timezone.now)
+    computed_at: datetime = field(default_factory=database_now)
 
     def run(self, series: Mapping[Who, list[int]]) -> tuple[int, bool]:
         rows = UsageMonth.objects.filter(ap_isd_as=self.ap_isd_as, begins_on=self.month.date()).exclude(isd_as="")

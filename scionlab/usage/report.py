@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import Max, Sum
-from django.utils import timezone
 
 from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.platform.clock import database_now
 from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.totals import month_begin, next_month
 
@@ -157,7 +157,7 @@ _NOTHING_KNOWN: Final = {f"{name}_{what}": None for name in DIRECTIONS for what 
 
 def traffic_now(attachment_point_ids: Collection[int], *, now: datetime | None = None) -> list[Talker]:
     """Every Link there with a sample of at most 180 s, most traffic first. One statement."""
-    since = (now or timezone.now()) - NOW
+    since = (now or database_now()) - NOW
     counters = UsageCounter.objects.filter(
         series__attachment_point__in=list(attachment_point_ids), series__link__isnull=False, at__gte=since
     )

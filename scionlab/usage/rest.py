@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from django.http import HttpResponse
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.throttles import one_of_few
 from scionlab.usage.documents import TrafficDocument, UsageDocument
 from scionlab.usage.formats import file_name, usage_csv, usage_document
@@ -34,7 +34,7 @@ class LinkUsageView(LinkView):
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
         link, asked = self.link(pk), self.asked
-        ends_at = asked.get("ends_at") or timezone.now()
+        ends_at = asked.get("ends_at") or database_now()
         begins_at = asked.get("begins_at") or ends_at - USUAL
         with one_of_few(self.person.pk):
             usage = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=asked.get("step"))
@@ -58,6 +58,6 @@ class TrafficView(ApiView):
         answer=TrafficDocument,
     )
     def get(self, request: Request) -> Response:
-        now = timezone.now()
+        now = database_now()
         year, month = map(int, self.asked.get("month", f"{now:%Y-%m}").split("-"))
         return Response(TrafficDocument(monthly_traffic(year, month)).data)

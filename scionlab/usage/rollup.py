@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.usage import partitions
 from scionlab.usage.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
@@ -37,11 +37,11 @@ _Row = TypeVar("_Row", bound=UsageTotals)
 def roll_up(*, until: datetime | None = None) -> int:
     """Add every new batch to the sums; return their number. Idempotent and safe to run concurrently. Starts nothing new
     after `until`."""
-    partitions.ensure_ahead(now=timezone.now())
+    partitions.ensure_ahead(now=database_now())
     done = 0
     while found := _waiting_hosts():
         for host_id in found:
-            if until is not None and timezone.now() >= until:
+            if until is not None and database_now() >= until:
                 return done
             done += _roll_up_some(host_id)
     return done

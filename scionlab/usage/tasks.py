@@ -6,8 +6,8 @@ import logging
 from datetime import timedelta
 
 from celery import shared_task
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
 from scionlab.usage.rollup import roll_up as usage_roll_up
@@ -23,13 +23,13 @@ USAGE_TIME_LIMIT_S = 3000  # once an hour
 @shared_task(name="scionlab.tasks.roll_up_usage")
 def roll_up_usage() -> None:
     """Add the newest samples to the sums of 5 minutes and days. The next run continues a long backlog."""
-    usage_roll_up(until=timezone.now() + USAGE_ROLL_UP)
+    usage_roll_up(until=database_now() + USAGE_ROLL_UP)
 
 
 @shared_task(name="scionlab.tasks.prune_usage", time_limit=USAGE_TIME_LIMIT_S)
 def prune_usage() -> None:
     """Delete samples and sums after their retention."""
-    gone = usage_prune(now=timezone.now())
+    gone = usage_prune(now=database_now())
     if any(gone.values()):
         logger.info("usage.pruned batches=%(batches)s days=%(days)s counters=%(counters)s", gone)
 
@@ -37,4 +37,4 @@ def prune_usage() -> None:
 @shared_task(name="scionlab.tasks.compute_usage_months", time_limit=USAGE_TIME_LIMIT_S)
 def compute_usage_months() -> None:
     """Update the month's percentiles."""
-    usage_months_compute(now=timezone.now())
+    usage_months_compute(now=database_now())

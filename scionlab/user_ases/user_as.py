@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from django.db import transaction
 
@@ -67,7 +67,7 @@ def user_as_create(
     point or VPN that is full, an id that is not for user ASes or taken) or `RuleError` (`keys_unavailable`)."""
     locks.lock_as_ids()
     check_quota(lock_user(owner.pk))
-    changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
+    changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments}, of_links=())
     locks.lock_addresses(public_addresses(attachments))
     _check_fields(label, installation_type, scion_packages)
     raise_first(check_attachments(attachments, user_as=None, installation_type=installation_type, reader=actor))
@@ -272,13 +272,13 @@ def _check_fields(label: str, installation_type: str, scion_packages: str | None
         raise FieldRuleError("installation_type_unknown", text, "installation_type")
 
 
-def _lock_attachment_points(ids: set[int]) -> Changes:
-    """Lock them and apply pending defaults: a new Link must not be clamped to an outdated one. Returns the resulting
-    changes, to be carried out with the save."""
+def _lock_attachment_points(ids: set[int], *, of_links: Collection[int]) -> Changes:
+    """Lock them and apply pending defaults, and the exceptions of these Links: nothing must be clamped to an outdated
+    maximum. Returns the resulting changes, to be carried out with the save."""
     changes = Changes()
     locks.lock_attachment_points(ids)
     for ap_id in sorted(ids):
-        apply_default(ap_id, changes)
+        apply_default(ap_id, changes, of_links=of_links)
     return changes
 
 
@@ -286,11 +286,13 @@ def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
     """The locked AS, with the attachment points that it leaves or joins. Raises `UserAS.DoesNotExist`."""
     locks.lock_as(user_as_id)
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
-    present = {attachment_point_id(link) for link in provider_links(user_as)}
+    links = provider_links(user_as)
+    present = {attachment_point_id(link) for link in links}
     own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list(
         "pk", flat=True
     )  # other ASes may be attaching there
-    return user_as, _lock_attachment_points({*ap_ids, *own, *(ap_id for ap_id in present if ap_id is not None)})
+    ids = {*ap_ids, *own, *(ap_id for ap_id in present if ap_id is not None)}
+    return user_as, _lock_attachment_points(ids, of_links=[link.pk for link in links])
 
 
 def _links(user_as: UserAS) -> list[Link]:

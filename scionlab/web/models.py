@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
+
+from scionlab.platform.clock import database_now
 
 MAX_KEY_CHARS = 200
 
@@ -19,7 +20,7 @@ class ApiRequest(models.Model):
     status = models.PositiveSmallIntegerField(default=0)
     headers = models.JSONField(default=dict)
     body = models.TextField(blank=True, help_text="Empty if the response contained a secret, which is shown only once.")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    created_at = models.DateTimeField(default=database_now, db_index=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once_per_person")]

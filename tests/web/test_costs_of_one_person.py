@@ -31,7 +31,14 @@ def test_the_state_of_ones_links_reads_nobody_elses(
     assert [sql for sql in of_links if f'"owner_id" = {owner.pk}' not in sql] == []
 
 
-@pytest.mark.parametrize("door", ["/api/v1/links/{link}/usage/?step=10s", "/ases/{user_as}/links/{link}/usage.csv"])
+@pytest.mark.parametrize(
+    "door",
+    [
+        "/api/v1/links/{link}/usage/?step=10s",
+        "/ases/{user_as}/links/{link}/usage.csv",
+        "/ases/{user_as}/links/{link}/why/",
+    ],
+)
 def test_a_person_has_two_dear_requests_running(owner: User, teammate: User, ap: AttachmentPoint, door: str) -> None:
     cache.clear()
     paths = {}
@@ -53,3 +60,19 @@ def test_a_person_has_two_dear_requests_running(owner: User, teammate: User, ap:
     assert get(teammate)[0] == 200, "others are not held up"
     cache.delete(f"dear:{owner.pk}:1")
     assert [get(owner)[0], get(owner)[0]] == [200, 200], "each gives its place back"
+
+
+def test_the_page_of_a_link_has_no_plots_while_two_dear_requests_run(owner: User, ap: AttachmentPoint) -> None:
+    cache.clear()
+    user_as = attach(owner, spec(ap))
+    browser = Client()
+    browser.force_login(owner)
+    page = f"/ases/{user_as.pk}/links/{links_of(user_as)[0].pk}/"
+    busy, empty = "You have 2 requests of this kind running.", "No data for this period"
+    for running, shown in ((2, True), (1, False)):
+        cache.clear()
+        for number in range(running):
+            cache.set(f"dear:{owner.pk}:{number}", 1, 30)
+        answer = browser.get(page)
+        text = answer.content.decode()
+        assert (running, answer.status_code, busy in text, empty in text) == (running, 200, shown, not shown)

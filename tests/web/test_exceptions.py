@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +28,8 @@ from scionlab.limits.models import MaximumException
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.selectors import with_relations
+from scionlab.user_ases.attachments import spec_of
+from scionlab.user_ases.user_as import user_as_change, user_as_update
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -238,6 +241,29 @@ def test_the_save_of_a_limit_judges_the_exceptions_of_its_link_alone(
     assert (held[link.pk], held[other.pk]) == (5000, None)
     fan_out()
     assert Link.objects.get(pk=other.pk).exception_kbit == 5000
+
+
+@pytest.mark.parametrize("save", ["create", "update", "change"])
+def test_the_save_of_an_as_judges_the_exceptions_of_its_links_alone(
+    owner: User, staff: User, user_as: UserAS, link: Link, ap: AttachmentPoint, save: str
+) -> None:
+    other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_port=50_020)).pk)
+    for one in (link, other):
+        exception_grant(of=one, maximum_kbit=5000, ends_at=later(), reason="A lecture.", actor=staff)
+    if save == "create":
+        attach(owner, spec(ap, public_port=50_030))
+    elif save == "update":
+        kept = spec_of(Link.objects.get(pk=link.pk), user_as.installation_type)
+        user_as_update(
+            user_as_id=user_as.pk, actor=owner, label="", installation_type=user_as.installation_type,
+            attachments=[replace(kept, bandwidth_kbit=300)],
+        )  # fmt: skip
+    else:
+        user_as_change(user_as_id=user_as.pk, actor=owner, bandwidth_kbit=300)
+    held = dict(Link.objects.values_list("pk", "exception_kbit"))
+    assert (held[link.pk], held[other.pk]) == (None if save == "create" else 5000, None)
+    fan_out()
+    assert set(Link.objects.filter(pk__in=[link.pk, other.pk]).values_list("exception_kbit", flat=True)) == {5000}
 
 
 def test_owners_are_told_a_day_before_the_end_and_at_the_end_once(owner: User, staff: User, link: Link) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from django.core.cache import caches
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import strip_tags
 from pytest_django import DjangoAssertNumQueries
 from redis.exceptions import RedisError
@@ -179,7 +180,7 @@ def test_rates_that_nobody_asked_for_before_are_not_called_missing(
     client: Client, owners: Client, link: Link, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent reports current rates only while a page is open: before, silence says nothing about it."""
-    number, began = link.interface_a.interface_id, time.time()
+    number, began = link.interface_a.interface_id, timezone.now()
     report(client, host, {number: rates(side(51_500))}, age_ms=20_000)  # of somebody who looked then
     steps = [
         (0, None, "Asking the attachment point for current rates"),
@@ -191,7 +192,7 @@ def test_rates_that_nobody_asked_for_before_are_not_called_missing(
         (40, None, "Asking the attachment point for current rates"),  # the page was closed meanwhile
     ]
     for at, age_ms, shown in steps:
-        monkeypatch.setattr(time, "time", lambda at=at: began + at)
+        monkeypatch.setattr(timezone, "now", lambda at=at: began + timedelta(seconds=at))
         if age_ms is not None:
             report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
         found = text_of(owners, link)
@@ -241,6 +242,6 @@ def test_cache_that_is_away_is_nobody_who_reports(
 
 def test_look_ends_by_itself(link: Link, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     live.request_rates([end(link)])
-    later = time.time() + live.LOOKED_FOR_S + 1
-    monkeypatch.setattr(live.time, "time", lambda: later)
+    later = timezone.now() + timedelta(seconds=live.LOOKED_FOR_S + 1)
+    monkeypatch.setattr(timezone, "now", lambda: later)
     assert live.store(host.uid, {}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from bandwidth_config import Limits
 from scionlab.accounts.mail import mail_send
 from scionlab.accounts.models import Mail, User
+from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement, Notice, NoticeWatch
 from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER, notices_find
 from scionlab.limits.defaults import ap_default_set, fan_out
@@ -148,6 +150,23 @@ def test_large_attachment_point_is_a_mail_for_each_person_and_a_few_statements(
 def set_maximum(ap: AttachmentPoint, kbit: int | None, staff: User) -> None:
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=kbit, actor=staff)
     fan_out()
+
+
+def test_silence_that_was_told_judges_no_link_and_renders_no_mail_again(
+    reporting: HostReceipt, ap: AttachmentPoint, teammate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(teammate, *(spec(ap, public_ip="198.51.100.40", public_port=50_000 + one) for one in range(3)))
+    done: list[str] = []
+    for name in ("link_status", "mail_of"):
+        real = getattr(notices, name)
+        monkeypatch.setattr(notices, name, lambda *a, name=name, real=real, **k: done.append(name) or real(*a, **k))
+    assert len(look(T0 + AWAY_AFTER + MINUTE)) == 2
+    assert Counter(done) == {"link_status": 4, "mail_of": 2}
+    assert look(T0 + AWAY_AFTER + 2 * MINUTE) == []
+    assert Counter(done) == {"link_status": 4, "mail_of": 2}
+    Notice.objects.all().delete()  # as if it had ended and begun with the same receipt
+    assert look(T0 + AWAY_AFTER + 3 * MINUTE) == []
+    assert done.count("mail_of") == 2
 
 
 def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(

@@ -148,13 +148,13 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     client: Client, owner: User, user_as: UserAS, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
-    monkeypatch.setattr("scionlab.limits.pages.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
     values = {"to_user": "500", "from_user": "", "begins_at": "", "ends": "until", "amount": "", "amount_unit": "h"}
     page = send(client, link, **values, until="2026-10-25 02:30")
     assert "2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00" in page.beside("Until", 2)
     page = send(client, link, button="preview", **values, until="2026-10-25 02:30+01:00")
     assert "(13 h 30 min)" in page.text
-    monkeypatch.setattr("scionlab.limits.pages.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
     page = send(client, link, **values, until="2026-03-29 02:30")
     assert "Enter 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
     assert not TimedLimit.objects.exists()

@@ -33,6 +33,7 @@ from tests.web.polling import (
     NEVER_S,
     WRONG,
     WebServer,
+    basic,
     credentials,
     raw_poll,
     serve,
@@ -185,6 +186,32 @@ def test_a_host_sends_two_documents_at_once_and_others_are_not_held_up(server: W
         assert b"sending 2 documents already" in third.body
     until(lambda: not server.application._uploads._arriving)
     assert server.ask(path, method="POST", headers=credentials(host), body=b"{}").status == 400
+
+
+def test_a_host_fetches_two_configurations_at_once_and_nobody_else_takes_its_places(
+    settings: Settings, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, is_let_go, arrived = Django._in_thread, threading.Event(), []
+
+    def held(self: Django, scope: Any, body: Any) -> Any:
+        arrived.append(scope["path"])
+        is_let_go.wait(DEADLINE_S)
+        return answer(self, scope, body)
+
+    path, settings.POLL_THREADS = f"/api/v4/host/{host.uid}/config?version=1.0", 8
+    monkeypatch.setattr(Django, "_in_thread", held)
+    for server in serve():
+        wrong, right = basic(host.uid, WRONG), credentials(host)
+        asking = [server._clients.submit(server.ask, path, headers=one) for one in (wrong, wrong)]
+        until(lambda: len(arrived) == 2)
+        asking += [server._clients.submit(server.ask, path, headers=one) for one in (right, right)]
+        until(lambda: len(arrived) == 4)
+        third = server._clients.submit(server.ask, path, headers=right)
+        until(lambda third=third: third.done() or len(arrived) == 5)
+        is_let_go.set()
+        assert [one.result(DEADLINE_S).status for one in (*asking, third)] == [401, 401, 200, 200, 503]
+        assert server.ask(path, headers=right).status == 200
+        assert not server.application._delivering_to
 
 
 def test_strangers_who_send_much_take_no_memory_from_receipts(

@@ -242,9 +242,10 @@ def test_what_cannot_be_told_is_refused(link: Link) -> None:
         usage_of_link(link.pk, begins_at=T0, ends_at=T0)
     assert caught.value.code == "usage_span"
     with pytest.raises(RuleError) as caught:
-        usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(days=5), step="10s")
+        usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(days=2), step="10s")
     assert caught.value.code == "usage_too_many"
-    assert "43200 points of 10s are above the limit of 40000" in caught.value.message
+    assert "17280 points of 10s are above the limit of 9000" in caught.value.message
+    assert len(usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(days=1), step="10s").points) == 8640
 
 
 def test_points_fill_the_time_from_the_step_that_has_its_beginning(host: Host, link: Link) -> None:

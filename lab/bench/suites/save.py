@@ -4,11 +4,12 @@ A whole service (web, worker, beat) and two attachment points, each with a real 
 of its own; one agent's question waits at the service, the other one asks every 10 s, which is the stock client's way of
 delivery. Both are saved to in the same minutes, at random moments. That a class changed is what the kernel tells
 its listeners (rtnetlink), at the moment when the last of the link's classes changed; that it is the right rate is asked
-of `tc` afterwards.
+of `tc` afterwards. Beside it: what the save of one limit costs at an attachment point with many links and exceptions.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import select
 import shutil
@@ -28,6 +29,7 @@ from typing import Any
 import requests
 
 from lab import servers, witness
+from lab.bench import service_world
 from lab.bench.core import Label, Outcome, Scale, Step, percentile
 from lab.bench.plots import Plot
 from lab.bench.report import NOTHING, Table, figure
@@ -43,6 +45,8 @@ TITLE = "From Save to the kernel"
 EMBEDDED, SERVERS = "embedded (SQLite)", "PostgreSQL and Redis"
 OURS, STOCK = "ours: the question waits", "stock way: a poll every 10 s"
 FROM_REQUEST, FROM_ANSWER, ANSWER = "from the request", "from the answer", "the answer itself"
+EXCEPTIONS = "beside exceptions"
+JUDGED = {"none": "none", "own": "the exceptions of the saved link", "all": "those of all links, as before"}
 ANEW = "agent or queue made anew"
 TARGET_S = 0.3
 DEADLINE_S = 30.0
@@ -75,7 +79,11 @@ print(json.dumps(made))
 
 def steps(scale: Scale) -> list[Step]:
     ours, stock = scale.pick((30, 15), (4, 2))
-    return [Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)]
+    links, exceptions, rounds = scale.pick((4000, 500, 30), (40, 5, 3))
+    return [
+        *(Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)),
+        Step(f"{links} links with exceptions", 60.0, partial(_measure_exceptions, links, exceptions, rounds)),
+    ]
 
 
 # --- listening to the kernel ----------------------------------------------------------------------------------------
@@ -273,6 +281,14 @@ def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, long
         outcome.add((answered - began) * 1000, "ms", what=ANSWER, **labels)
 
 
+def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outcome) -> None:
+    with service_world.site("postgresql", hosts=0, links=links) as service:
+        said = service.run(["-m", "bench.service_data", "exceptions", str(exceptions), str(rounds)])
+    for judged, times_ms in json.loads(said.splitlines()[-1]).items():
+        for one in times_ms:
+            outcome.add(one, "ms", what=EXCEPTIONS, judged=judged, links=links, exceptions=exceptions)
+
+
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +305,19 @@ def tables(outcome: Outcome) -> list[Table]:
         "have the limit before the person has the page. The last class of the link counts, in both directions."
     )
     anew = sum(sum(one.samples) for one in outcome.find(what=ANEW))
-    return [Table("Save to kernel", header, rows, f"{remark} Agents or queues made anew meanwhile: {anew:.0f}.")]
+    to_kernel = Table("Save to kernel", header, rows, f"{remark} Agents or queues made anew meanwhile: {anew:.0f}.")
+    return [to_kernel, *_exceptions_table(outcome)]
+
+
+def _exceptions_table(outcome: Outcome) -> list[Table]:
+    rows = []
+    for series in outcome.find(what=EXCEPTIONS):
+        number = 0 if series.labels["judged"] == "none" else series.labels["exceptions"]
+        row = [f"{series.labels['links']} links, {number} exceptions", JUDGED[str(series.labels["judged"])]]
+        rows.append([*row, figure(series.median), figure(percentile(series.samples, 0.95))])
+    remark = "ms until the commit, PostgreSQL, in one process; the last two rows are of saves that took turns."
+    header = ["at one attachment point", "judged under its lock", "median", "95 %"]
+    return [Table("Save of a limit beside exceptions", header, rows, remark)] if rows else []
 
 
 def _three(outcome: Outcome, what: str, setup: Label, variant: Label) -> str:

@@ -1,8 +1,8 @@
 import django.db.models.deletion
 import django.db.models.functions.text
-import django.utils.timezone
 import scionlab.accounts.models.account
 import scionlab.accounts.models.user
+import scionlab.platform.clock
 from django.conf import settings
 from django.db import migrations, models
 
@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
                 ('is_staff', models.BooleanField(default=False, help_text="Can use the administrators' pages.", verbose_name='administrator')),
                 ('is_active', models.BooleanField(default=True)),
                 ('as_quota', models.PositiveSmallIntegerField(default=5, help_text='Maximum number of user ASes of this account.', verbose_name='AS quota')),
-                ('date_joined', models.DateTimeField(default=django.utils.timezone.now)),
+                ('date_joined', models.DateTimeField(default=scionlab.platform.clock.database_now)),
                 ('time_zone', models.CharField(default='UTC', help_text='Used for times on pages and in emails.', max_length=64, validators=[scionlab.accounts.models.user.validate_time_zone])),
                 ('mail_opt_outs', models.JSONField(blank=True, default=list, validators=[scionlab.accounts.models.user.validate_mail_kinds])),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                 ('email', models.EmailField(help_text='Address to confirm.', max_length=254, verbose_name='email address')),
                 ('nonce', models.CharField(default=scionlab.accounts.models.account.new_nonce, editable=False, max_length=32)),
                 ('network', models.CharField(blank=True, help_text='Network of the client, for rate limiting only.', max_length=45)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now)),
                 ('expires_at', models.DateTimeField(verbose_name='valid until')),
                 ('answered_at', models.DateTimeField(blank=True, help_text='Time of processing by a worker.', null=True)),
                 ('used_at', models.DateTimeField(blank=True, help_text='Time of use; a link works once.', null=True, verbose_name='used')),
@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=100)),
                 ('token_sha256', models.CharField(editable=False, max_length=64, unique=True)),
                 ('may_write', models.BooleanField(default=True, help_text='Off: read-only.', verbose_name='write access')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='made')),
                 ('expires_at', models.DateTimeField(blank=True, help_text='Empty: until it is revoked.', null=True, verbose_name='valid until')),
                 ('last_used_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='last used')),
                 ('made_by', models.ForeignKey(blank=True, editable=False, help_text='The token that created this one; empty if it was created on a page or with a password.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='made', to='accounts.apitoken')),
@@ -81,10 +81,10 @@ class Migration(migrations.Migration):
                 ('recipient', models.EmailField(max_length=254)),
                 ('subject', models.CharField(max_length=200)),
                 ('body', models.TextField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('sent_at', models.DateTimeField(blank=True, null=True)),
                 ('attempts', models.PositiveSmallIntegerField(default=0)),
-                ('not_before', models.DateTimeField(default=django.utils.timezone.now, verbose_name='not tried before')),
+                ('not_before', models.DateTimeField(default=scionlab.platform.clock.database_now, verbose_name='not tried before')),
                 ('last_error', models.CharField(blank=True, max_length=200)),
                 ('kind', models.CharField(blank=True, choices=[('enforced', 'An attachment point has enforced a change of one of my limits'), ('clamped', 'A maximum was lowered below my limit, or raised again'), ('changed', 'Someone else changed one of my limits, or cancelled a temporary limit'), ('failed', 'One of my limits has failed for more than 10 minutes'), ('away', 'An attachment point of mine has sent no report for more than an hour, or reports again'), ('tested', 'A test that I scheduled has ended, or was not carried out')], max_length=16)),
                 ('request', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to='accounts.accountrequest')),

@@ -6,7 +6,8 @@ import secrets
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
+
+from scionlab.platform.clock import database_now
 
 
 def new_nonce() -> str:
@@ -34,7 +35,7 @@ class AccountRequest(models.Model):
     )
     nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
     network = models.CharField(max_length=45, blank=True, help_text="Network of the client, for rate limiting only.")
-    created_at = models.DateTimeField(default=timezone.now)
+    created_at = models.DateTimeField(default=database_now)
     expires_at = models.DateTimeField("valid until")
     answered_at = models.DateTimeField(null=True, blank=True, help_text="Time of processing by a worker.")
     used_at = models.DateTimeField("used", null=True, blank=True, help_text="Time of use; a link works once.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
+
+from scionlab.platform.clock import database_now
 
 
 class ApiToken(models.Model):
@@ -15,7 +16,7 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=100)
     token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
     may_write = models.BooleanField("write access", default=True, help_text="Off: read-only.")
-    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    created_at = models.DateTimeField("made", default=database_now, editable=False)
     expires_at = models.DateTimeField("valid until", null=True, blank=True, help_text="Empty: until it is revoked.")
     made_by = models.ForeignKey(
         "self",
@@ -38,4 +39,4 @@ class ApiToken(models.Model):
 
     @property
     def is_expired(self) -> bool:
-        return self.expires_at is not None and self.expires_at <= timezone.now()
+        return self.expires_at is not None and self.expires_at <= database_now()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
 
 from scionlab.accounts.models.account import AccountRequest
 from scionlab.accounts.models.user import MailKind
+from scionlab.platform.clock import database_now
 
 
 class Mail(models.Model):
@@ -17,12 +17,12 @@ class Mail(models.Model):
     recipient = models.EmailField()
     subject = models.CharField(max_length=200)
     body = models.TextField()
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
     sent_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     # A sender first moves this into the future in one statement: two workers never send the same mail, no transaction
     # stays open during SMTP, and mails of a killed worker are retried.
-    not_before = models.DateTimeField("not tried before", default=timezone.now)
+    not_before = models.DateTimeField("not tried before", default=database_now)
     last_error = models.CharField(max_length=200, blank=True)
     # For mails about events: the kind that `user` can unsubscribe from. The link is created when the mail is sent.
     kind = models.CharField(max_length=16, choices=MailKind, blank=True)

@@ -13,8 +13,8 @@ from django.contrib.auth.models import PermissionsMixin
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 
 DEFAULT_AS_QUOTA = 5
@@ -82,7 +82,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     as_quota = models.PositiveSmallIntegerField(
         "AS quota", default=DEFAULT_AS_QUOTA, help_text="Maximum number of user ASes of this account."
     )
-    date_joined = models.DateTimeField(default=timezone.now)
+    date_joined = models.DateTimeField(default=database_now)
     time_zone = models.CharField(
         max_length=64,
         default="UTC",
@@ -123,7 +123,7 @@ class User(AbstractBaseUser, PermissionsMixin):
             apps.get_model("accounts", "ApiToken").objects.filter(user_id=self.pk).delete()
             # Cancels pending changes of the email address, which someone else may have requested.
             asked = apps.get_model("accounts", "AccountRequest").objects.filter(user_id=self.pk, used_at=None)
-            asked.update(expires_at=timezone.now())
+            asked.update(expires_at=database_now())
 
     def clean(self) -> None:
         super().clean()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.auth.forms import SetPasswordMixin
-from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import MailKind, User
 from scionlab.accounts.models.user import time_zone_names, validate_time_zone
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 
 if TYPE_CHECKING:  # generic for the type checker only
@@ -168,4 +168,4 @@ class TokenForm(RulesForm):
         days = self.cleaned_data["days"]
         if not days:
             return None
-        return datetime.combine(timezone.now().date() + timedelta(days=int(days)), time(23, 59, 59), UTC)
+        return datetime.combine(database_now().date() + timedelta(days=int(days)), time(23, 59, 59), UTC)

@@ -13,7 +13,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
@@ -22,6 +21,7 @@ from scionlab.delivery.enrolment import enrol_command, enrolment_token_create
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.delivery.render import config_for
 from scionlab.delivery.signing import key_ring
+from scionlab.platform.clock import database_now
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import Host
 from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each, reason_of
@@ -113,7 +113,7 @@ class HostAccess(ServiceAdmin):
             "agent_toml": agent_toml(host),
             "site_url": settings.SITE_URL,
             "last_token": EnrolmentToken.objects.filter(host=host).select_related("created_by").first(),
-            "in_grace": until if until and until > timezone.now() else None,
+            "in_grace": until if until and until > database_now() else None,
             "rotations": rotations(),
         }
         return self.own_page(request, "testbed/host/agent.html", f"Agent of {host}", **context, **extra)

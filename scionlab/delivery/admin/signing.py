@@ -8,13 +8,13 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bandwidth_config import RuleError
 from scionlab.delivery.models import EnrolmentToken, SigningKey
 from scionlab.delivery.signing import service_key_line, signing_key_revoke, signing_key_rotate
+from scionlab.platform.clock import database_now
 from scionlab.web.admin.base import ReadOnlyAdmin, actor_of
 from scionlab.web.admin.columns import aged, badge, linked
 
@@ -33,7 +33,7 @@ _REVOKE = (
 def key_state(key: SigningKey) -> SafeString:
     if key.revoked_at is not None:
         return badge("bad", "revoked")
-    return badge("good", "signs") if key.not_after > timezone.now() else badge("quiet", "expired")
+    return badge("good", "signs") if key.not_after > database_now() else badge("quiet", "expired")
 
 
 @admin.register(SigningKey)
@@ -126,4 +126,4 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
             return badge("good", "used")
         if obj.voided_at is not None:
             return badge("quiet", "revoked")
-        return badge("warn", "not used yet") if obj.expires_at > timezone.now() else badge("quiet", "expired")
+        return badge("warn", "not used yet") if obj.expires_at > database_now() else badge("quiet", "expired")

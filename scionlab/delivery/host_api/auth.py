@@ -18,11 +18,11 @@ from django.db.models import Aggregate, IntegerField, OuterRef, QuerySet, Subque
 from django.db.models.functions import Coalesce
 from django.db.models.sql.compiler import SQLCompiler
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from scionlab.delivery.models import IssuedLimits
 from scionlab.platform.api_errors import error_response
+from scionlab.platform.clock import database_now
 from scionlab.testbed.deleted_host import was_deleted
 from scionlab.testbed.models import Host, ServiceState
 from scionlab.testbed.models.host import secret_fits
@@ -70,7 +70,7 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
         secret=_NOBODY if host is None else host.secret,
         previous=_NOBODY if host is None else host.previous_secret,
         previous_until=None if host is None else host.previous_secret_until,
-        now=timezone.now(),
+        now=database_now(),
     )
     return host if matches else None
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import RuleError
 from link_rules import MAX_INTERFACE_ID
 from scionlab.platform.api_errors import FieldErrors
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation import strict_json
 
 MAX_ERRORS_TOLD: Final = 20
@@ -102,7 +102,7 @@ class DocumentReader:
 
     def time(self, value: object, place: str) -> datetime:
         """In UTC, by a clock that may be wrong, but is one."""
-        now = timezone.now()
+        now = database_now()
         earliest, latest = now - CLOCK_WITHIN, now + CLOCK_WITHIN
         found = time_of(value)
         if found is not None and earliest <= found <= latest:

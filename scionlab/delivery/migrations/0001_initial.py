@@ -1,5 +1,5 @@
 import django.db.models.deletion
-import django.utils.timezone
+import scionlab.platform.clock
 from django.conf import settings
 from django.db import migrations, models
 
@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('config_version', models.PositiveIntegerField()),
                 ('limits_version', models.PositiveIntegerField()),
                 ('digest', models.CharField(help_text='SHA-256 of the bytes, in hexadecimal.', max_length=64)),
-                ('issued_at', models.DateTimeField(auto_now_add=True)),
+                ('issued_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
             ],
         ),
         migrations.CreateModel(
@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('key_id', models.CharField(editable=False, max_length=32, unique=True, verbose_name='key id')),
                 ('public_key', models.CharField(editable=False, help_text='The 32 raw bytes in base64.', max_length=44)),
                 ('private_encrypted', models.TextField(editable=False)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='made')),
                 ('not_after', models.DateTimeField(editable=False, verbose_name='valid until')),
                 ('revoked_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='revoked')),
             ],
@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('token_sha256', models.CharField(editable=False, max_length=64, unique=True)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='made')),
                 ('expires_at', models.DateTimeField(editable=False, verbose_name='valid until')),
                 ('voided_at', models.DateTimeField(blank=True, help_text='Replaced by a newer token.', null=True, verbose_name='revoked at')),
                 ('used_at', models.DateTimeField(blank=True, null=True, verbose_name='used')),

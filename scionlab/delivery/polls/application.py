@@ -11,15 +11,15 @@ import hmac
 import logging
 import re
 import resource
-import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from django.conf import settings
-from django.utils import timezone
 
 from scionlab.delivery.host_api.auth import UID, basic_credentials
 from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
@@ -30,8 +30,9 @@ from scionlab.delivery.polls.calls import called_since
 from scionlab.delivery.polls.connections import RECEIPT_THREADS
 from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.delivery.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
-from scionlab.delivery.polls.uploads import Uploads, read_upload, would_reach_a_view
+from scionlab.delivery.polls.uploads import AT_ONCE, Uploads, read_upload, would_reach_a_view
 from scionlab.delivery.polls.waiting import Ended, Place, WaitingRoom
+from scionlab.platform.clock import database_now
 from scionlab.platform.last_contact import HAND_OVER_S
 from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
 from scionlab.testbed.models.host import secret_fits
@@ -73,13 +74,17 @@ class Poll:
                 limits_version=state.limits_version,
                 issued_digests=state.issued_digests,
             )
-            and secret_fits(
-                self.password,
-                secret=state.secret,
-                previous=state.previous_secret,
-                previous_until=state.previous_secret_until,
-                now=timezone.now(),
-            )
+            and self.is_of(state)
+        )
+
+    def is_of(self, state: HostState) -> bool:
+        """Whether the credentials are those of this host."""
+        return secret_fits(
+            self.password,
+            secret=state.secret,
+            previous=state.previous_secret,
+            previous_until=state.previous_secret_until,
+            now=database_now(),
         )
 
 
@@ -121,11 +126,12 @@ class Application:
         self._uploads = Uploads(self._django)
         self._places = 0
         self._queued = 0  # for a tarball
+        self._delivering_to: Counter[str] = Counter()  # tarballs, by host
         self._known: Known | None = None
         self._messages: wakeup.Messages | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._is_stopping = False
-        self._called_at = time.time()  # the last call that was received, without Redis
+        self._called_at = database_now().timestamp()  # the last call that was received, without Redis
         self._sent_away_together = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +163,12 @@ class Application:
                 await _send_away(send)
                 return
         if state is None or not poll.is_up_to_date(state):
-            await self._deliver(scope, send)
+            is_of_host = state is not None and poll.is_of(state)  # others must not take a host's places
+            if is_of_host and self._delivering_to[poll.uid] >= AT_ONCE:
+                await _send_away(send)
+                return
+            with self._counted(poll.uid) if is_of_host else nullcontext():
+                await self._deliver(scope, send)
             return
         CONTACTS.note([state.host_id])
         if not poll.wait_s:
@@ -168,6 +179,16 @@ class Application:
             await _send_away(send)
             return
         await self._conclude(*await self._wait(poll, known, receive), scope, send)
+
+    @contextmanager
+    def _counted(self, uid: str) -> Iterator[None]:
+        self._delivering_to[uid] += 1
+        try:
+            yield
+        finally:
+            self._delivering_to[uid] -= 1
+            if not self._delivering_to[uid]:
+                del self._delivering_to[uid]
 
     async def _wait(self, poll: Poll, known: Known, receive: Receive) -> tuple[Ended, Sequence[int]]:
         loop = asyncio.get_running_loop()

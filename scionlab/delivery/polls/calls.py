@@ -4,13 +4,13 @@ Redis, or the cache `live`."""
 from __future__ import annotations
 
 import json
-import time
 from typing import Final
 
 from django.conf import settings
 from django.core.cache import caches
 
 from scionlab.platform import redis_client
+from scionlab.platform.clock import database_now
 
 CALLS: Final = "scionlab.looks"
 
@@ -26,7 +26,7 @@ def call(uid: str, links: list[int]) -> None:
     if settings.REDIS_URL:
         redis_client.client().publish(CALLS, json.dumps([uid, links]))
         return
-    cache, now = caches["live"], time.time()
+    cache, now = caches["live"], database_now().timestamp()
     calls = {one: said for one, said in cache.get(_CALLS, {}).items() if now - said[0] < CALL_EACH_S}
     cache.set(_CALLS, {**calls, uid: (now, links)}, timeout=CALL_EACH_S)
 

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
-from django.utils import timezone
 
 from scionlab.delivery.host_api.auth import UID, basic_credentials
 from scionlab.delivery.polls.answers import nothing_more
 from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.delivery.polls.threads import CLOSE, MAX_UPLOAD_BYTES, Django, Receive, Scope, Send, respond
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models.host import secret_fits
 
 AT_ONCE: Final = 2  # of one host, in each process
@@ -80,7 +80,7 @@ async def _is_host(uid: str, known: Known, scope: Scope) -> bool:
             secret=state.secret,
             previous=state.previous_secret,
             previous_until=state.previous_secret_until,
-            now=timezone.now(),
+            now=database_now(),
         )
 
     if not would_reach_a_view(headers):

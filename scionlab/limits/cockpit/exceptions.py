@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from bandwidth_config import RuleError, format_kbit
@@ -16,6 +15,7 @@ from scionlab.accounts.models import User
 from scionlab.limits.exceptions import exception_decide, exception_end, exception_grant
 from scionlab.limits.models import MaximumException
 from scionlab.limits.pages.exceptions import ExceptionForm
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
@@ -112,7 +112,7 @@ def end(request: PageRequest, pk: int) -> HttpResponse:
 
 
 def _page(request: PageRequest, form: GrantForm, problems: list[Any]) -> HttpResponse:
-    rows = MaximumException.objects.select_related(*_RELATIONS).filter(ends_at__gt=timezone.now())
+    rows = MaximumException.objects.select_related(*_RELATIONS).filter(ends_at__gt=database_now())
     asked = rows.filter(state=MaximumException.State.ASKED).order_by("pk")[:ROWS]
     page = page_of(request, rows.filter(state=MaximumException.State.APPROVED).order_by("ends_at", "pk"), ROWS)
     context = {

@@ -10,7 +10,6 @@ from django.contrib import messages
 from django.db.models.functions import Lower
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
@@ -18,6 +17,7 @@ from scionlab.accounts.models import User
 from scionlab.limits.exceptions import MOST_MEMBERS, Group, exception_change_group, exception_grant
 from scionlab.limits.models import MaximumException
 from scionlab.limits.pages.exceptions import ExceptionForm
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import write_local_time, zone_of
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.web.access import staff_page
@@ -88,7 +88,7 @@ class GroupForm(ExceptionForm):
 @gone_is_404
 def group(request: PageRequest, pk: int | None = None) -> HttpResponse:
     """Create a group, or edit the one with this key until it ends."""
-    rows = MaximumException.objects.exclude(group="").filter(ends_at__gt=timezone.now())
+    rows = MaximumException.objects.exclude(group="").filter(ends_at__gt=database_now())
     of = None if pk is None else rows.prefetch_related("members", "attachment_points").get(pk=pk)
     is_sent = request.method == "POST"
     form = GroupForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user), of=of)

@@ -1,4 +1,5 @@
 import django.db.models.deletion
+import scionlab.platform.clock
 from django.conf import settings
 from django.db import migrations, models
 
@@ -16,7 +17,7 @@ class Migration(migrations.Migration):
             name='DefaultChange',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('created_by_email', models.CharField(blank=True, max_length=254)),
                 ('what', models.CharField(help_text='Description of the change.', max_length=200)),
                 ('chosen', models.CharField(help_text='Description of the selection.', max_length=200)),
@@ -41,7 +42,7 @@ class Migration(migrations.Migration):
                 ('ends_at', models.DateTimeField()),
                 ('reason', models.CharField(max_length=200)),
                 ('state', models.CharField(choices=[('asked', 'requested'), ('approved', 'approved'), ('declined', 'declined')], max_length=8)),
-                ('asked_at', models.DateTimeField(auto_now_add=True)),
+                ('asked_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('decided_at', models.DateTimeField(blank=True, null=True)),
                 ('answer', models.CharField(blank=True, max_length=200)),
                 ('asked_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from scionlab.platform.clock import database_now
+
 
 class DefaultChange(models.Model):
     """New defaults for attachment points or the site: a preview and, once applied, the record. `lines` has a list for
     each, ordered by key (`links.default_plan.Line`), so that it is applied exactly as shown and can be undone."""
 
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="default_changes"
     )

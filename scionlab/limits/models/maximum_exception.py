@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
+from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.isd_as import UserAS
@@ -40,7 +41,7 @@ class MaximumException(models.Model):
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    asked_at = models.DateTimeField(auto_now_add=True)
+    asked_at = models.DateTimeField(default=database_now, editable=False)
     decided_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )

@@ -16,6 +16,7 @@ from bandwidth_config import Limits, LinkStep
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.limits.pages.counted import counted_sentence
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import in_words, limits_warning
 from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import Link, UserAS
@@ -143,7 +144,7 @@ class Snapshot:
 
 def snapshot(user_as: UserAS, links: Sequence[Link] | None = None) -> Snapshot:
     """`links`: from `selectors.links_of`, if already read."""
-    now = timezone.now()
+    now = database_now()
     found = {link.pk: _values_of(link, now) for link in (links_of(user_as) if links is None else links)}
     hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
     return Snapshot((user_as.label, user_as.installation_type), hosts, found)

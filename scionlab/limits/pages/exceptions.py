@@ -10,13 +10,13 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
 from scionlab.limits.exceptions import exception_request
 from scionlab.limits.pages.limit_forms import maximum_of
 from scionlab.limits.pages.link import link_or_404
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.testbed import selectors
@@ -41,7 +41,7 @@ class ExceptionForm(forms.Form):
     )
 
     def __init__(self, data: Any = None, *, zone: ZoneInfo, **kwargs: Any) -> None:
-        now = timezone.now().replace(second=0, microsecond=0)
+        now = database_now().replace(second=0, microsecond=0)
         initial = {"ends_at": write_local_time(now + _FIRST_END, zone)}
         super().__init__(data, auto_id="exception_%s", label_suffix="", initial=initial, **kwargs)
         self.fields["ends_at"] = RuleField(

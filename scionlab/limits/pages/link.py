@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from bandwidth_config import RuleError
@@ -23,6 +22,7 @@ from scionlab.limits.pages.presenters import LinkPanel, history_of, is_live, pol
 from scionlab.limits.pages.saved import say_saved
 from scionlab.limits.presets import offered
 from scionlab.limits.update import link_update
+from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import Link, UserAS
@@ -107,7 +107,7 @@ def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
     form = LimitsForm(request.GET, link=link, policy=selectors.policy())
     form.check()
-    now = timezone.now()
+    now = database_now()
     context = {"form": form, "preview": _preview(form, link_status(link, now=now))}
     return render(request, "limits/preview.html", context)
 
@@ -133,14 +133,14 @@ def link_history(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
     if not form.is_valid():
         return None
-    return preview_limits(status, form.limits(), now=timezone.now())
+    return preview_limits(status, form.limits(), now=database_now())
 
 
 def _page(
     request: PageRequest, user_as: UserAS, link: Link, form: LimitsForm | None, *, is_wrong: bool = False
 ) -> HttpResponse:
     """`form` None: an initial one. At most eleven statements including those that found the Link."""
-    now = timezone.now()
+    now = database_now()
     beside = {name: one for panel in LINK_PANELS for name, one in panel.beside(link).items()}
     policy, since = policy_and_dates(link, beside=beside)
     form = LimitsForm(link=link, policy=policy) if form is None else form

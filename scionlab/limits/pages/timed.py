@@ -8,7 +8,6 @@ from typing import Any, get_args
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
@@ -20,6 +19,7 @@ from scionlab.limits.pages.presenters import LinkPanel
 from scionlab.limits.presets import offered
 from scionlab.limits.profiles import Kind
 from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
@@ -42,7 +42,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
 def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """GET shows the form of a kind, POST previews or starts it."""
     user_as, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
+    now = database_now()
     if request.method != "POST":
         typed = taken_back(request)
         form = _form(request, link, typed, (typed or request.GET).get("kind", "constant"), now)
@@ -65,7 +65,7 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            is_later = made.begins_at > timezone.now()  # not `now`: it may have begun since
+            is_later = made.begins_at > database_now()  # not `now`: it may have begun since
             when = f"from {local(made.begins_at)} on" if is_later else takes_effect(link, now=now)
             until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."
             messages.success(request, f"Started: {when}; {until}")
@@ -78,7 +78,7 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 def timed_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """Part of the page: plot and effect of the query. Read-only."""
     _, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
+    now = database_now()
     form = _form(request, link, request.GET, request.GET.get("kind", "constant"), now)
     return render(request, "limits/timed_preview.html", {"form": form, **_preview(form, link, now)})
 
@@ -91,7 +91,7 @@ def timed_cancel(request: PageRequest, pk: int, link_id: int, timed_id: int) -> 
     _, link = link_or_404(request, pk, link_id)
     if not link.timed_limits.filter(pk=timed_id).exists():
         raise Http404
-    now = timezone.now()
+    now = database_now()
     found = timed_limit_cancel(timed_limit_id=timed_id, actor=request.user)
     if found.cancelled_at is None:
         messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")

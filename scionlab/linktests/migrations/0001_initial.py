@@ -2,6 +2,7 @@ import django.core.validators
 import django.db.models.deletion
 import scionlab.accounts.models.user
 import scionlab.linktests.models.link_test
+import scionlab.platform.clock
 from django.conf import settings
 from django.db import migrations, models
 
@@ -29,7 +30,7 @@ class Migration(migrations.Migration):
                 ('test_id', models.CharField(default=scionlab.linktests.models.link_test.new_test_id, editable=False, max_length=32, unique=True)),
                 ('begins_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField(db_index=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
                 ('retired_at', models.DateTimeField(blank=True, help_text='Time of removal from the configuration after the end.', null=True)),
                 ('armed_at', models.DateTimeField(blank=True, help_text='Time of the first receipt that confirms it: the attachment point has it.', null=True)),
@@ -83,7 +84,7 @@ class Migration(migrations.Migration):
                 ('parameters', models.JSONField()),
                 ('begins_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField(db_index=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],

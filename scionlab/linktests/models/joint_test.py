@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable
 
 
@@ -26,7 +27,7 @@ class JointTest(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
     cancelled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -14,6 +14,7 @@ from django.db import models
 
 import link_tests
 from scionlab.accounts.models.user import validate_time_zone
+from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable
 from station.tools import TOOLS
 
@@ -57,7 +58,7 @@ class LinkTest(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
     cancelled_at = models.DateTimeField(null=True, blank=True)
     retired_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of removal from the configuration after the end."

@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
@@ -32,6 +31,7 @@ from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.pages.joint_panel import joint_panel
 from scionlab.linktests.pages.test_forms import AHEAD
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
@@ -107,7 +107,7 @@ def joint_test_new(request: PageRequest, pk: int) -> HttpResponse:
     """GET shows the form and earlier joint tests, POST reserves a time."""
     user_as = selectors.user_as_of(request.user, pk)
     links = [one for one in selectors.links_of(user_as) if one.active]
-    now = timezone.now()
+    now = database_now()
     is_sent = request.method == "POST"
     typed = request.POST if is_sent else taken_back(request)
     form = JointTestForm(typed, links=links, zone=zone_of(request.user), now=now)
@@ -145,7 +145,7 @@ def joint_test(request: PageRequest, pk: int, joint_id: int) -> HttpResponse:
         "command": f"scionlab-bw test {user_as.isd_as} --all-links --id {found.joint.pk}",
         "live": reverse("joint_test", args=[pk, joint_id]) if found.is_open else "",
         "panel": joint_panel(found),
-        "now": timezone.now(),
+        "now": database_now(),
     }
     return render(request, "linktests/joint_test.html", context)
 
@@ -168,4 +168,4 @@ def _status_or_404(user_as: UserAS, joint_id: int) -> JointStatus:
     found = with_parts(JointTest.objects.filter(user_as=user_as, pk=joint_id)).first()
     if found is None:
         raise Http404("This AS has no such joint test.")
-    return status_of_joint(found, now=timezone.now())
+    return status_of_joint(found, now=database_now())

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
@@ -22,6 +21,7 @@ from scionlab.linktests.pages.watch import form_page, panel_of
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_formats import csv_name, points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed.models import Link
 from scionlab.web.pages.common import gone_is_404
@@ -37,7 +37,7 @@ def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResp
     if tool not in TOOLS:
         raise Http404("There is no such tool.")
     user_as, link = link_or_404(request, pk, link_id)
-    now, zone = timezone.now(), zone_of(request.user)
+    now, zone = database_now(), zone_of(request.user)
     is_sent = request.method == "POST"
     form = SendingForm(TOOLS[tool], request.POST if is_sent else taken_back(request), zone=zone, now=now)
     if is_sent and form.is_valid():
@@ -58,7 +58,7 @@ def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResp
 @own_page
 def link_test(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
+    now = database_now()
     found = _status_or_404(link, test_id, now)
     verdict = found.verdict
     context = {
@@ -85,7 +85,7 @@ def link_test(request: PageRequest, pk: int, link_id: int, test_id: int) -> Http
 @own_page
 def test_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    test = _status_or_404(link, test_id, timezone.now()).test
+    test = _status_or_404(link, test_id, database_now()).test
     response = HttpResponse(points_csv(test), content_type="text/csv; charset=utf-8; header=present")
     response["Content-Disposition"] = f'attachment; filename="{csv_name(test)}"'
     return response
@@ -97,7 +97,7 @@ def test_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpR
 @gone_is_404
 def test_cancel(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    found = link_test_cancel(link_test_id=_status_or_404(link, test_id, timezone.now()).test.pk, actor=request.user)
+    found = link_test_cancel(link_test_id=_status_or_404(link, test_id, database_now()).test.pk, actor=request.user)
     if found.cancelled_at is None:
         messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
     else:

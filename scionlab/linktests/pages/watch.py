@@ -9,7 +9,6 @@ from typing import Any
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
@@ -20,6 +19,7 @@ from scionlab.linktests.models import LinkTest, TestResult
 from scionlab.linktests.pages.watch_forms import WatchForm, newest_of
 from scionlab.linktests.test_status import TestStatus
 from scionlab.linktests.verdict import Side, Verdict, intervals_of
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed.models import Link
 from scionlab.web.pages.common import gone_is_404
@@ -36,7 +36,7 @@ SHOWN = 20  # per Link, newest first
 def watch_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """GET shows the form and earlier watches, POST starts one."""
     user_as, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
+    now = database_now()
     zone = zone_of(request.user)
     is_sent = request.method == "POST"
     form = WatchForm(request.POST if is_sent else taken_back(request), zone=zone, now=now)

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from scionlab.enforcement.status import link_status
 from scionlab.limits.pages.link import link_or_404
 from scionlab.linktests.throughput import Step, explain
+from scionlab.platform.clock import database_now
+from scionlab.platform.throttles import ManyAtOnceError, one_of_few
+from scionlab.usage.pages.usage import many_at_once
 from scionlab.usage.series import usage_of_link
 from scionlab.web.pages.own_pages import PageRequest, own_page
 from scionlab.web.pages.plots import WIDTH
@@ -52,9 +54,13 @@ def _x(share: float) -> str:
 @own_page
 def link_why(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
-    now = timezone.now()
-    usage = usage_of_link(link.pk, begins_at=now - HOUR, ends_at=now, step="10s")
-    sides = explain(link_status(link, now=now), usage.points)
+    now = database_now()
+    try:
+        with one_of_few(request.user.pk):
+            usage = usage_of_link(link.pk, begins_at=now - HOUR, ends_at=now, step="10s")
+            sides = explain(link_status(link, now=now), usage.points)
+    except ManyAtOnceError as exc:
+        return many_at_once(exc)
     names = dict(DIRECTION_CHOICES)
     context = {
         "nav": "ases",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +14,7 @@ from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.rest.joint_documents import JointTestBody, JointTestDocument, JointTestReportDocument
 from scionlab.linktests.rest.queries import LinkTestQuery
+from scionlab.platform.clock import database_now
 from scionlab.testbed.locks import lock_user_as
 from scionlab.user_ases.rest.as_views import UserASView
 from scionlab.web.rest.schema import describe
@@ -26,7 +26,7 @@ class UserASTestsView(UserASView):
     @describe("tests", "Joint tests of an AS", "Newest first.", answer=JointTestDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
         rows = with_parts(JointTest.objects.filter(user_as=self.user_as(pk)))
-        now = timezone.now()
+        now = database_now()
         return self.page_of(
             rows, lambda found: JointTestDocument([status_of_joint(one, now=now) for one in found], many=True).data
         )
@@ -56,7 +56,7 @@ class UserASTestsView(UserASView):
         with self.changing(lambda: self._lock(pk), lambda: self.document(pk)):
             made = joint_test_create(user_as_id=pk, actor=self.person, **wanted.validated_data)
         location = self.request.build_absolute_uri(f"/api/v1/joint-tests/{made.pk}/")
-        found = status_of_joint(with_parts(JointTest.objects.all()).get(pk=made.pk), now=timezone.now())
+        found = status_of_joint(with_parts(JointTest.objects.all()).get(pk=made.pk), now=database_now())
         return Response(JointTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
 
     def _lock(self, pk: int) -> None:
@@ -67,7 +67,7 @@ class UserASTestsView(UserASView):
 class JointTestDetailView(UserASView):
     def joint(self, pk: int) -> JointStatus:
         rows = with_parts(JointTest.objects.filter(user_as__in=self.rows()))
-        return status_of_joint(get_object_or_404(rows, pk=pk), now=timezone.now())
+        return status_of_joint(get_object_or_404(rows, pk=pk), now=database_now())
 
     @describe("tests", "One joint test, with what was measured", answer=JointTestReportDocument)
     def get(self, request: Request, pk: int) -> Response:

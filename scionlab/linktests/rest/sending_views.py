@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,6 +17,7 @@ from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_results import user_report_store
 from scionlab.linktests.test_start import link_test_start
 from scionlab.linktests.test_status import with_results
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.user_ases.rest.link_views import links_of
 from scionlab.web.rest.base import ApiView
@@ -77,7 +77,7 @@ class LinkTestStartView(_OwnTestView):
         answer=StartDocument,
     )
     def post(self, request: Request, pk: int) -> Response:
-        started = link_test_start(self.test(pk), now=timezone.now())
+        started = link_test_start(self.test(pk), now=database_now())
         return Response(StartDocument(asdict(started)).data, headers={"Cache-Control": "no-store"})
 
 
@@ -105,7 +105,7 @@ class LinkTestReportView(_OwnTestView):
         report = _read(request.data)
         if not test.sends:
             raise FieldRuleError("test_sends_nothing", "A watch sends nothing, so there is no report of it.", "tool")
-        if timezone.now() < test.begins_at:
+        if database_now() < test.begins_at:
             raise RuleError("test_not_begun", "This test has not begun, so there is nothing to report.")
         is_first = user_report_store(test_id=test.pk, report=report)
         location = request.build_absolute_uri(f"/api/v1/tests/{test.pk}/")

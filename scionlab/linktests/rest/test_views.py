@@ -7,7 +7,6 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +18,7 @@ from scionlab.linktests.rest.queries import LinkTestQuery, ResultQuery
 from scionlab.linktests.rest.test_documents import LinkTestDocument, LinkTestResultDocument
 from scionlab.linktests.test_formats import csv_name, points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
+from scionlab.platform.clock import database_now
 from scionlab.testbed.locks import lock_link, lock_user_as
 from scionlab.user_ases.rest.link_views import LinkView, links_of
 from scionlab.web.rest.base import ApiView
@@ -31,7 +31,7 @@ class LinkTestsView(LinkView):
     @describe("tests", "Tests of a Link", "Newest first.", answer=LinkTestDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
         rows = with_results(LinkTest.objects.filter(link=self.link(pk))).order_by("-begins_at", "-pk")
-        now = timezone.now()
+        now = database_now()
         return self.page_of(
             rows, lambda found: LinkTestDocument([status_of_test(one, now=now) for one in found], many=True).data
         )
@@ -61,7 +61,7 @@ class LinkTestsView(LinkView):
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)):
             made = link_test_create(link_id=pk, actor=self.person, **wanted.validated_data)
         location = self.request.build_absolute_uri(f"/api/v1/tests/{made.pk}/")
-        found = status_of_test(with_results(LinkTest.objects.all()).get(pk=made.pk), now=timezone.now())
+        found = status_of_test(with_results(LinkTest.objects.all()).get(pk=made.pk), now=database_now())
         return Response(LinkTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
 
 
@@ -70,7 +70,7 @@ class LinkTestDetailView(ApiView):
 
     def test(self, pk: int) -> TestStatus:
         rows = with_results(LinkTest.objects.filter(link__in=links_of(self.person)))
-        return status_of_test(get_object_or_404(rows, pk=pk), now=timezone.now())
+        return status_of_test(get_object_or_404(rows, pk=pk), now=database_now())
 
     @describe("tests", "One test, with what was measured", answer=LinkTestResultDocument, also_csv=True)
     def get(self, request: Request, pk: int) -> HttpResponse:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,6 +12,7 @@ from rest_framework.response import Response
 from scionlab.enforcement.words import State
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.as_paths import BottleneckKind, paths_report
+from scionlab.platform.clock import database_now
 from scionlab.usage.documents import UsagePointDocument
 from scionlab.user_ases.rest.as_views import UserASView
 from scionlab.user_ases.rest.documents import LimitsDocument
@@ -67,4 +67,4 @@ class UserASPathsView(UserASView):
         answer=PathsReportDocument,
     )
     def get(self, request: Request, pk: int) -> Response:
-        return Response(PathsReportDocument(paths_report(self.user_as(pk), now=timezone.now())).data)
+        return Response(PathsReportDocument(paths_report(self.user_as(pk), now=database_now())).data)

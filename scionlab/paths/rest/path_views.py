@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, get_args
 
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +13,7 @@ from scionlab.enforcement.words import State
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.path_view import Kind, path_views
 from scionlab.paths.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS
+from scionlab.platform.clock import database_now
 from scionlab.usage.documents import UsedDocument
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.fields import StrictSerializer, Text
@@ -94,5 +94,5 @@ class PathsView(ApiView):
         body = PathsBody(data=request.data)
         body.is_valid(raise_exception=True)
         sent = body.validated_data
-        found = path_views(sent["paths"], sent["traceroute"], reader=self.person, now=timezone.now())
+        found = path_views(sent["paths"], sent["traceroute"], reader=self.person, now=database_now())
         return Response(PathsDocument({"paths": found}).data)

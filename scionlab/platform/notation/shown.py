@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bandwidth_config import MBIT_FROM_KBIT, format_exact_kbit, format_kbit
+from scionlab.platform.clock import database_now
 
 SPACE = "\N{NO-BREAK SPACE}"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -38,7 +39,7 @@ def lasting(at: datetime) -> SafeString:
 
 
 def _ago(at: datetime, suffix: str) -> SafeString:
-    seconds = max(0, int((timezone.now() - at).total_seconds()))
+    seconds = max(0, int((database_now() - at).total_seconds()))
     in_units = (f"{seconds // size}{SPACE}{unit}" for size, unit in _UNITS if seconds >= size)
     amount = next(in_units, f"{seconds}{SPACE}s")
     utc, exact = at.astimezone(UTC).isoformat(timespec="seconds"), date(timezone.localtime(at), "j M Y, H:i:s T")

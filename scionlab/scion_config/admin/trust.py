@@ -9,11 +9,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from bandwidth_config import RuleError
+from scionlab.platform.clock import database_now
 from scionlab.scion_config.chain import as_new_keys
 from scionlab.scion_config.credentials import in_use
 from scionlab.scion_config.pki import trc as trcs
@@ -61,7 +61,7 @@ def certificate_table(as_: AS) -> str:
 
 
 def _until(at: datetime) -> SafeString:
-    return badge("good", "valid") if at > timezone.now() else badge("bad", "expired")
+    return badge("good", "valid") if at > database_now() else badge("bad", "expired")
 
 
 class KeysPages(ServiceAdmin):

@@ -1,5 +1,5 @@
 import django.db.models.deletion
-import django.utils.timezone
+import scionlab.platform.clock
 from django.db import migrations, models
 
 
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('private_encrypted', models.TextField(blank=True)),
                 ('not_before', models.DateTimeField()),
                 ('not_after', models.DateTimeField(verbose_name='valid until')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now)),
                 ('replaced_at', models.DateTimeField(help_text='Empty: this is the one in use.', null=True)),
                 ('isd', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='certificates', to='testbed.isd')),
                 ('issuer', models.ForeignKey(help_text='Only of a CA.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='issued', to='scion_config.certificate')),
@@ -59,7 +59,7 @@ class Migration(migrations.Migration):
                 ('content', models.BinaryField(help_text='The .trc file: CMS in DER.')),
                 ('not_before', models.DateTimeField()),
                 ('not_after', models.DateTimeField(verbose_name='valid until')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now)),
                 ('isd', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='trcs', to='testbed.isd')),
             ],
             options={

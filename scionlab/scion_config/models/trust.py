@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.testbed.models.isd_as import AS, ISD
 
@@ -35,7 +35,7 @@ class Certificate(models.Model):
     private_encrypted = models.TextField(blank=True)
     not_before = models.DateTimeField()
     not_after = models.DateTimeField("valid until")
-    created_at = models.DateTimeField(default=timezone.now)
+    created_at = models.DateTimeField(default=database_now)
     replaced_at = models.DateTimeField(null=True, help_text="Empty: this is the one in use.")
 
     class Meta:
@@ -66,7 +66,7 @@ class TRC(models.Model):
     content = models.BinaryField(help_text="The .trc file: CMS in DER.")
     not_before = models.DateTimeField()
     not_after = models.DateTimeField("valid until")
-    created_at = models.DateTimeField(default=timezone.now)
+    created_at = models.DateTimeField(default=database_now)
 
     class Meta:
         ordering = ["isd__isd_id", "base", "serial"]

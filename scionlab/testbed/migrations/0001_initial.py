@@ -1,7 +1,7 @@
 import datetime
 import django.core.validators
 import django.db.models.deletion
-import django.utils.timezone
+import scionlab.platform.clock
 import scionlab.testbed.models.host
 from decimal import Decimal
 from django.conf import settings
@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ('as_id', models.BigIntegerField(help_text='48-bit number, shown as ffaa:1:b6.', unique=True, verbose_name='AS number')),
                 ('label', models.CharField(blank=True, max_length=100)),
                 ('is_core', models.BooleanField(default=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
             ],
             options={
                 'verbose_name': 'AS',
@@ -204,7 +204,7 @@ class Migration(migrations.Migration):
                 ('mtu', models.PositiveIntegerField(default=1472, verbose_name='MTU [byte]')),
                 ('wanted_config_version', models.PositiveIntegerField(default=0, editable=False)),
                 ('wanted_limits_version', models.PositiveIntegerField(default=0, editable=False)),
-                ('changed_at', models.DateTimeField(auto_now_add=True, verbose_name='last changed')),
+                ('changed_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='last changed')),
                 ('is_told', models.BooleanField(db_default=False, default=False, editable=False)),
                 ('interface_a', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='link_as_a', to='testbed.interface')),
                 ('interface_b', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='link_as_b', to='testbed.interface')),
@@ -217,8 +217,8 @@ class Migration(migrations.Migration):
             name='BandwidthChange',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('link_active', 'activation of a Link'), ('exception', 'exception from the maximum'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16)),
+                ('at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
+                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('link_active', 'activation of a Link'), ('exception', 'exception from the maximum'), ('as', 'infrastructure AS'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16)),
                 ('subject', models.CharField(max_length=200)),
                 ('actor_email', models.CharField(blank=True, help_text='Empty: the service itself.', max_length=254)),
                 ('address', models.GenericIPAddressField(blank=True, help_text='Address of the client.', null=True)),
@@ -265,7 +265,7 @@ class Migration(migrations.Migration):
                 ('steps', models.JSONField()),
                 ('step_count', models.PositiveSmallIntegerField()),
                 ('highest_kbit', models.PositiveBigIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
                 ('retired_at', models.DateTimeField(blank=True, help_text='Time of removal from the configuration after the end.', null=True)),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -332,7 +332,7 @@ class Migration(migrations.Migration):
                 ('ca_key_encrypted', models.TextField(editable=False)),
                 ('certificate', models.TextField(editable=False)),
                 ('key_encrypted', models.TextField(editable=False)),
-                ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False, verbose_name='made')),
+                ('made_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='made')),
                 ('vpn', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='keys', to='testbed.vpn')),
             ],
             options={

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import Limits
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.link import Link
 
@@ -34,7 +35,7 @@ class BandwidthChange(models.Model):
         CERTIFICATE = "certificate", "certificate or keys of an AS"
         TRC = "trc", "TRC of an ISD"
 
-    at = models.DateTimeField(auto_now_add=True)
+    at = models.DateTimeField(default=database_now, editable=False)
     kind = models.CharField(max_length=16, choices=Kind)
     subject = models.CharField(max_length=200)
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="changes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
 
 
@@ -32,7 +33,7 @@ class AS(models.Model):
     as_id = models.BigIntegerField("AS number", unique=True, help_text="48-bit number, shown as ffaa:1:b6.")
     label = models.CharField(max_length=100, blank=True)
     is_core = models.BooleanField(default=False)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
 
     class Meta:
         ordering = ["isd__isd_id", "as_id"]

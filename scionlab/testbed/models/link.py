@@ -10,6 +10,7 @@ from django.db import models
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
 from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
 from scion_files import MTU_BYTES
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.host import BorderRouter, Host
 from scionlab.testbed.models.isd_as import AS, UserAS
@@ -107,7 +108,7 @@ class Link(models.Model):
     # First versions of the provider's host whose configuration has the current state of this Link.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
-    changed_at = models.DateTimeField("last changed", auto_now_add=True)
+    changed_at = models.DateTimeField("last changed", default=database_now, editable=False)
     # It was imported: its owner gets no mail when it is enforced.
     is_told = models.BooleanField(default=False, db_default=False, editable=False)
 

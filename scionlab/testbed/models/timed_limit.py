@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import say_time
 from scionlab.platform.readable import readable
 
@@ -44,7 +45,7 @@ class TimedLimit(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
     cancelled_at = models.DateTimeField(null=True, blank=True)
     retired_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of removal from the configuration after the end."

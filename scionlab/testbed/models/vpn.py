@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from django.db import models
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models.host import Host
 
 
@@ -52,7 +52,7 @@ class VPNServerKeys(models.Model):
     ca_key_encrypted = models.TextField(editable=False)
     certificate = models.TextField(editable=False)
     key_encrypted = models.TextField(editable=False)
-    made_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    made_at = models.DateTimeField("made", default=database_now, editable=False)
 
     class Meta:
         verbose_name = "keys of a VPN server"

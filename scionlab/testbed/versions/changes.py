@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from django.utils import timezone
-
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
+from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
 from scionlab.testbed.models import HeldLinkEnd, Host, Interface, Link
 from scionlab.testbed.models.link_ends import LinkGeometry
@@ -159,7 +158,7 @@ class Changes:
                     Link.objects.filter(pk__in=some).update(
                         wanted_config_version=config_version,
                         wanted_limits_version=host.limits_version,
-                        changed_at=timezone.now(),
+                        changed_at=database_now(),
                         is_told=False,
                     )
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
-from django.utils import timezone
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.platform.wake import wake_after_commit
 from scionlab.testbed import locks
@@ -79,7 +79,7 @@ def host_note_delivered(*, host_id: int, config_version: int, limits_version: in
     Host.objects.filter(rises, pk=host_id).update(
         delivered_config_version=Greatest(F("delivered_config_version"), config_version),
         delivered_limits_version=Greatest(F("delivered_limits_version"), limits_version),
-        delivered_at=timezone.now(),
+        delivered_at=database_now(),
     )
 
 

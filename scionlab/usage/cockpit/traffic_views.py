@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from scionlab.limits.cockpit.forms import CostForm
 from scionlab.limits.uplink import site_cost_set
+from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.usage.cockpit.traffic import Billed, bill_of, csv_lines
 from scionlab.web.access import staff_page
@@ -52,7 +52,7 @@ def _traffic_page(request: PageRequest, form: CostForm | None = None) -> HttpRes
         "tab": "traffic",
         "nav": "cockpit",
         "month": bill.name,
-        "months": _months_offered(timezone.now()),
+        "months": _months_offered(database_now()),
         "bill": bill,
         "order": order,
         "page": page_of(request, order.sorted(bill.attachment_points), POINTS_PER_PAGE),
@@ -89,7 +89,7 @@ def cost(request: PageRequest) -> HttpResponse:
 def _month(request: PageRequest) -> date:
     """The month in the query string (`2026-11`, UTC); the current one if invalid."""
     match = re.fullmatch(r"(20[0-9]{2})-(0[1-9]|1[0-2])", request.GET.get("month", ""), flags=re.ASCII)
-    return date(int(match[1]), int(match[2]), 1) if match else timezone.now().astimezone(UTC).date().replace(day=1)
+    return date(int(match[1]), int(match[2]), 1) if match else database_now().astimezone(UTC).date().replace(day=1)
 
 
 def _months_offered(now: datetime) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -11,6 +10,7 @@ from scionlab.delivery.host_api.auth import host_endpoint
 from scionlab.delivery.host_api.document_reader import DocumentError, DocumentReader, load, require_schema
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.api_errors import error_response
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
 from scionlab.usage import live
 from scionlab.usage.host_api.usage_format import MAX_COUNTER, MAX_RATE_KBIT
@@ -28,7 +28,7 @@ def live_rates(request: HttpRequest, host: Host) -> HttpResponse:
     if len(content) > MAX_BYTES:
         return error_response("too_large", f"Live rates have at most {MAX_BYTES} bytes.", 413)
     try:
-        rates = parse_rates(content, now=time.time())
+        rates = parse_rates(content, now=database_now().timestamp())
     except DocumentError as exc:
         return error_response(exc.code, exc.message, 400, exc.fields)
     return JsonResponse({"links": [str(number) for number in live.store(host.uid, rates)]})

@@ -1,5 +1,6 @@
 import datetime
 import django.db.models.deletion
+import scionlab.platform.clock
 import scionlab.usage.models.slot_field
 from typing import Any
 
@@ -97,7 +98,7 @@ class Migration(migrations.Migration):
                 ('owner_email', models.CharField(max_length=254)),
                 ('first_config_version', models.PositiveIntegerField()),
                 ('last_config_version', models.PositiveIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('attachment_point', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.attachmentpoint')),
                 ('host', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.host')),
                 ('link', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.link')),

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import models
 
+from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.host import Host
@@ -35,7 +36,7 @@ class UsageSeries(models.Model):
     # H of the host's configurations in which the interface id was this Link's.
     first_config_version = models.PositiveIntegerField()
     last_config_version = models.PositiveIntegerField()
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_now, editable=False)
 
     class Meta:
         verbose_name_plural = "usage series"

@@ -6,13 +6,13 @@ Reading them requests live rates from the attachment points.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
 from scionlab.usage import live
@@ -84,7 +84,7 @@ def _end(link: Link) -> live.End:
 
 
 def _now(answers: Sequence[live.Answer | None]) -> Now:
-    now = time.time()
+    now = database_now().timestamp()
     rates = [one.rates for one in answers if one is not None and one.rates is not None]
     known = [one for one in rates if now - one.at <= SHOWN_S]
     fresh = [one for one in known if now - one.at <= FRESH_S]

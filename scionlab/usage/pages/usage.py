@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.http import Http404, HttpResponse, JsonResponse
 from django.urls.converters import StringConverter
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from bandwidth_config import RuleError
+from scionlab.platform.clock import database_now
 from scionlab.platform.throttles import ManyAtOnceError, one_of_few
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
@@ -33,15 +33,18 @@ def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpRe
         with one_of_few(request.user.pk):
             return _file(request, user_as, link, kind)
     except ManyAtOnceError as exc:
-        text = f"{exc.detail}\n"
-        headers = {"Retry-After": str(exc.wait)}
-        return HttpResponse(text, status=429, content_type="text/plain; charset=utf-8", headers=headers)
+        return many_at_once(exc)
+
+
+def many_at_once(exc: ManyAtOnceError) -> HttpResponse:
+    headers = {"Retry-After": str(exc.wait)}
+    return HttpResponse(f"{exc.detail}\n", status=429, content_type="text/plain; charset=utf-8", headers=headers)
 
 
 def _file(request: PageRequest, user_as: UserAS, link: Link, kind: str) -> HttpResponse:
     asked = {name: request.GET.get(name, "") for name in ("begins_at", "ends_at", "step")}
     try:
-        span = read_span(**asked, now=timezone.now())
+        span = read_span(**asked, now=database_now())
         usage = usage_of_link(link.pk, begins_at=span.begins_at, ends_at=span.ends_at, step=span.step)
     except RuleError as exc:
         return HttpResponse(f"{exc.message}\n", status=400, content_type="text/plain; charset=utf-8")

@@ -88,7 +88,6 @@ class UsagePanel:
     ends_at: datetime
     directions: list[DirectionPanel]
     rows: list[tuple[Slot, Slot]]
-    spans: dict[SpanName, Span]
 
     @property
     def is_empty(self) -> bool:
@@ -145,7 +144,7 @@ def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
         for key, words, slots in zip(DIRECTIONS, ("To your AS", "From your AS"), by_direction, strict=True)
     ]
     tables = [_slots(points, key, begins_at, ends_at, span.rows) for key in DIRECTIONS]
-    return UsagePanel(name, span, begins_at, ends_at, panels, list(zip(*tables, strict=True)), SPANS)
+    return UsagePanel(name, span, begins_at, ends_at, panels, list(zip(*tables, strict=True)))
 
 
 def _beginning(link: Link, ends_at: datetime, size: timedelta, rows: int) -> datetime:

@@ -9,7 +9,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
@@ -18,6 +17,7 @@ from scionlab.delivery.render import user_download
 from scionlab.limits.pages.consequences import snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
 from scionlab.limits.pages.saved import say_saved
+from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 @require_safe
 @own_page
 def user_as_list(request: PageRequest) -> HttpResponse:
-    now = timezone.now()
+    now = database_now()
     ases = selectors.user_ases_of(request.user)
     statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
     lines = [(line.template, line.of(ases)) for line in AS_LINES]
@@ -66,7 +66,7 @@ def user_as_list(request: PageRequest) -> HttpResponse:
 @require_safe
 @own_page
 def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
-    user_as, now = selectors.user_as_of(request.user, pk), timezone.now()
+    user_as, now = selectors.user_as_of(request.user, pk), database_now()
     links = selectors.links_of(user_as)
     statuses = statuses_of(links, now=now)
     parts = [(part.template, part.of(links, now)) for part in LINK_PARTS]

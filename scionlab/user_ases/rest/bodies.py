@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
 from rest_framework import serializers
 
 from bandwidth_config import Limits, RuleError
 from link_rules import MAX_PORT, MAX_TIMED_S, MIN_PORT
 from scionlab.limits.profiles import Profile, constant, outage, square_wave, stair
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host, UserAS
 from scionlab.user_ases.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
 from scionlab.web.rest.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
@@ -161,7 +161,7 @@ class _UntilBody(TimedBody):
         if "duration_s" in values:
             return int(values["duration_s"])
         # Whole seconds, as the service begins at one; otherwise the fraction would be missing at the end.
-        begins_at = values["begins_at"] or timezone.now().replace(microsecond=0)
+        begins_at = values["begins_at"] or database_now().replace(microsecond=0)
         return int((values["ends_at"] - begins_at).total_seconds())
 
 

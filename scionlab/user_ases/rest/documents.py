@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
+from scionlab.platform.clock import database_now
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
 from scionlab.testbed.models.audit import KINDS_OF_A_LINK
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
@@ -58,7 +58,7 @@ class TimedLimitDocument(TimedBriefDocument):
     def get_state(self, timed: TimedLimit) -> str:
         if timed.cancelled_at is not None:
             return "cancelled"
-        if (now := timezone.now()) < timed.begins_at:
+        if (now := database_now()) < timed.begins_at:
             return "upcoming"
         return "running" if now < timed.ends_at else "ended"
 
@@ -177,7 +177,7 @@ class LinkDocument(serializers.Serializer[Any]):
 
     @extend_schema_field(LinkStatusDocument)
     def get_status(self, link: Link) -> dict[str, Any]:
-        return dict(LinkStatusDocument(link_status(link, now=timezone.now())).data)
+        return dict(LinkStatusDocument(link_status(link, now=database_now())).data)
 
 
 class UserASDocument(serializers.Serializer[Any]):

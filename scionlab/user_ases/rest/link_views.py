@@ -11,7 +11,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,6 +20,7 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.census import Census, attachment_points, take_census
 from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
 from scionlab.limits.update import link_update
+from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.locks import lock_link
 from scionlab.testbed.models import BandwidthChange, Link, TimedLimit
@@ -62,10 +62,10 @@ class LinkListView(LinkView):
 def _census_for(person: User) -> Census:
     """Of the Links that this person may read."""
     if person.is_staff:
-        return take_census(now=timezone.now())
+        return take_census(now=database_now())
     own = Q(interface_b__AS__useras__owner=person)
     ids = links_of(person).values("interface_a__AS__attachment_point")
-    return take_census(now=timezone.now(), aps=attachment_points().filter(pk__in=ids), of=own)
+    return take_census(now=database_now(), aps=attachment_points().filter(pk__in=ids), of=own)
 
 
 def _filtered(links: QuerySet[Link], asked: dict[str, Any]) -> QuerySet[Link]:
@@ -148,7 +148,7 @@ class LinkTimedLimitsView(LinkView):
     def get(self, request: Request, pk: int) -> Response:
         rows = TimedLimit.objects.filter(link=self.link(pk)).select_related("created_by").order_by("begins_at", "pk")
         if not self.asked["all"]:
-            rows = rows.filter(cancelled_at=None, ends_at__gt=timezone.now())
+            rows = rows.filter(cancelled_at=None, ends_at__gt=database_now())
         return self.page_of(rows, lambda found: documents.TimedLimitDocument(found, many=True).data)
 
     @describe(

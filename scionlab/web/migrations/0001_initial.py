@@ -1,5 +1,5 @@
 import django.db.models.deletion
-import django.utils.timezone
+import scionlab.platform.clock
 from django.conf import settings
 from django.db import migrations, models
 
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('status', models.PositiveSmallIntegerField(default=0)),
                 ('headers', models.JSONField(default=dict)),
                 ('body', models.TextField(blank=True, help_text='Empty if the response contained a secret, which is shown only once.')),
-                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ('created_at', models.DateTimeField(db_index=True, default=scionlab.platform.clock.database_now)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={

@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.platform.clock import database_now
 from scionlab.web.models import MAX_KEY_CHARS, ApiRequest
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def answer_once(*, user: User, key: str, fingerprint: str, work: Callable[[], An
     `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
     raises."""
     check_key(key)
-    ApiRequest.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEPT_FOR).delete()
+    ApiRequest.objects.filter(user=user, key=key, created_at__lt=database_now() - KEPT_FOR).delete()
     row, is_first = ApiRequest.objects.get_or_create(user=user, key=key, defaults={"fingerprint": fingerprint})
     if not is_first:
         return _replay(row, fingerprint)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import ssl
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +49,19 @@ class Nginx(nginx.Nginx):
             return Answer(found.status, found.headers, found.read(), time.monotonic() - begun)
         finally:
             connection.close()
+
+
+def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str) -> socket.socket:
+    """An upload whose last bytes never come."""
+    line = socket.create_connection(("127.0.0.1", nginx.port))
+    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}"
+    with contextlib.suppress(OSError):  # refused already
+        line.sendall(f"{head}\r\n\r\n".encode() + bytes(sent))
+    return line
+
+
+def bodies_on_disk(nginx: Nginx) -> int:
+    """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
+    workers = Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
+    opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
+    return sum("/nginx-body/" in str(fd.readlink()) for fd in opened if fd.is_symlink())

@@ -225,11 +225,21 @@ class Site:
         headers = {"Authorization": f"Basic {credentials}", "User-Agent": "scionlab-bw-agent/0.9.0"}
         return self.request("GET", path, headers=headers, port=port)
 
-    def report(self, *, version: str, limits: int, links: dict[str, int], host: int = 0, **values: Any) -> Answer:
+    def report(
+        self,
+        *,
+        version: str,
+        limits: int,
+        links: dict[str, int],
+        host: int = 0,
+        port: int | None = None,
+        counted: int = 0,
+        **values: Any,
+    ) -> Answer:
         """The agent of an attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""
         uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
         credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
-        counters = {"bytes": 0, "packets": 0, "drops": 0, "backlog_bytes": 0}
+        counters = {"bytes": 0, "packets": counted, "drops": 0, "backlog_bytes": 0}
         entries = {
             key: {
                 "kbit": kbit,
@@ -252,7 +262,7 @@ class Site:
         }
         headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
         return self.request(
-            "POST", f"/api/v4/host/{uid}/enforcement", body=json.dumps(receipt).encode(), headers=headers
+            "POST", f"/api/v4/host/{uid}/enforcement", body=json.dumps(receipt).encode(), headers=headers, port=port
         )
 
     def fetch(self, *, version: str, limits: int, **others: Any) -> Answer:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import re
-import socket
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from lab.nginx import free_port
-from tests.faults.service.nginx import Nginx
+from tests.faults.service.nginx import Nginx, unfinished
 from tests.faults.service.servers import wait_for
 
 pytestmark = pytest.mark.xdist_group("faults of the service")
@@ -133,15 +132,6 @@ def test_a_body_arrives_up_to_what_its_door_needs(nginx: Nginx, path: str, most:
     answer = nginx.ask("POST", path, body=body, headers=here)
     assert (answer.json["bytes"], answer.json["sha256"]) == (most, hashlib.sha256(body).hexdigest())
     assert nginx.ask("POST", path, body=b"x", headers={**here, "Content-Length": str(most + 1)}).status == 413
-
-
-def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str) -> socket.socket:
-    """An upload whose last bytes never come."""
-    line = socket.create_connection(("127.0.0.1", nginx.port))
-    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}"
-    with contextlib.suppress(OSError):  # refused already
-        line.sendall(f"{head}\r\n\r\n".encode() + bytes(sent))
-    return line
 
 
 def test_a_network_has_64_requests_at_once_beside_the_polls_of_its_hosts(nginx: Nginx) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.platform.clock import database_now
 from scionlab.scion_config.isd import trc_import, trc_reset
 from scionlab.scion_config.models import TRC
 from scionlab.testbed.models import ISD
@@ -46,7 +46,7 @@ class Command(BaseCommand):
 
     def _list(self, **_: Any) -> None:
         for trc in TRC.objects.select_related("isd").defer("content"):
-            state = "" if trc.not_after > timezone.now() else "  ENDED"
+            state = "" if trc.not_after > database_now() else "  ENDED"
             self.stdout.write(f"{trc}  {trc.not_before:%Y-%m-%d} to {trc.not_after:%Y-%m-%d}{state}")
 
     def _import(self, *, file: Path, **_: Any) -> None:

@@ -1,0 +1,102 @@
+"""Two web tiers on one database, one of them with a clock that is an hour ahead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab.nginx import free_port
+from lab.service import REPOSITORY
+from tests.faults.service.servers import wait_for
+from tests.faults.service.site import Answer, Site
+
+pytestmark = pytest.mark.xdist_group("faults of the service")
+
+# The clocks that Python code of the service can ask, an hour ahead from the start of the process on.
+AHEAD = """
+import datetime, time
+import django.utils.timezone
+
+class Ahead:
+    def __init__(self, clock, by):
+        self.clock, self.by = clock, by
+
+    def __call__(self):
+        return self.clock() + self.by
+
+time.time = Ahead(time.time, 3600)
+django.utils.timezone.now = Ahead(django.utils.timezone.now, datetime.timedelta(hours=1))
+"""
+
+
+LATER = """
+WITH receipt AS (UPDATE enforcement_hostreceipt SET received_at = received_at - interval '200 s' WHERE host_id = %s)
+UPDATE enforcement_linkenforcement SET received_at = received_at - interval '200 s'
+"""
+
+
+@pytest.fixture
+def ahead(site: Site) -> Iterator[int]:
+    """The port of the tier whose clock is an hour ahead; the site's own is right."""
+    port = free_port()
+    folder = site.folder / f"ahead-{port}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(AHEAD)
+    tier = site.another(port, PYTHONPATH=f"{folder}:{REPOSITORY}")
+    (tier.var_dir / "log").mkdir(parents=True)
+    tier.start_part("web")
+    try:
+        wait_for(lambda: site.answers(port), "the tier that is ahead is up")
+        yield port
+    finally:
+        tier.stop()
+
+
+def test_the_tier_that_is_ahead_stores_the_databases_time(site: Site, ahead: int) -> None:
+    version, limits = site.versions()
+    assert site.report(version=version, limits=limits, links={"1": 1000}, port=ahead).status == 200
+    sql = "SELECT extract(epoch FROM clock_timestamp() - received_at)::float "
+    sql += "FROM enforcement_hostreceipt WHERE host_id = %s"
+    ((since_s,),) = site.postgres.ask(sql, site.facts["ap_hosts"][0])
+    assert isinstance(since_s, float)
+    assert -2 < since_s < 60
+
+
+def test_a_dead_attachment_point_is_told_as_silent_by_every_tier(site: Site, ahead: int) -> None:
+    """The last receipt came through the tier that is ahead, 200 s ago."""
+    version, limits = site.versions()
+    assert site.poll(version=version, limits=limits, port=ahead).status == 304
+    assert site.report(version=version, limits=limits, links={"1": 1000}, port=ahead).status == 200
+    site.postgres.ask(LATER, site.facts["ap_hosts"][0])
+    for port in (site.port, ahead):
+        headers = {"Authorization": f"Token {site.facts['token']}"}
+        found = site.request("GET", f"/api/v1/links/{site.facts['links'][0]}/", headers=headers, port=port)
+        assert (port == ahead, found.json["status"]["state"]) == (port == ahead, "no_report")
+
+
+def limit_for_ten_minutes(site: Site, port: int, begins_at: datetime) -> Answer:
+    sent = {"kind": "constant", "limits": 500, "begins_at": begins_at.isoformat(),
+            "ends_at": (begins_at + timedelta(minutes=10)).isoformat()}  # fmt: skip
+    headers = {"Authorization": f"Token {site.facts['token']}", "Content-Type": "application/json"}
+    path = f"/api/v1/links/{site.facts['links'][0]}/timed-limits/"
+    return site.request("POST", path, body=json.dumps(sent).encode(), headers=headers, port=port)
+
+
+def test_overlapping_temporary_limits_are_refused_by_every_tier(site: Site, ahead: int) -> None:
+    """The tier that is ahead does not retire the first one, which has not begun, when it stores the second."""
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+    assert limit_for_ten_minutes(site, site.port, soon).status == 201
+    assert limit_for_ten_minutes(site, ahead, soon + timedelta(hours=2)).status == 201
+    for port in (site.port, ahead):
+        refused = limit_for_ten_minutes(site, port, soon + timedelta(minutes=5))
+        assert (port == ahead, refused.status, refused.json.get("code")) == (port == ahead, 400, "timed_overlap")
+
+
+def test_readiness_and_cockpit_name_the_machine_whose_clock_differs(site: Site, ahead: int) -> None:
+    for port in (ahead, site.port):
+        text = site.request("GET", "/readyz", headers={}, port=port).text
+        assert "is 3600 s ahead of the database's, at most 1 s is allowed; synchronize it (NTP)" in text
+    assert "is 3600 s ahead of the database" in site.get("/cockpit/", as_staff=True).text
