@@ -1,7 +1,7 @@
 """A small SCIONLab to look at and to try things with: the network of `python -m lab.seed_demo`.
 
 Everything in it is made by the services that people's changes go through. The functions that make infrastructure are
-in `network.infrastructure`: a laboratory builds its own network, with its own addresses, from those.
+in `testbed.infrastructure`: a laboratory builds its own network, with its own addresses, from those.
 
     ISD 17 (Switzerland)                          ISD 19 (Europe)
     ffaa:0:1101 core ═══════════ core ═══════════ ffaa:0:1301 core

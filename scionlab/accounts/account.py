@@ -252,7 +252,7 @@ def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
 @transaction.atomic
 def account_update(*, user_id: int, values: Values, shown: Values | None = None) -> None:
     """Store values set by administrators: any of `email`, `full_name`, `as_quota`, `is_staff`, `is_active`. `shown`:
-    values that the page showed, see `people.stale_pages`. Raises `RuleError` (`account_last_administrator`),
+    values that the page showed, see `web.pages.stale_pages`. Raises `RuleError` (`account_last_administrator`),
     `StalePageError`, `User.DoesNotExist`."""
     user = lock_administrators(user_id)
     was_administrator = is_administrator(user)

@@ -87,7 +87,7 @@ def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
 def _may_be_ours(host: Host, generation: int, version: str) -> bool:
     """False for a version that we never issued to this host. A host that confirmed one of our versions may send any:
     this database may be a restored backup. Versions of previous generations are not known any more
-    (`versions.generation`)."""
+    (`enforcement.generation`)."""
     g, h = (int(one) if len(one) <= _DIGITS else 0 for one in version.split("."))
     is_given = g == generation and 1 <= h <= host.delivered_config_version
     return is_given or 1 <= g < generation or host.config_version_deployed > 0

@@ -1,7 +1,7 @@
 """The generation G, first half of every version `G.H`, and recovery after restoring a backup (DOMAIN section 4).
 
 A restored database has older versions than the hosts. Agents reject older ones; raising G makes all of ours newer.
-`configuration.evidence` detects that this is needed.
+`delivery.evidence` detects that this is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Link with its judgement, figures and text.
 
 Pages, mails, the REST API and the CLI share these texts. They are formatted only when shown. Times are in the reader's
-zone (`notation.local_time`).
+zone (`platform.notation.local_time`).
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _waiting(status: LinkStatus, agent: Agent) -> str:
 
 
 def _held(status: LinkStatus, agent: Agent) -> str:
-    """Why a change waits for a restart of SCION there (`versions.restarts`); empty if it does not."""
+    """Why a change waits for a restart of SCION there (`testbed.versions.restarts`); empty if it does not."""
     due_at, host = agent.host.restart_due_at, agent.host
     if due_at is None or status.link.wanted_config_version <= host.config_version:
         return ""

@@ -1,7 +1,7 @@
 """Our rules on the content of a dump, before anything is written: all entries that break one.
 
 Of two conflicting entries (one socket, one interface id), the one with the lower key stays. Entries that depend on
-skipped ones, or conflict with existing rows, are found while writing (`upstream.import_ases`, `upstream.import_links`).
+skipped ones, or conflict with existing rows, are found while writing (`importer.import_ases`, `importer.import_links`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Import step: TRCs, certificates and keys of SCION.
 
 Everything is verified: each TRC by its predecessor, each certificate by its issuer, each key against its certificate.
-While the hosts have limits only, imported keys are unused and not renewed (`trust.isd`). After a takeover they equal
-those on the hosts, so paths and signatures stay valid; the hourly task creates what is missing.
+While the hosts have limits only, imported keys are unused and not renewed (`scion_config.isd`). After a takeover they
+equal those on the hosts, so paths and signatures stay valid; the hourly task creates what is missing.
 """
 
 from __future__ import annotations

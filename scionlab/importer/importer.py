@@ -69,7 +69,7 @@ def import_scionlab(
 
     If an entry breaks a rule nothing is stored; with `skip_invalid` the rest is, without what depends on it. `dry_run`
     stores nothing. The report is the same in each case. No counter of a new host rises; of others H or L at most once,
-    as in `versions.changes`. Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high` for `kbit`;
+    as in `testbed.versions.changes`. Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high` for `kbit`;
     `import_refused`: the database rejected a row).
     """
     check_bandwidth(kbit)

@@ -4,7 +4,7 @@ shown or not at all, undone.
 A preview is stored (`DefaultChange`) with a line for each default: old value, new value, or why it is skipped.
 Confirming it computes the lines again under locks; if one differs, nothing is changed and the preview is refreshed (ADR
 0019). Undoing is another change with its own preview. The affected Links are counted when the preview is shown
-(`links.default_effects`): a save of a limit does not change a default, so it does not invalidate the preview.
+(`limits.default_effects`): a save of a limit does not change a default, so it does not invalidate the preview.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _lines(keys: Collection[int], operation: Operation, puts_back: DefaultChange
 @transaction.atomic
 def default_change_apply(*, change_id: int, actor: User, reason: str) -> DefaultChange:
     """Apply a preview completely or not at all; one that is already applied is returned unchanged. Limits follow within
-    moments (`links.defaults.fan_out`), and owners of newly clamped Links are notified (`enforcement.notices`). Raises
+    moments (`limits.defaults.fan_out`), and owners of newly clamped Links are notified (`enforcement.notices`). Raises
     `RuleError` (`reason_required`), `DefaultChangedError`, `DefaultChange.DoesNotExist`."""
     change = _locked(change_id)
     if not reason.strip():

@@ -40,7 +40,7 @@ _AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_ME
 
 def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown: Values | None) -> None:
     """Compare the values that a page showed of an attachment point (None: the site) with stored ones. The lock is kept
-    until the transaction ends; `shown` as in `people.stale_pages`. Raises `StalePageError`,
+    until the transaction ends; `shown` as in `web.pages.stale_pages`. Raises `StalePageError`,
     `AttachmentPoint.DoesNotExist`."""
     row: AttachmentPoint | BandwidthPolicy
     newest: dict[str, object] = {"kind": _Kinds.SITE_DEFAULT}

@@ -53,7 +53,7 @@ def link_update(
     L of the attachment point's host rises if only enforced limits change, H of both hosts if the Link is added to or
     removed from their configurations. Stored limits are accepted again even above the current maximum: a clamped choice
     is kept. During a timed limit, new limits apply from its end. A Link that becomes inactive loses its timed limits.
-    `observe_only` is for administrators. `shown`: values that the page showed, see `people.stale_pages`. Raises
+    `observe_only` is for administrators. `shown`: values that the page showed, see `web.pages.stale_pages`. Raises
     `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`), `StalePageError`,
     `Link.DoesNotExist`.
     """

@@ -1,4 +1,4 @@
-"""Plan of a joint test: its stages, their times, and the congestion of Links. Pure; `links.joint_test` reserves."""
+"""Plan of a joint test: its stages, their times, and the congestion of Links. Pure; `linktests.joint_test` reserves."""
 
 from __future__ import annotations
 

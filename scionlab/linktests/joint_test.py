@@ -1,8 +1,8 @@
 """Joint tests: reserve a time at all active Links of a user AS, or at none; cancel all of it.
 
-Its parts are normal tests of Links (`links.link_test`): each is limited, measured and judged separately. Congestion is
-made by timed limits, which are created and cancelled with the test. Everything happens in one transaction under the
-locks of all attachment points concerned.
+Its parts are normal tests of Links (`linktests.link_test`): each is limited, measured and judged separately.
+Congestion is made by timed limits, which are created and cancelled with the test. Everything happens in one
+transaction under the locks of all attachment points concerned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tests of Links: reserve a time, cancel, and remove from the configuration after the end.
 
 A row is in the configuration of the attachment point's host from `link_test_create` until it is cancelled or retired,
-each of which raises L, as with timed limits. Results are uploaded by the agent (`links.test_results`); nothing here
+each of which raises L, as with timed limits. Results are uploaded by the agent (`linktests.test_results`); nothing here
 depends on timing.
 
 Rows are changed under the lock of their attachment point. A database constraint also prevents overlapping tests of a
@@ -65,7 +65,7 @@ def link_test_create(
     A watch has `duration_s`; other tools (`station.tools`) have `parameters` with defaults. L of the attachment point's
     host rises once. Raises `FieldRuleError` (`test_not_limited`, `test_inactive`, `test_past`, `test_far`,
     `test_short`, `test_long`, `test_runs`, `test_pending`, `test_many`, `test_host_full`, `test_hours`,
-    `test_for_watch`, and those of `links.sending`), `SlotTakenError`, `Link.DoesNotExist`.
+    `test_for_watch`, and those of `linktests.sending`), `SlotTakenError`, `Link.DoesNotExist`.
     """
     lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()

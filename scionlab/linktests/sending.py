@@ -1,4 +1,4 @@
-"""Tests that send: the phases of a tool under the limits of its Link, and preconditions. `links.link_test` reserves
+"""Tests that send: the phases of a tool under the limits of its Link, and preconditions. `linktests.link_test` reserves
 them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Result of a test that sends, over all phases and in words. Pure; `links.sending_steps` judges a phase."""
+"""Result of a test that sends, over all phases and in words. Pure; `linktests.sending_steps` judges a phase."""
 
 from __future__ import annotations
 

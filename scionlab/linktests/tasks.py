@@ -11,7 +11,7 @@ from scionlab.linktests.test_mails import link_tests_notify
 
 @shared_task(name="scionlab.tasks.notify_tests")
 def notify_tests() -> None:
-    """Judge ended tests and create their mails (`links.test_mails`)."""
+    """Judge ended tests and create their mails (`linktests.test_mails`)."""
     link_tests_notify()
 
 

@@ -122,7 +122,7 @@ class PathView:
 
 def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: datetime) -> list[PathView]:
     """Look up all links; at most six SQL statements. Raises `FieldRuleError` at `paths` or `traceroute`: those of
-    `notation.scion_path`, and `traceroute_elsewhere`."""
+    `paths.scion_path`, and `traceroute_elsewhere`."""
     paths = _read(parse_paths, paths_text, "paths")
     probes = _read(parse_traceroute, traceroute_text, "traceroute") if traceroute_text.strip() else []
     traced = [_is_along(probes, path) for path in paths]

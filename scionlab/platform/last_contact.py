@@ -138,7 +138,7 @@ def store(times: Mapping[int, float], ledger: Ledger) -> int:
 
 
 _STORE = {
-    # Services lock hosts in the order of their keys (models.locks), so this must, too.
+    # Services lock hosts in the order of their keys (testbed.locks), so this must, too.
     "postgresql": """
         WITH heard AS MATERIALIZED (
             SELECT key::bigint AS id, value::timestamptz AS at FROM json_each_text(%s::json)

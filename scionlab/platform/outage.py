@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S: Final = (2, 4)  # spread, so that clients do not return together
 WARN_EVERY_S: Final = 10.0
 # A save is one transaction. If the answer to its commit was lost, only reading shows the result; saving the same again
-# changes nothing (people.stale_pages).
+# changes nothing (web.pages.stale_pages).
 SENTENCE: Final = (
     "The database is unavailable. The change was saved completely or not at all: check in a few seconds whether "
     "it was saved, and retry if not."

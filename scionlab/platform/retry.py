@@ -1,6 +1,6 @@
 """Retries a transaction that the database aborted because of a deadlock.
 
-Services take locks in one order (`models.locks`), which avoids deadlocks. A deleted row takes others along in an order
+Services take locks in one order (`testbed.locks`), which avoids deadlocks. A deleted row takes others along in an order
 of the database's own, so PostgreSQL may still find one and abort a transaction. That has no effect: no counter rose, no
 mail is stored and no callback runs, so it is repeated.
 """

@@ -1,7 +1,7 @@
 """Trust files of a host: keys, certificates and TRCs.
 
-Read-only. `trust.isd` creates voters, roots, CAs and TRCs, `trust.chain` AS certificates and master keys;
-`trust.renewal` renews them. docs/scion-keys.md says which host has which key.
+Read-only. `scion_config.isd` creates voters, roots, CAs and TRCs, `scion_config.chain` AS certificates and master keys;
+`scion_config.renewal` renews them. docs/scion-keys.md says which host has which key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates and TRCs that expire soon although `trust.renewal` should have renewed them: for notices to
+"""Certificates and TRCs that expire soon although `scion_config.renewal` should have renewed them: for notices to
 administrators."""
 
 from __future__ import annotations

@@ -79,10 +79,11 @@ def issue_of(kind: Kind, isd_as: str, serial_number: int, validity: Validity) ->
 def isd_ensure(*, isd_id: int, actor: User | None, now: datetime | None = None, reason: str = "") -> bool:
     """Create or renew what the ISD needs: certificates of core ASes, then a TRC with them, then CAs.
 
-    No counter rises. Returns True if anything was created: AS certificates may have to follow (`trust.renewal`). Does
-    nothing for an ISD without a core AS, or if all its core ASes have limits only: it is another service's, and two
-    TRCs of one id make SCION exit. `isd_id` is its primary key. Raises `RuleError`: `secret_unreadable`,
-    `trc_vote_missing` if too many voters' keys are lost (docs/scion-keys.md), and those of `updates.verify`.
+    No counter rises. Returns True if anything was created: AS certificates may have to follow
+    (`scion_config.renewal`). Does nothing for an ISD without a core AS, or if all its core ASes have limits only: it
+    is another service's, and two TRCs of one id make SCION exit. `isd_id` is its primary key. Raises `RuleError`:
+    `secret_unreadable`, `trc_vote_missing` if too many voters' keys are lost (docs/scion-keys.md), and those of
+    `updates.verify`.
     """
     check_secret()
     locks.lock_isd(isd_id)

@@ -1,7 +1,7 @@
 """Renews the testbed's keys before they expire, and creates missing ones: `keys_renew`, run hourly by beat.
 
 In pieces: a testbed of thousands of ASes without keys, or with a replaced CA, is done within hours. AS certificates are
-due on different days (`trust.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at once.
+due on different days (`scion_config.pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at once.
 """
 
 from __future__ import annotations

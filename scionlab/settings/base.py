@@ -131,7 +131,7 @@ else:
 # Each process of the web tier (scionlab.delivery.polls; their number is WEB_WORKERS, scionlab.gunicorn)
 WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
 POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
-# Size of the site, to compute its number of connections (polls.connections)
+# Size of the site, to compute its number of connections (delivery.polls.connections)
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, low=1, high=64)
 WEB_REPLICAS = env.integer("WEB_REPLICAS", 1, low=1, high=100)  # web tiers
 TASK_PROCESSES = env.integer("TASK_PROCESSES", 2, low=1, high=1000)  # of all workers together
@@ -183,7 +183,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-PASSWORD_RESET_TIMEOUT = 24 * 3600  # like the other links in mails (people.account)
+PASSWORD_RESET_TIMEOUT = 24 * 3600  # like the other links in mails (accounts.account)
 REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
 REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # per hour, for mails with links
@@ -193,7 +193,7 @@ ACCOUNT_ADAPTER = "scionlab.accounts.pages.second_factor.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not used
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
-ACCOUNT_EMAIL_VERIFICATION = "none"  # confirming creates the account (people.account)
+ACCOUNT_EMAIL_VERIFICATION = "none"  # confirming creates the account (accounts.account)
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
 ACCOUNT_FORMS = {"reauthenticate": "scionlab.accounts.pages.second_factor.OwnPasswordForm"}
 MFA_ADAPTER = "scionlab.accounts.pages.second_factor.SecondFactorAdapter"

@@ -64,7 +64,7 @@ def render_host(host_id: int) -> None:
 
 @shared_task(name="scionlab.tasks.fan_out_defaults")
 def fan_out_defaults() -> None:
-    """Apply changed defaults (`links.defaults.fan_out`)."""
+    """Apply changed defaults (`limits.defaults.fan_out`)."""
     host_ids = fan_out()
     if host_ids:
         logger.info("fan_out.done hosts=%s", host_ids)
@@ -90,13 +90,13 @@ def find_notices() -> None:
 
 @shared_task(name="scionlab.tasks.notify_exceptions")
 def notify_exceptions() -> None:
-    """Create mails about ending exceptions (`links.exceptions`)."""
+    """Create mails about ending exceptions (`limits.exceptions`)."""
     exceptions_notify()
 
 
 @shared_task(name="scionlab.tasks.forget_old_rows")
 def forget_old_rows() -> None:
-    """Delete expired rows (`operations.retention`)."""
+    """Delete expired rows (`site.retention`)."""
     gone = old_rows_forget(now=database_now())
     if any(gone.values()):
         logger.info("retention.done %s", " ".join(f"{name}={count}" for name, count in gone.items()))
@@ -142,7 +142,7 @@ def retire_timed_limits() -> None:
 
 @shared_task(name="scionlab.tasks.deliver_restarts")
 def deliver_restarts() -> None:
-    """Raise H of attachment points whose collected changes are due (`versions.restarts`)."""
+    """Raise H of attachment points whose collected changes are due (`testbed.versions.restarts`)."""
     host_ids = restarts_deliver()
     if host_ids:
         logger.info("restart.delivered hosts=%s", host_ids)

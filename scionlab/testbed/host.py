@@ -130,7 +130,7 @@ def host_set_addresses(
 
     H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
     address changes, or over this host's VPN; not if nothing changes that is in a configuration. `shown`: values that
-    the page showed, see `people.stale_pages`. Raises `FieldRuleError` (the rules of addresses, `address_required`,
+    the page showed, see `web.pages.stale_pages`. Raises `FieldRuleError` (the rules of addresses, `address_required`,
     `address_in_use`, `scion_packages_unknown`), `StalePageError`, `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)

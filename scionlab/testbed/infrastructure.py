@@ -1,6 +1,6 @@
 """Infrastructure set up by the operators: ASes, hosts, attachment points and VPNs.
 
-`lab.seed` builds a small SCIONLab with these. `links.user_as` has what users create.
+`lab.seed` builds a small SCIONLab with these. `user_ases.user_as` has what users create.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def infrastructure_as_update(
     reason: str = "",
 ) -> AS:
     """Rename the AS (`as_id` is its primary key), or change whether it is core, which is in the TRC and its topology,
-    so H of its hosts rises. `shown`: values that the page showed, see `people.stale_pages`. Raises `RuleError`
+    so H of its hosts rises. `shown`: values that the page showed, see `web.pages.stale_pages`. Raises `RuleError`
     (`core_link_needs_core_ases`, those of `isd_ensure`), `StalePageError`, `AS.DoesNotExist`."""
     locks.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     locks.lock_as(as_id)

@@ -1,9 +1,9 @@
-"""The locks and their order. `models.numbers` allocates the numbers that they guard.
+"""The locks and their order. `testbed.models.numbers` allocates the numbers that they guard.
 
 Every service takes its locks in this order, and rows of one table in the order of their primary keys, which prevents
 deadlocks (docs/adr/0026; tests/concurrency/test_lock_order.py checks all services):
 
-     1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
+     1. ApiRequest          whose Idempotency-Key is used (`web.rest.idempotency`)
      2. NoticeWatch         the check for due notices
      3. DefaultChange       which preview is applied
      4. AccountRequest, MaximumException  which link is used; which request for a higher maximum is decided

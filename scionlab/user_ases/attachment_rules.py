@@ -249,7 +249,7 @@ def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
 
 def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts, installation_type: str) -> Iterator[FieldRuleError]:
     """A socket belongs to one Link: on the user AS's host, and publicly, because a NAT forwards a port to one machine.
-    Sockets that the Link already has are kept, like addresses (`network.address_owners`)."""
+    Sockets that the Link already has are kept, like addresses (`testbed.address_owners`)."""
     public: set[tuple[str, int]] = set()
     local: set[tuple[str, int]] = set()
     for index, spec in enumerate(specs):

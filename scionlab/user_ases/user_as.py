@@ -217,7 +217,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None, reason: str = "") -> 
 
 
 def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> dict[str, Value]:
-    """Everything that can be edited on the AS's page, for `people.stale_pages`. A page passes the `links` that it
+    """Everything that can be edited on the AS's page, for `web.pages.stale_pages`. A page passes the `links` that it
     shows: reading them again might return newer values."""
     kind = user_as.installation_type
     specs = [spec_of(link, kind) for link in (provider_links(user_as) if links is None else links)]

@@ -1,6 +1,6 @@
 """Creates, changes and removes the rows of one attachment: two interfaces, their Link, and a VPN client if needed.
 
-For `links.user_as`, which checks the rules, holds the locks and raises the counters.
+For `user_ases.user_as`, which checks the rules, holds the locks and raises the counters.
 """
 
 from __future__ import annotations

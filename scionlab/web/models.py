@@ -12,7 +12,7 @@ MAX_KEY_CHARS = 200
 
 class ApiRequest(models.Model):
     """A POST with an Idempotency-Key, and its response; written in the transaction of its effects. Kept for a day
-    (`rest.idempotency`)."""
+    (`web.rest.idempotency`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=MAX_KEY_CHARS)

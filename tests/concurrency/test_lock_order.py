@@ -1,4 +1,4 @@
-"""Every service takes its row locks in the order of `models.locks`, as PostgreSQL itself tells it."""
+"""Every service takes its row locks in the order of `testbed.locks`, as PostgreSQL itself tells it."""
 
 from __future__ import annotations
 

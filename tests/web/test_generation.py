@@ -34,7 +34,7 @@ def host(link: Link) -> Host:
 
 
 def prove(host: Host, generation: int, config_version: int = 18, limits_version: int = 7) -> None:
-    """As `configuration.evidence` notes it (test_evidence.py)."""
+    """As `delivery.evidence` notes it (test_evidence.py)."""
     noted = {"ahead_generation": generation, "ahead_config_version": config_version}
     Host.objects.filter(pk=host.pk).update(**noted, ahead_limits_version=limits_version, ahead_at=timezone.now())
 

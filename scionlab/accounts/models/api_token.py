@@ -27,7 +27,7 @@ class ApiToken(models.Model):
         related_name="made",
         help_text="The token that created this one; empty if it was created on a page or with a password.",
     )
-    # Updated through the cache, up to a minute late (enforcement.last_contact): no request writes a row.
+    # Updated through the cache, up to a minute late (platform.last_contact): no request writes a row.
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
 
     class Meta:

@@ -10,7 +10,7 @@ from scionlab.platform.clock import database_now
 
 class DefaultChange(models.Model):
     """New defaults for attachment points or the site: a preview and, once applied, the record. `lines` has a list for
-    each, ordered by key (`links.default_plan.Line`), so that it is applied exactly as shown and can be undone."""
+    each, ordered by key (`limits.default_plan.Line`), so that it is applied exactly as shown and can be undone."""
 
     created_at = models.DateTimeField(default=database_now, editable=False)
     created_by = models.ForeignKey(

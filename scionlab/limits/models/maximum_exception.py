@@ -16,7 +16,7 @@ from scionlab.testbed.models.link import Link
 class MaximumException(models.Model):
     """Requested by a user, or granted directly by an administrator. Exactly one is set of `user` (all Links of all
     their ASes), `user_as` (all its Links), `link` and `group`: a name, whose `members` get it on their Links at the
-    `attachment_points`. It applies while it is approved and `ends_at` has not come; `links.exceptions` stores the
+    `attachment_points`. It applies while it is approved and `ends_at` has not come; `limits.exceptions` stores the
     effect at the Links (`Link.exception_kbit`)."""
 
     class State(models.TextChoices):

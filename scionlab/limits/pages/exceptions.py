@@ -28,7 +28,7 @@ _FIRST_END = timedelta(days=14)
 
 
 class ExceptionForm(forms.Form):
-    """Maximum, end, and reason. `links.exceptions` has the bounds."""
+    """Maximum, end, and reason. `limits.exceptions` has the bounds."""
 
     maximum_kbit = RuleField(
         parse_bandwidth_text,

@@ -11,7 +11,7 @@ from scionlab.platform.readable import readable
 
 class JointTest(models.Model):
     """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
-    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`links.joint_plan`).
+    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`linktests.joint_plan`).
     Timed limits congest Links (`TimedLimit.joint`)."""
 
     class Kind(models.TextChoices):

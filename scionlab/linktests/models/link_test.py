@@ -32,7 +32,7 @@ class LinkTest(models.Model):
     """A test of a Link from `begins_at` until `ends_at` (whole seconds).
 
     Like a timed limit, a row is in the configuration of the attachment point's host until it is cancelled, or retired
-    after its end (`links.link_test`). Database constraints prevent overlaps on one Link and on one lane of an
+    after its end (`linktests.link_test`). Database constraints prevent overlaps on one Link and on one lane of an
     attachment point (`platform.reservations`).
 
     `phases` are what both ends do (`station.plan`), derived from the tool, its parameters and the limits at
@@ -66,7 +66,7 @@ class LinkTest(models.Model):
     armed_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the first receipt that confirms it: the attachment point has it."
     )
-    # From `links.test_mails`, after the end; pages judge again.
+    # From `linktests.test_mails`, after the end; pages judge again.
     judged_at = models.DateTimeField(null=True, blank=True)
     is_over_limit = models.BooleanField(default=False, db_default=False)
 
@@ -149,7 +149,7 @@ class TestResult(models.Model):
 
 class TestPolicy(models.Model):
     """How much people may test, and when. Of several rows that cover a person, the highest value of each column and the
-    hours of all apply; without a row for everyone, the built-in values apply (`links.test_policy`). The rules cap
+    hours of all apply; without a row for everyone, the built-in values apply (`linktests.test_policy`). The rules cap
     them."""
 
     __test__ = False

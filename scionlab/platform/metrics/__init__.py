@@ -5,5 +5,5 @@
     requests  counts Django's responses
     work      counts Celery's tasks
 
-`operations.metrics` has the page, and figures that are read from the database on demand.
+`site.metrics` has the page, and figures that are read from the database on demand.
 """

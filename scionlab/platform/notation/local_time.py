@@ -67,7 +67,7 @@ def readings(naive: datetime, zone: tzinfo) -> list[datetime]:
 
 def say_time(at: datetime, zone: tzinfo | None = None) -> str:
     """Return `2026-11-22 18:30:00 CET`, in `zone` or the reader's. Pages activate the reader's zone
-    (`pages.own_pages.own_page`); the API, tasks and commands use UTC."""
+    (`web.pages.own_pages.own_page`); the API, tasks and commands use UTC."""
     return f"{localtime(at, zone):%Y-%m-%d %H:%M:%S %Z}"
 
 

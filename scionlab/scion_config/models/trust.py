@@ -1,7 +1,7 @@
 """SCION trust material: certificates of core ASes, TRCs of ISDs, and the keys of each AS.
 
-`scionlab.scion_config.pki` defines them; `trust.isd` and `trust.chain` create them. Private keys are encrypted with
-SIGNING_SECRET (`trust.secrets_box`) and never shown.
+`scionlab.scion_config.pki` defines them; `scion_config.isd` and `scion_config.chain` create them. Private keys are
+encrypted with SIGNING_SECRET (`platform.secrets_box`) and never shown.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class AttachmentPoint(models.Model):
         blank=True,
         help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
     )
-    # The default as last applied (`links.defaults.fan_out`), which follows the default in force within moments.
+    # The default as last applied (`limits.defaults.fan_out`), which follows the default in force within moments.
     # Configurations clamp to this one, so they are a function of their versions.
     maximum_kbit = models.PositiveBigIntegerField("applied maximum [kbit/s]", default=0, editable=False)
     total_kbit = models.PositiveBigIntegerField(
@@ -138,7 +138,7 @@ class AttachmentPoint(models.Model):
 
     @property
     def metadata_entries(self) -> dict[str, Any]:
-        """The operator's own path metadata; validated when stored (`network.path_metadata`)."""
+        """The operator's own path metadata; validated when stored (`paths.path_metadata`)."""
         found: dict[str, Any] = json.loads(self.path_metadata or "{}")
         return found
 

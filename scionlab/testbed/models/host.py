@@ -97,12 +97,12 @@ class Host(models.Model):
     delivered_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
     # A version that the host proved by a text that we signed, although this database does not know it: a backup was
-    # restored (configuration.evidence). Valid until the generation is above it.
+    # restored (delivery.evidence). Valid until the generation is above it.
     ahead_generation = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_at = models.DateTimeField(null=True, blank=True, editable=False)
-    # While changes wait here (`versions.restarts`): when H rises for them at the latest.
+    # While changes wait here (`testbed.versions.restarts`): when H rises for them at the latest.
     restart_due_at = models.DateTimeField(null=True, blank=True, editable=False, db_index=True)
 
     class Meta:

@@ -60,7 +60,7 @@ class UserAS(AS):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="user_ases")
     installation_type = models.CharField(max_length=16, choices=Installation, default=Installation.VM)
-    # Last change of the AS or one of its Links, shown when an outdated page is saved (people.stale_pages).
+    # Last change of the AS or one of its Links, shown when an outdated page is saved (web.pages.stale_pages).
     changed_at = models.DateTimeField(null=True, blank=True, editable=False)
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"

@@ -100,7 +100,7 @@ class Link(models.Model):
         db_default=False,
         help_text="The Link is measured but not limited.",
     )
-    # The highest exception in force (`MaximumException`), as applied by `links.defaults.apply_default`.
+    # The highest exception in force (`MaximumException`), as applied by `limits.defaults.apply_default`.
     exception_kbit = models.PositiveBigIntegerField(
         "maximum by an exception [kbit/s]", null=True, blank=True, editable=False
     )

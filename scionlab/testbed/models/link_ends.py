@@ -60,8 +60,8 @@ class LocalLinkEnd(LinkGeometry):
 
 
 class HeldLinkEnd(models.Model):
-    """A Link of which a change waits for a restart of the host (`versions.restarts`): its end as the host has it, a
-    `LinkGeometry`; None if the host does not have it yet. The Link may be deleted already."""
+    """A Link of which a change waits for a restart of the host (`testbed.versions.restarts`): its end as the host has
+    it, a `LinkGeometry`; None if the host does not have it yet. The Link may be deleted already."""
 
     host = models.ForeignKey("testbed.Host", on_delete=models.CASCADE, related_name="held_link_ends")
     link_id = models.BigIntegerField()
@@ -76,7 +76,7 @@ class HeldLinkEnd(models.Model):
 
 
 class RestartBudget(models.Model):
-    """When the budget of a person for restarts of a host is full again (`versions.restarts`)."""
+    """When the budget of a person for restarts of a host is full again (`testbed.versions.restarts`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     host = models.ForeignKey("testbed.Host", on_delete=models.CASCADE, related_name="+")

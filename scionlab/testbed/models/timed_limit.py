@@ -17,7 +17,7 @@ from scionlab.platform.readable import readable
 class TimedLimit(models.Model):
     """Limits of a Link from `begins_at` until `ends_at` (whole seconds), in steps; then its own limits apply again. A
     row is in the configuration of the attachment point's host until it is cancelled, or retired after its end
-    (`links.timed_limit`), so that a configuration depends on rows and not on the clock. `steps` are the user's choice,
+    (`limits.timed_limit`), so that a configuration depends on rows and not on the clock. `steps` are the user's choice,
     `[[offset_s, to_user_kbit, from_user_kbit], ...]`; it is clamped when rendered."""
 
     class Kind(models.TextChoices):

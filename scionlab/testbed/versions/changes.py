@@ -4,7 +4,7 @@ A host sees a Link only while it is active:
 
     the host's view of the Link changes (added, removed, address, port, router, MTU)                H of that host
     only numbers in its link_info.json change: at an attachment point what it enforces,
-    including timed limits (`links.timed_limit`), and whether it observes only; if a user AS
+    including timed limits (`limits.timed_limit`), and whether it observes only; if a user AS
     is an attachment point itself, what it requested at its own uplink                              L of that host
     the total of an attachment point, or that it observes only                                      L of its host
     nothing of the above (same values saved, an inactive Link edited, a label)                      none
@@ -132,8 +132,8 @@ class Changes:
 
     def carry_out(self, *, actor: User | None = None, without_hosts: frozenset[int] = frozenset()) -> set[int]:
         """Raise the counters, except those of hosts that do not fetch (new, or about to be deleted). At other people's
-        attachment points H rises as often as the budget of `actor` allows (`versions.restarts`). Returns the hosts
-        concerned."""
+        attachment points H rises as often as the budget of `actor` allows (`testbed.versions.restarts`). Returns the
+        hosts concerned."""
         config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
         restarts = {host: ends for host, ends in self._restarts.items() if host not in config_ids | without_hosts}
         if not (config_ids or limits_ids or restarts):

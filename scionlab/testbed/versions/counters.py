@@ -27,8 +27,8 @@ def hosts_bump(
 
     H also rises at all hosts of the same ASes: each topology has the border routers of the whole AS. Not for
     `alone_ids`, where only files of that host changed (keys of the control service), unless changes of Links wait
-    there for a restart (`versions.restarts`): these are delivered with it. For L, it also rises at the host whose
-    control service publishes limits of Links that end on another host of its AS.
+    there for a restart (`testbed.versions.restarts`): these are delivered with it. For L, it also rises at the host
+    whose control service publishes limits of Links that end on another host of its AS.
     """
     config_ids, limits_ids = set(config_ids), set(limits_ids)
     hosts = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})

@@ -51,7 +51,7 @@ def _file(request: PageRequest, user_as: UserAS, link: Link, kind: str) -> HttpR
     response: HttpResponse
     if kind == "json":
         response = JsonResponse(usage_document(usage))
-    else:  # not streamed: `usage_of_link` bounds it, and our web server does not stream responses (polls.threads)
+    else:  # not streamed: `usage_of_link` bounds it, and our web server does not stream responses
         response = HttpResponse("".join(usage_csv(usage)), content_type="text/csv; charset=utf-8; header=present")
     name = file_name(user_as.isd_as, link.interface_a.AS.isd_as, usage, kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'

@@ -1,7 +1,7 @@
 """The page that creates or edits a user AS with its one to five attachments.
 
 Submit buttons add and remove rows, so the page works without JavaScript and keeps the input. The fields of a row are in
-`forms`, the rules in `links.user_as`.
+`forms`, the rules in `user_ases.user_as`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _ip(text: str) -> str:
 
 
 class UserASForm(forms.Form):
-    """Fields of the AS itself. `links.user_as` validates."""
+    """Fields of the AS itself. `user_ases.user_as` validates."""
 
     label = forms.CharField(
         required=False,

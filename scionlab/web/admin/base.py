@@ -98,7 +98,7 @@ def actor_of(request: HttpRequest) -> User:
 class AdministratorsOnly(_ModelAdmin):
     """Grants every administrator everything that the page offers, and rejects a save based on outdated values.
     `compared` are the editable columns. Their original values are sent along in `_shown`; a save of an older page is
-    rejected and shows what changed meanwhile (`people.stale_pages`). All other columns are read-only."""
+    rejected and shows what changed meanwhile (`web.pages.stale_pages`). All other columns are read-only."""
 
     offers: tuple[str, ...] = ("add", "change", "delete")
     compared: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Conflicts with a concurrent save: which values, by whom and when, and the submitted ones.
 
-`people.stale_pages` detects them; this module formats them. The page is shown again as submitted, but carries the
+`web.pages.stale_pages` detects them; this module formats them. The page is shown again as submitted, but carries the
 stored values, so that its Save button now means "overwrite with mine".
 """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class HoldsSecret(BasePermission):
-    """A response with a host's secret needs write access: the secret allows to act as the host. `rest.token_auth`
+    """A response with a host's secret needs write access: the secret allows to act as the host. `accounts.token_auth`
     rejects changes with read-only tokens."""
 
     message = (
@@ -120,7 +120,7 @@ class ApiView(GenericAPIView[Any]):
     @contextmanager
     def changing(self, lock: Callable[[], object], document: Callable[[], Any]) -> Iterator[None]:
         """Change an object within it. With If-Match, `lock` locks everything that `document` shows, in the order of
-        `models.locks`; then the tags are compared. A deleted object is 404. Raises `Stale`, `IfMatchInvalid`,
+        `testbed.locks`; then the tags are compared. A deleted object is 404. Raises `Stale`, `IfMatchInvalid`,
         `NotFound`."""
         header = self.request.headers.get("If-Match")
         try:

@@ -13,7 +13,7 @@ from scionlab.web.rest.queries import MAX_PAGE_ITEMS, PAGE_ITEMS
 
 
 class Pages(LimitOffsetPagination):
-    """`limit` and `offset` as parsed by the view's query (`rest.queries.PageQuery`)."""
+    """`limit` and `offset` as parsed by the view's query (`web.rest.queries.PageQuery`)."""
 
     default_limit = PAGE_ITEMS
     max_limit = MAX_PAGE_ITEMS
