@@ -1,6 +1,9 @@
 """What the app adds to those below it."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+from scionlab.linktests.reservations import guard_reservations
 
 
 class LinktestsConfig(AppConfig):
@@ -31,3 +34,4 @@ class LinktestsConfig(AppConfig):
         kept = timedelta(days=90)  # with their results
         KEPT.append(Kept(LinkTest, "ends_at", kept))
         KEPT.append(Kept(JointTest, "ends_at", kept))
+        post_migrate.connect(guard_reservations, sender=self)

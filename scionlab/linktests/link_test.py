@@ -5,7 +5,7 @@ each of which raises L, as with timed limits. Results are uploaded by the agent 
 depends on timing.
 
 Rows are changed under the lock of their attachment point. A database constraint also prevents overlapping tests of a
-Link (`platform.reservations`).
+Link (`linktests.reservations`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Not in this list: ASes and Links while they exist; `Notice`, deleted when its state has ended; applied changes of
 defaults, which can be undone; and `BandwidthChange`, the permanent audit log, which the database protects
-(`scionlab.platform.append_only`). Queries on that log use indexes.
+(`scionlab.testbed.append_only`). Queries on that log use indexes.
 """
 
 from __future__ import annotations

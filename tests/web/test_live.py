@@ -110,7 +110,7 @@ def test_agent_that_reports_is_not_called_again(
     client: Client, link: Link, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(live, "_call", lambda uid, _: calls.append(uid))
+    monkeypatch.setattr(live, "call", lambda uid, _: calls.append(uid))
     report(client, host, {})
     live.request_rates([end(link)])
     assert calls == []

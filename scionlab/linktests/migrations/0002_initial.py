@@ -1,7 +1,7 @@
 import datetime
 import django.db.models.deletion
 from django.conf import settings
-from scionlab.platform.reservations import LANES, LINKS, keep_apart, let_overlap
+from scionlab.linktests.reservations import LANES, LINKS, keep_apart, let_overlap
 from django.db import migrations, models
 
 

@@ -33,7 +33,7 @@ class LinkTest(models.Model):
 
     Like a timed limit, a row is in the configuration of the attachment point's host until it is cancelled, or retired
     after its end (`linktests.link_test`). Database constraints prevent overlaps on one Link and on one lane of an
-    attachment point (`platform.reservations`).
+    attachment point (`linktests.reservations`).
 
     `phases` are what both ends do (`station.plan`), derived from the tool, its parameters and the limits at
     `begins_at`; `kbit` and `max_bytes` are the maximum that the attachment point's end sends, `offered_bytes` what both

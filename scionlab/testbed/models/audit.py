@@ -14,7 +14,7 @@ from scionlab.testbed.models.link import Link
 
 
 class BandwidthChange(models.Model):
-    """A change of a bandwidth. Append-only, which the database enforces (`scionlab.platform.append_only`); `subject`
+    """A change of a bandwidth. Append-only, which the database enforces (`scionlab.testbed.append_only`); `subject`
     and `actor_email` remain when their objects are deleted."""
 
     class Kind(models.TextChoices):
