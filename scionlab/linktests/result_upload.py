@@ -19,7 +19,7 @@ from scionlab.linktests.test_results import Sample, SideSample, Upload, result_s
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
-from scionlab.usage.host_api.usage_format import TooLargeError, read_body
+from scionlab.delivery.host_api.bodies import TooLargeError, read_body
 from station.plan import AP
 from station.report import read_report
 

@@ -34,7 +34,8 @@ from scionlab.usage.models import (
 )
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.usage.series import DirectionUsage, usage_of_link
+from scionlab.limits.measured import DirectionUsage
+from scionlab.usage.series import usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
