@@ -48,7 +48,9 @@ def _import_trust(this: Import) -> None:
 
         import_trust(this)
     elif trcs or keys:
-        text = f"{trcs} TRCs and {keys} SCION keys are left out, and VPNs get no keys: this service makes no SCION files"
+        text = (
+            f"{trcs} TRCs and {keys} SCION keys are left out, and VPNs get no keys: this service makes no SCION files"
+        )
         this.report.notes.append(f"{text} (SCIONLAB_EXTENSIONS is without scion_config)")
 
 

@@ -1,7 +1,7 @@
 """What extensions measured at Links, for pages and APIs of other apps.
 
-An extension appends its source in `AppConfig.ready`. Nothing is known without one: `TRAFFIC` or `LAST_TESTS` is empty then,
-and who shows figures says that they are not measured here.
+An extension appends its source in `AppConfig.ready`. Without one `TRAFFIC` or `LAST_TESTS` is empty, and who shows
+figures says that they are not measured here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class LastTest(Protocol):
 class Tests(Protocol):
     """Tests of Links. `document` is the serializer of a `LastTest`."""
 
-    document: type[serializers.Serializer[Any]]
+    @property
+    def document(self) -> type[serializers.Serializer[Any]]: ...
 
     def last_tests(self, link_ids: Collection[int], *, now: datetime) -> Mapping[int, LastTest]:
         """By Link, the newest one that has begun and was not cancelled."""

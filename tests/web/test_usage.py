@@ -15,6 +15,7 @@ from pytest_django import Settings
 from scionlab.accounts.models import User
 from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.measured import DirectionUsage
 from scionlab.limits.update import link_set_active
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.site import tasks
@@ -34,7 +35,6 @@ from scionlab.usage.models import (
 )
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.limits.measured import DirectionUsage
 from scionlab.usage.series import usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
