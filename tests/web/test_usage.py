@@ -18,9 +18,8 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.measured import DirectionUsage
 from scionlab.limits.update import link_set_active
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
-from scionlab.site import tasks
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
-from scionlab.usage import rollup
+from scionlab.usage import rollup, tasks
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored
 from scionlab.usage.models import (
