@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -53,6 +54,13 @@ def test_the_site_migrates_and_serves_each_page_without_a_dead_link(extensions: 
 )
 def test_pages_of_an_extension_are_there_with_it_alone(extensions: str, has_pages: set[str]) -> None:
     assert shown(extensions)["statuses"].keys() & {"/cockpit/traffic/", "/paths/"} == has_pages
+
+
+@pytest.mark.parametrize("extensions", ["linktests", ALL])
+def test_what_an_extension_shows_can_be_reached_from_a_page(extensions: str) -> None:
+    links = {one for text in shown(extensions)["texts"].values() for one in re.findall(r'href="([^"]*)"', text)}
+    for end in ("/why/", "/joint-test/", "/watch/"):
+        assert any(link.endswith(end) for link in links), end
 
 
 def test_what_is_not_measured_is_said_and_has_no_empty_column() -> None:
