@@ -19,6 +19,8 @@ ALONE = ["", "scion_config", "usage", "linktests", "paths", "importer"]
 ALL = "scion_config,usage,linktests,paths,importer"
 NOT_MEASURED = "Traffic is not measured here."
 
+pytestmark = pytest.mark.xdist_group("extensions_alone")  # one process makes each installation once
+
 
 @cache
 def shown(extensions: str) -> dict[str, Any]:
