@@ -1,4 +1,5 @@
-"""The Celery application; its settings are Django's `CELERY_*`. Tasks are in `scionlab.site.tasks`."""
+"""The Celery application; its settings are Django's `CELERY_*`. Each app has its tasks in its
+module `tasks`."""
 
 import logging.config
 import os

@@ -73,9 +73,10 @@ def spending(what: str, per: int, store: UsageStore) -> Iterator[None]:
 
 def take(links: int, number: int, rows: int) -> None:
     """Five minutes of an hour of their own; `rows` are added to what former rounds left."""
+    from scionlab.delivery.host_api.bodies import read_body
     from scionlab.testbed.models import AttachmentPoint
     from scionlab.usage import months
-    from scionlab.usage.host_api.usage_format import parse_usage, read_body
+    from scionlab.usage.host_api.usage_format import parse_usage
     from scionlab.usage.ingest import usage_store
     from scionlab.usage.models import UsageSeries
     from scionlab.usage.rollup import roll_up

@@ -14,9 +14,9 @@ from scionlab.importer import rows
 from scionlab.importer.import_rules import clients_in_use, vpns_in_use
 from scionlab.importer.import_state import BATCH, REASON, Import, is_to_change
 from scionlab.limits.defaults import apply_default
-from scionlab.scion_config.vpn import vpn_clients_admit
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure import check_subnet
+from scionlab.testbed.life import LIVES
 from scionlab.testbed.models import VPN, AttachmentPoint, VPNClient
 from scionlab.testbed.vpn_clients import MAX_CLIENTS
 from scionlab.user_ases.attachments import MAX_ATTACHMENTS
@@ -105,7 +105,8 @@ def import_clients(this: Import) -> None:
         VPNClient.objects.filter(pk=client.pk).update(ip=str(ipaddress.IPv6Address(client.pk)))
     VPNClient.objects.bulk_update(moving, ["ip"], batch_size=BATCH)
     VPNClient.objects.bulk_create(new.values(), batch_size=BATCH)
-    vpn_clients_admit(new.values())
+    for life in LIVES:
+        life.vpn_clients_made(list(new.values()))
     this.clients |= new
     this.report.counts["vpnclient"].made += len(new)
 

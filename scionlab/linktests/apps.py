@@ -14,8 +14,10 @@ class LinktestsConfig(AppConfig):
         from datetime import timedelta
 
         from scionlab.enforcement.receipt import FACTS
+        from scionlab.limits.measured import LAST_TESTS
         from scionlab.limits.pages.panels import LINK_PANELS
         from scionlab.linktests.armed import note_armed
+        from scionlab.linktests.last_test import NewestTests
         from scionlab.linktests.life import TestsLife
         from scionlab.linktests.models import JointTest, LinkTest
         from scionlab.linktests.models.link_test import tests_of
@@ -28,6 +30,7 @@ class LinktestsConfig(AppConfig):
 
         LIVES.append(TestsLife())
         TESTS.append(tests_of)
+        LAST_TESTS.append(NewestTests())
         FACTS.append(note_armed)
         LINK_PANELS.append(TESTS_PANEL)
         OFFERS.append(TestsOffer())

@@ -13,13 +13,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from link_tests import MAX_WATCH_S
 from scionlab.delivery.host_api.auth import host_endpoint
+from scionlab.delivery.host_api.bodies import TooLargeError, read_body
 from scionlab.delivery.host_api.document_reader import CLOCK_WITHIN, DocumentError, DocumentReader, load, require_schema
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
-from scionlab.usage.host_api.usage_format import TooLargeError, read_body
 from station.plan import AP
 from station.report import read_report
 

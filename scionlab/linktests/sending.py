@@ -13,12 +13,12 @@ from link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.accounts.models import User
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.status import link_status
+from scionlab.limits.measured import TRAFFIC
 from scionlab.linktests.test_policy import Allowance
 from scionlab.linktests.test_status import reason_against
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, Link
-from scionlab.usage.report import traffic_now
 from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
 
@@ -116,13 +116,12 @@ def _megabytes(count: int) -> str:
 
 def check_load(ap: AttachmentPoint, allowance: Allowance, now: datetime) -> None:
     """Check the current traffic of the attachment point's links, in the busier direction, against the uplink or the
-    total of its links, whichever is lower. The rule does not apply to unknown values. Raises `FieldRuleError`
-    (`test_load`)."""
+    total of its links, whichever is lower. The rule does not apply to unknown values, nor where no traffic is measured.
+    Raises `FieldRuleError` (`test_load`)."""
     known = [one for one in (ap.uplink_kbit, ap.total_kbit) if one]
     if allowance.max_load_percent is None or not known:
         return
-    talkers = traffic_now([ap.pk], now=now)
-    used_kbit = max(sum(getattr(one, f"{name}_kbit") or 0 for one in talkers) for name in DIRECTIONS)
+    used_kbit = max((one.now_kbit(ap.pk, now=now) for one in TRAFFIC), default=0)
     if used_kbit * 100 > min(known) * allowance.max_load_percent:
         text = (
             f"The links of {ap.AS.isd_as} carry {format_kbit(used_kbit)} now, of {format_kbit(min(known))}; you may "

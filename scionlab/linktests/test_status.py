@@ -33,6 +33,10 @@ class TestStatus:
     why: str
 
     @property
+    def begins_at(self) -> datetime:
+        return self.test.begins_at
+
+    @property
     def result(self) -> TestResult | None:
         """The attachment point's."""
         return self.test.result_of(TestResult.Side.AP)

@@ -14,13 +14,15 @@ from bandwidth_config import Limits, format_kbit, format_number
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.status import LinkStatus
 from scionlab.limits.framing import Framing
+from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.linktests.verdict import FULL_FROM_PERCENT, IDLE_BELOW_PERCENT, percent
 from scionlab.platform.notation.local_time import say_time
-from scionlab.usage.series import DirectionUsage, UsagePoint
 
 SMALL_BYTES: Final = 200  # SCION packet shown beside the largest one
 
 Code = Literal["limit", "at_times", "elsewhere", "idle", "blocked", "not_limited", "unknown"]
+NO_COUNTERS: Final = "the attachment point sent no counters for the last hour."
+NOT_MEASURED: Final = "this service does not measure traffic. A watch counts what passes."
 _WHERE: Final = {"to_user": "to your AS", "from_user": "from your AS"}
 
 
@@ -60,18 +62,20 @@ class Side:
     steps: list[Step]
 
 
-def explain(status: LinkStatus, points: Sequence[UsagePoint]) -> tuple[Side, Side]:
-    """`points`: the last hour in steps of 10 s (`usage.series.usage_of_link`). No SQL statement."""
+def explain(status: LinkStatus, points: Sequence[UsagePoint] | None) -> tuple[Side, Side]:
+    """`points`: the last hour in steps of 10 s (`limits.measured`), None where traffic is not measured. No SQL
+    statement."""
     to_user, from_user = (_side(status, index, points) for index in range(2))
     return to_user, from_user
 
 
-def _side(status: LinkStatus, index: int, points: Sequence[UsagePoint]) -> Side:
+def _side(status: LinkStatus, index: int, points: Sequence[UsagePoint] | None) -> Side:
     direction, framing = DIRECTIONS[index], Framing.of(status.link)
     enforced = _enforced(status, index)
     total = _total(status, index, enforced.kbit)
     heartbeats = _heartbeats(framing, total.kbit)
-    hour = last_hour(direction, points)
+    hour = last_hour(direction, points or [])
+    no_hour = NOT_MEASURED if points is None else NO_COUNTERS
     is_observed = status.stage == "observed"
     steps = [
         Step("Requested", status.requested[index], f"You requested {format_kbit(status.requested[index])}."),
@@ -81,11 +85,11 @@ def _side(status: LinkStatus, index: int, points: Sequence[UsagePoint]) -> Side:
         total,
         heartbeats,
         _headers(framing, heartbeats.kbit),
-        _passed(framing, hour),
-        _dropped(hour, is_observed=is_observed),
+        _passed(framing, hour, no_hour),
+        _dropped(hour, no_hour, is_observed=is_observed),
         _elsewhere(status, index),
     ]
-    code, text = _verdict(direction, status, total.kbit, hour)
+    code, text = _verdict(direction, status, total.kbit, hour, is_measured=points is not None)
     return Side(direction, code, text, total.kbit, steps)
 
 
@@ -182,9 +186,9 @@ def last_hour(direction: DirectionName, points: Sequence[UsagePoint]) -> LastHou
     )
 
 
-def _passed(framing: Framing, hour: LastHour | None) -> Step:
+def _passed(framing: Framing, hour: LastHour | None, no_hour: str) -> Step:
     if hour is None:
-        return Step("Passed", None, "Not known: the attachment point sent no counters for the last hour.", "SCION")
+        return Step("Passed", None, f"Not known: {no_hour}", "SCION")
     one, kbit = hour.busiest, hour.busiest.kbit or 0
     if not one.packets:
         return Step("Passed", 0.0, "Nothing passed in the last hour, as far as it was measured.", "SCION")
@@ -198,10 +202,10 @@ def _passed(framing: Framing, hour: LastHour | None) -> Step:
     return Step("Passed", kbit * share, text, "SCION")
 
 
-def _dropped(hour: LastHour | None, *, is_observed: bool) -> Step:
+def _dropped(hour: LastHour | None, no_hour: str, *, is_observed: bool) -> Step:
     name = "Dropped by the limit"
     if hour is None:
-        return Step(name, None, "The attachment point sent no counters for the last hour.")
+        return Step(name, None, f"{no_hour[:1].upper()}{no_hour[1:]}")
     packets = f"{format_number(hour.drops)}\N{NO-BREAK SPACE}{'packet' if hour.drops == 1 else 'packets'}"
     if not hour.drops:
         return Step(name, None, "In the last hour, as far as it was measured.", amount=packets)
@@ -228,7 +232,7 @@ def _elsewhere(status: LinkStatus, index: int) -> Step:
 
 
 def _verdict(
-    direction: DirectionName, status: LinkStatus, limit: float | None, hour: LastHour | None
+    direction: DirectionName, status: LinkStatus, limit: float | None, hour: LastHour | None, *, is_measured: bool
 ) -> tuple[Code, str]:
     where = _WHERE[direction]
     if status.stage in {"inactive", "observed"}:
@@ -238,7 +242,8 @@ def _verdict(
     if limit == 0:
         return "blocked", f"The limit is 0: nothing passes {where}."
     if hour is None:
-        return "unknown", f"Not known: nothing was measured {where} in the last hour."
+        why = f"nothing was measured {where} in the last hour." if is_measured else NOT_MEASURED
+        return "unknown", f"Not known: {why}"
     return _at_limit(where, hour) if hour.at_limit_s or hour.drops else _below(where, hour)
 
 

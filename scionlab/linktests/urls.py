@@ -1,4 +1,4 @@
-"""URLs of watches and tests; `site.extensions` adds them to the site's."""
+"""URLs of watches and tests; `site.apps_urls` adds them to the site's."""
 
 from django.urls import path
 

@@ -14,11 +14,9 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from bandwidth_config import Limits, format_kbit
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.linktests.last_test import last_tests
-from scionlab.linktests.test_status import TestStatus
+from scionlab.limits.measured import LastTest, UsagePoint, last_tests, usage_of_links
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, UserAS
-from scionlab.usage.series import UsagePoint, usage_of_links
 
 LOOKED_BACK: Final = timedelta(hours=1)
 MAX_WEIGHT: Final = 50
@@ -36,7 +34,7 @@ class PathLine:
     attachment_point: AttachmentPoint
     weights: Limits
     used: UsagePoint | None
-    last_test: TestStatus | None
+    last_test: LastTest | None
     published_kbit: int | None
 
 

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from scionlab.limits.measured import LAST_TESTS, TRAFFIC
 from scionlab.paths.as_paths import paths_report
 from scionlab.paths.path_view import PathView, path_views
 from scionlab.paths.scion_path import MAX_HOPS, MAX_PATHS
@@ -60,7 +61,8 @@ def paths(request: PageRequest) -> HttpResponse:
     is_sent = request.method == "POST"
     form = PathsForm(request.POST) if is_sent else PathsForm(initial=_typed_before(request))
     context = {"nav": "paths", "form": form, "paths": form.views(request) if is_sent else []}
-    return render(request, "paths/paths.html", context | {"problems": list(problems_of(form, ""))})
+    context |= {"problems": list(problems_of(form, "")), "measures_traffic": bool(TRAFFIC)}
+    return render(request, "paths/paths.html", context)
 
 
 def _typed_before(request: PageRequest) -> dict[str, Any]:
@@ -73,4 +75,6 @@ def _typed_before(request: PageRequest) -> dict[str, Any]:
 def user_as_paths(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     report = paths_report(user_as, now=database_now())
-    return render(request, "paths/user_as.html", {"nav": "ases", "user_as": user_as, "report": report})
+    context = {"nav": "ases", "user_as": user_as, "report": report}
+    context |= {"measures_traffic": bool(TRAFFIC), "has_tests": bool(LAST_TESTS)}
+    return render(request, "paths/user_as.html", context)

@@ -18,13 +18,11 @@ from bandwidth_config import RuleError, format_kbit
 from scionlab.accounts.models import User
 from scionlab.enforcement.directions import DirectionName
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.linktests.last_test import last_tests
-from scionlab.linktests.test_status import TestStatus
+from scionlab.limits.measured import DirectionUsage, LastTest, UsagePoint, last_tests, usage_of_links
 from scionlab.paths.scion_path import Path, PathInterface, PathLink, Probe, parse_paths, parse_traceroute
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import Link
 from scionlab.testbed.selectors import with_relations
-from scionlab.usage.series import DirectionUsage, UsagePoint, usage_of_links
 
 _Read = TypeVar("_Read")
 
@@ -71,7 +69,7 @@ class LinkView:
     limit_kbit: int | None = None
     enforced_kbit: int | None = None
     used: DirectionUsage | None = None
-    last_test: TestStatus | None = None
+    last_test: LastTest | None = None
     rtts_ms: RoundTrips = NOT_TRACED
     is_narrowest: bool = False
 

@@ -1,4 +1,4 @@
-"""URLs of paths; `site.extensions` adds them to the site's."""
+"""URLs of paths; `site.apps_urls` adds them to the site's."""
 
 from django.urls import path
 

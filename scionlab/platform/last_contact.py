@@ -126,6 +126,14 @@ def flush(ledger: Ledger) -> int:
     return changed
 
 
+def flush_or_log(ledger: Ledger) -> None:
+    """`flush`; on failure it is kept for the next run."""
+    try:
+        flush(ledger)
+    except (RedisError, DatabaseError) as exc:
+        logger.warning("seen.not_flushed ledger=%s error=%r", ledger.key, exc)
+
+
 def store(times: Mapping[int, float], ledger: Ledger) -> int:
     """Raise the column of these rows in one statement; no value ever falls. Return the number of rows that rose."""
     if not times:

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.usage.series import DirectionUsage, Usage, UsagePoint
+from scionlab.limits.measured import DirectionUsage, UsagePoint
+from scionlab.usage.series import Usage
 
 COLUMNS: Final = {  # name in JSON: heading in CSV
     "bytes": "bytes",

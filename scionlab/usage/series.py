@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from bandwidth_config import RuleError
 from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.platform.clock import database_now
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.models import UsageDay, UsageSamples, UsageSlot
@@ -25,37 +26,6 @@ Step = Literal["10s", "5min", "day"]
 STEPS_MS: Final[dict[Step, int]] = {"10s": TEN_SECONDS_MS, "5min": SLOT_MS, "day": DAY_MS}
 MAX_POINTS: Final = 9_000  # a second of CPU: a day of 10 s are 8 640, a month of 5 minutes 8 928
 _FINE_SPANS: Final[tuple[tuple[Step, timedelta], ...]] = (("10s", timedelta(hours=2)), ("5min", timedelta(days=7)))
-
-
-@dataclass(frozen=True)
-class DirectionUsage:
-    """`bytes`, `packets` and `drops` are the totals of the period, `rated_bytes` the part within the `covered_s` with a
-    known rate. `limit_kbit` is the mean limit, `backlog_bytes` the highest backlog. `at_limit_s`: with at least 95 % of
-    the limit; for a blocked link, while it dropped."""
-
-    bytes: int
-    packets: int
-    drops: int
-    covered_s: float
-    limit_kbit: int
-    backlog_bytes: int
-    at_limit_s: float
-    rated_bytes: int | None = None  # None: all of them
-
-    @property
-    def kbit(self) -> int | None:
-        """Mean rate while covered [kbit/s]; None without coverage."""
-        bits = 8 * (self.bytes if self.rated_bytes is None else self.rated_bytes)
-        return round(bits / (1000 * self.covered_s)) if self.covered_s else None
-
-
-@dataclass(frozen=True)
-class UsagePoint:
-    """One step; an unknown direction (a gap) is None."""
-
-    begins_at: datetime
-    to_user: DirectionUsage | None
-    from_user: DirectionUsage | None
 
 
 @dataclass(frozen=True)

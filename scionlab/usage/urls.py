@@ -1,4 +1,4 @@
-"""URLs of usage and live rates; `site.extensions` adds them to the site's."""
+"""URLs of usage and live rates; `site.apps_urls` adds them to the site's."""
 
 from django.urls import path, register_converter
 
@@ -13,13 +13,15 @@ urlpatterns = [
     path("ases/now/", now.ases_now, name="ases_now"),
     path("ases/<key:pk>/links/<key:link_id>/now/", now.link_now, name="link_now"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
-    path("cockpit/traffic/", traffic_views.traffic, name="cockpit_traffic"),
-    path("cockpit/traffic/cost/", traffic_views.cost, name="cockpit_cost"),
-    path("cockpit/traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
 ]
 rest_patterns = [
     path("links/<key:pk>/usage/", LinkUsageView.as_view(), name="api_link_usage"),
     path("traffic/", TrafficView.as_view(), name="api_traffic"),
+]
+cockpit_patterns = [
+    path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
+    path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
+    path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
 ]
 host_patterns = [
     path("<str:uid>/usage", usage_upload.usage, name="host_usage"),

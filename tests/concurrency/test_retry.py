@@ -16,8 +16,8 @@ from django.utils import timezone
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
+from scionlab.limits.tasks import fan_out_defaults
 from scionlab.platform import outage, retry
-from scionlab.site import tasks
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.testbed.selectors import links_of
 from tests.factories import UserFactory, attach, spec
@@ -130,7 +130,7 @@ def test_a_task_that_the_database_ended_is_done_again(
     _config, limits = counters(ap)
     BandwidthPolicy.objects.update(default_bandwidth_kbit=200)
     hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
-    assert meets_a_rival(at_once, tasks.fan_out_defaults, hosts, aps) is None
+    assert meets_a_rival(at_once, fan_out_defaults, hosts, aps) is None
     assert (counters(ap)[1], attempts()) == (limits + 1, 1)
 
 

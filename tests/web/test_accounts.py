@@ -22,6 +22,7 @@ from scionlab.accounts import account
 from scionlab.accounts.account import account_create, account_delete, email_change
 from scionlab.accounts.mail_links import unsubscribe_link
 from scionlab.accounts.models import AccountRequest, ApiToken, Mail, MailKind, User
+from scionlab.accounts.tasks import answer_account_request, send_mail
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.log_lines import Line
 from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
@@ -42,9 +43,9 @@ def deliver() -> list[Any]:
     """What the worker and the mail server do; returns the mails sent by it."""
     before = len(outbox.outbox)
     for request in AccountRequest.objects.filter(answered_at=None):
-        tasks.answer_account_request(request.pk)
+        answer_account_request(request.pk)
     for mail in Mail.objects.filter(sent_at=None):
-        tasks.send_mail(mail.pk)
+        send_mail(mail.pk)
     return list(outbox.outbox[before:])
 
 
@@ -329,7 +330,7 @@ def test_links_are_in_mails_only(owner: User, settings: Settings, caplog: pytest
 
 def test_mail_that_waited_until_its_link_is_over_is_not_sent() -> None:
     ask("register", "new@example.org")
-    tasks.answer_account_request(AccountRequest.objects.get().pk)
+    answer_account_request(AccountRequest.objects.get().pk)
     AccountRequest.objects.update(expires_at=timezone.now())
     assert deliver() == []
     assert Mail.objects.get().last_error == "not sent: its link is no longer valid"
@@ -343,7 +344,7 @@ def test_the_sweep_answers_what_no_worker_was_told_of(monkeypatch: pytest.Monkey
     request = AccountRequest.objects.get()
     assert sent == [(ANSWER_ACCOUNT_REQUEST, (request.pk,))]
     for _ in range(2):
-        tasks.answer_account_request(request.pk)
+        answer_account_request(request.pk)
     assert Mail.objects.filter(sent_at=None).count() == 1
     sent.clear()
     tasks.sweep()
@@ -421,7 +422,7 @@ def test_no_address_keeps_the_old_one_from_being_told(browser: Client, owner: Us
 
 def test_link_for_a_new_password_goes_to_no_former_address(browser: Client, owner: User) -> None:
     ask("reset", owner.email)
-    tasks.answer_account_request(AccountRequest.objects.get().pk)
+    answer_account_request(AccountRequest.objects.get().pk)
     User.objects.update(email="new@example.org")
     assert deliver() == []
 

@@ -17,8 +17,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from scionlab.accounts.models import User
 from scionlab.delivery.last_contact import CONTACTS
+from scionlab.delivery.tasks import flush_seen
 from scionlab.limits.update import link_set_bandwidth
-from scionlab.site.tasks import flush_seen
 from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState, UserAS
 from tests.cases import table
 from tests.contract.stock_client import complaints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -10,13 +11,22 @@ from django.conf import settings
 from django.utils import timezone
 
 from scionlab.accounts.models import Mail, User
-from scionlab.delivery import last_contact
+from scionlab.accounts.tasks import flush_tokens_used
+from scionlab.celery import app
+from scionlab.delivery.tasks import flush_seen
 from scionlab.limits.models import MaximumException
 from scionlab.linktests.models import LinkTest
-from scionlab.site import tasks
+from scionlab.platform import last_contact
 from scionlab.testbed.models import Link
 
 pytestmark = pytest.mark.django_db
+
+
+def task(name: str) -> Callable[[], None]:
+    """As a worker finds it."""
+    app.loader.import_default_modules()
+    found: Callable[[], None] = app.tasks[f"scionlab.tasks.{name}"]
+    return found
 
 
 def test_unreadable_result_of_a_test_keeps_no_mail_of_an_exception_back(
@@ -41,7 +51,7 @@ def test_unreadable_result_of_a_test_keeps_no_mail_of_an_exception_back(
     for one in settings.CELERY_BEAT_SCHEDULE:
         if one in {"find_notices", "notify_tests", "notify_exceptions"}:
             try:
-                getattr(tasks, one)()
+                task(one)()
             except TypeError:
                 failed.append(one)
     assert failed == ["notify_tests"]
@@ -51,9 +61,9 @@ def test_unreadable_result_of_a_test_keeps_no_mail_of_an_exception_back(
 @pytest.mark.parametrize(
     ("broken", "fails", "works"),
     [
-        ("timed_limits_retire", "retire_timed_limits", "retire_link_tests"),
-        ("link_tests_retire", "retire_link_tests", "retire_timed_limits"),
-        ("notices_find", "find_notices", "notify_exceptions"),
+        ("limits.tasks.timed_limits_retire", "retire_timed_limits", "retire_link_tests"),
+        ("linktests.tasks.link_tests_retire", "retire_link_tests", "retire_timed_limits"),
+        ("enforcement.tasks.notices_find", "find_notices", "notify_exceptions"),
     ],
 )
 def test_each_job_has_a_task_of_its_own(
@@ -62,10 +72,10 @@ def test_each_job_has_a_task_of_its_own(
     def fail() -> None:
         raise ValueError("unreadable")
 
-    monkeypatch.setattr(tasks, broken, fail)
+    monkeypatch.setattr(f"scionlab.{broken}", fail)
     with pytest.raises(ValueError, match="unreadable"):
-        getattr(tasks, fails)()
-    getattr(tasks, works)()
+        task(fails)()
+    task(works)()
     assert {fails, works} <= settings.CELERY_BEAT_SCHEDULE.keys()
 
 
@@ -77,6 +87,6 @@ def test_each_ledger_is_flushed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     monkeypatch.setattr(last_contact, "flush", flush)
-    tasks.flush_seen()
-    tasks.flush_tokens_used()
+    flush_seen()
+    flush_tokens_used()
     assert flushed == ["scionlab.seen", "scionlab.token_used"]

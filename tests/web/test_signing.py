@@ -34,7 +34,7 @@ from scionlab.delivery.signing import (
     signing_key_rotate_if_due,
     signing_keys_rewrap,
 )
-from scionlab.site.tasks import rotate_signing_keys
+from scionlab.delivery.tasks import rotate_signing_keys
 from scionlab.testbed.models import Host, Link
 from tests.cases import table
 from tests.web.counters import Counters

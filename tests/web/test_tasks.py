@@ -25,11 +25,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scionlab.accounts.mail import mail_send, mails_create
 from scionlab.accounts.models import Mail, User
+from scionlab.accounts.tasks import send_mail
 from scionlab.delivery import render
 from scionlab.delivery.models import IssuedLimits
+from scionlab.delivery.tasks import render_host
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_values import Receipt
 from scionlab.limits import defaults
+from scionlab.limits.tasks import fan_out_defaults
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.outbox import LEASE, due_ids
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
@@ -149,7 +152,7 @@ def renders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_poll_after_the_task_renders_nothing(link: Link, renders: list[int]) -> None:
     host = link.interface_a.host
-    tasks.render_host(host.pk)
+    render_host(host.pk)
     assert renders == [host.pk]
     host.refresh_from_db()
     assert poll(host).status_code == 200
@@ -157,22 +160,22 @@ def test_poll_after_the_task_renders_nothing(link: Link, renders: list[int]) -> 
 
 
 def test_rendering_twice_renders_once(link: Link, renders: list[int]) -> None:
-    tasks.render_host(link.interface_a.host_id)
-    tasks.render_host(link.interface_a.host_id)
+    render_host(link.interface_a.host_id)
+    render_host(link.interface_a.host_id)
     assert len(renders) == 1
 
 
 def test_new_limit_is_a_new_tarball(link: Link, owner: User, renders: list[int]) -> None:
     host = link.interface_a.host
-    tasks.render_host(host.pk)
+    render_host(host.pk)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
-    tasks.render_host(host.pk)
+    render_host(host.pk)
     assert renders == [host.pk, host.pk]
 
 
 def test_host_that_is_gone_or_has_no_as_is_no_error(renders: list[int]) -> None:
-    tasks.render_host(999_999)
-    tasks.render_host(HostFactory(AS=None).pk)
+    render_host(999_999)
+    render_host(HostFactory(AS=None).pk)
     assert renders == []
 
 
@@ -187,7 +190,7 @@ def test_host_that_cannot_be_rendered_does_not_stop_the_others(
     tasks.sweep()
     assert sent == [(RENDER_HOST, (broken.pk,)), (RENDER_HOST, (good.pk,))], "a task of its own for each"
     for _name, (host_id,) in sent:
-        tasks.render_host(host_id)
+        render_host(host_id)
     assert renders == [broken.pk, good.pk]
     assert "border_router_twice" in caplog.text
 
@@ -249,7 +252,7 @@ def test_an_attachment_point_that_fails_keeps_no_other_from_its_default(
     monkeypatch.setattr(defaults, "apply_default", fails_at_the_first)
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": 300})
     with pytest.raises(RuntimeError):  # so that the task counts as failed
-        tasks.fan_out_defaults()
+        fan_out_defaults()
     assert dict(AttachmentPoint.objects.values_list("pk", "maximum_kbit")) == {ap.pk: 1000, ap_b.pk: 300}
     assert f"each.failed work=carry_out_default id={ap.pk}" in caplog.text
 
@@ -270,7 +273,7 @@ def test_cache_that_is_down_makes_no_poll_fail(link: Link, monkeypatch: pytest.M
     host = link.interface_a.host
     host.refresh_from_db()
     assert manifest_of(poll(host))["limits_version"] == host.limits_version
-    tasks.render_host(host.pk)
+    render_host(host.pk)
 
 
 def test_download_of_a_user_as_is_its_own(user_as: UserAS) -> None:
@@ -287,7 +290,7 @@ def test_default_that_nobody_carried_out_is_found_by_the_sweep(link: Link, ap: A
     before = Host.objects.get(pk=ap.host_id)
     tasks.sweep()
     assert sent == [(FAN_OUT_DEFAULTS, ())]
-    tasks.fan_out_defaults()
+    fan_out_defaults()
     ap.refresh_from_db()
     assert ap.maximum_kbit == 300
     after = Host.objects.get(pk=ap.host_id)
@@ -295,7 +298,7 @@ def test_default_that_nobody_carried_out_is_found_by_the_sweep(link: Link, ap: A
     sent.clear()
     tasks.sweep()
     assert sent == []
-    tasks.fan_out_defaults()
+    fan_out_defaults()
     assert Host.objects.get(pk=ap.host_id).limits_version == after.limits_version
 
 
@@ -304,8 +307,8 @@ def test_default_that_nobody_carried_out_is_found_by_the_sweep(link: Link, ap: A
 
 def test_mail_is_sent_once(sent: Sent) -> None:
     pk = a_mail().pk
-    tasks.send_mail(pk)
-    tasks.send_mail(pk)
+    send_mail(pk)
+    send_mail(pk)
     assert [(one.to, one.subject, one.body) for one in outbox.outbox] == [
         (["owner@example.org"], "Link limited", "Hello")
     ]
@@ -315,7 +318,7 @@ def test_mail_is_sent_once(sent: Sent) -> None:
 
 
 def test_mail_that_is_gone_is_no_error() -> None:
-    tasks.send_mail(999_999)
+    send_mail(999_999)
     assert outbox.outbox == []
 
 
@@ -330,7 +333,7 @@ def smtp_down(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_mail_server_that_is_down_loses_no_mail(smtp_down: pytest.MonkeyPatch, sent: Sent) -> None:
     pk = a_mail().pk
-    tasks.send_mail(pk)
+    send_mail(pk)
     mail = Mail.objects.get()
     assert (mail.sent_at, mail.attempts) == (None, 1)
     assert mail.last_error.startswith("SMTPServerDisconnected")
@@ -339,7 +342,7 @@ def test_mail_server_that_is_down_loses_no_mail(smtp_down: pytest.MonkeyPatch, s
     assert due_ids(Mail, now=timezone.now() + timedelta(seconds=31), limit=10) == [pk]
     smtp_down.undo()
     Mail.objects.update(not_before=timezone.now())
-    tasks.send_mail(pk)
+    send_mail(pk)
     assert len(outbox.outbox) == 1
     assert Mail.objects.get().attempts == 2
 

@@ -15,11 +15,11 @@ from pytest_django import Settings
 from scionlab.accounts.models import User
 from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.measured import DirectionUsage
 from scionlab.limits.update import link_set_active
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
-from scionlab.site import tasks
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
-from scionlab.usage import rollup
+from scionlab.usage import rollup, tasks
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored
 from scionlab.usage.models import (
@@ -34,7 +34,7 @@ from scionlab.usage.models import (
 )
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.usage.series import DirectionUsage, usage_of_link
+from scionlab.usage.series import usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec

@@ -11,13 +11,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from scionlab.enforcement.status import link_status
+from scionlab.limits.measured import TRAFFIC
 from scionlab.limits.pages.link import link_or_404
 from scionlab.linktests.throughput import Step, explain
 from scionlab.platform.clock import database_now
 from scionlab.platform.throttles import ManyAtOnceError, one_of_few
-from scionlab.usage.pages.usage import many_at_once
-from scionlab.usage.series import usage_of_link
-from scionlab.web.pages.own_pages import PageRequest, own_page
+from scionlab.web.pages.own_pages import PageRequest, many_at_once, own_page
 from scionlab.web.pages.plots import WIDTH
 
 HOUR = timedelta(hours=1)
@@ -57,8 +56,8 @@ def link_why(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     now = database_now()
     try:
         with one_of_few(request.user.pk):
-            usage = usage_of_link(link.pk, begins_at=now - HOUR, ends_at=now, step="10s")
-            sides = explain(link_status(link, now=now), usage.points)
+            points = [point for one in TRAFFIC for point in one.in_steps(link.pk, begins_at=now - HOUR, ends_at=now)]
+            sides = explain(link_status(link, now=now), points if TRAFFIC else None)
     except ManyAtOnceError as exc:
         return many_at_once(exc)
     names = dict(DIRECTION_CHOICES)

@@ -10,16 +10,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scionlab.enforcement.words import State
-from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.as_paths import BottleneckKind, paths_report
+from scionlab.paths.rest.documents import MeasuredDocument
 from scionlab.platform.clock import database_now
-from scionlab.usage.documents import UsagePointDocument
 from scionlab.user_ases.rest.as_views import UserASView
-from scionlab.user_ases.rest.documents import LimitsDocument
+from scionlab.user_ases.rest.documents import LimitsDocument, UsagePointDocument
 from scionlab.web.rest.schema import describe
 
 
-class PathLineDocument(serializers.Serializer[Any]):
+class PathLineDocument(MeasuredDocument):
     """One active Link of the AS."""
 
     link_id = serializers.IntegerField(source="status.link.pk")
@@ -37,7 +36,6 @@ class PathLineDocument(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=get_args(State), source="status.state")
     weights = LimitsDocument(help_text="Shares of a transfer over all Links: whole numbers up to 50.")
     used = UsagePointDocument(allow_null=True, help_text="In the last hour; null: not known.")
-    last_test = LinkTestDocument(allow_null=True)
 
 
 class BottleneckDocument(serializers.Serializer[Any]):

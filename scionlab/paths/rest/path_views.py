@@ -10,11 +10,11 @@ from rest_framework.response import Response
 
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.words import State
-from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.paths.path_view import Kind, path_views
+from scionlab.paths.rest.documents import MeasuredDocument
 from scionlab.paths.scion_path import MAX_BYTES, MAX_HOPS, MAX_PATHS
 from scionlab.platform.clock import database_now
-from scionlab.usage.documents import UsedDocument
+from scionlab.user_ases.rest.documents import UsedDocument
 from scionlab.web.rest.base import ApiView
 from scionlab.web.rest.fields import StrictSerializer, Text
 from scionlab.web.rest.schema import describe
@@ -36,7 +36,7 @@ class PathsBody(StrictSerializer):
     )
 
 
-class PathLinkDocument(serializers.Serializer[Any]):
+class PathLinkDocument(MeasuredDocument):
     """One link of a path, in the direction of travel."""
 
     from_isd_as = serializers.CharField(source="ends.leaves.isd_as")
@@ -56,7 +56,6 @@ class PathLinkDocument(serializers.Serializer[Any]):
     enforced_kbit = serializers.IntegerField(allow_null=True, help_text="In the kernel; null: not known.")
     state = serializers.ChoiceField(choices=get_args(State), source="status.state", allow_null=True, default=None)
     used = UsedDocument(allow_null=True, help_text="In this direction in the last hour; null: not known.")
-    last_test = LinkTestDocument(allow_null=True, help_text="The newest one that has begun; null: none, or not shown.")
     from_rtt_ms = serializers.FloatField(source="rtts_ms.leaves", allow_null=True, help_text="Shortest round trip.")
     to_rtt_ms = serializers.FloatField(source="rtts_ms.enters", allow_null=True)
     is_narrowest = serializers.BooleanField(help_text="Its limit is the lowest one known on this path.")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from scionlab.delivery.host_api.bodies import TooLargeError
 from scionlab.delivery.host_api.document_reader import DocumentError, DocumentReader, load, require_schema, time_of
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.batch import Batch, DirectionSamples, Sample
 from scionlab.usage.models.usage import KEY_LENGTH, SEGMENT_LENGTH
 from scionlab.usage.totals import to_ms
 
-MAX_SENT_BYTES: Final = 4 * 1024 * 1024
-MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
 MAX_TIMES: Final = 60
 MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum over thousands of links must fit into 64 bits
 MAX_RATE_KBIT: Final = 2**31 - 1
@@ -27,36 +25,6 @@ _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}", flags=re.ASCII)
 _SEGMENT = re.compile(rf"[!-~]{{1,{SEGMENT_LENGTH}}}", flags=re.ASCII)
 
 _COUNTERS: Final = ("bytes", "packets", "drops", "backlog_bytes")
-
-
-class TooLargeError(DocumentError):
-    """The body exceeds a limit."""
-
-
-def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
-    """Return the decompressed document from `read(n)`. Raises `DocumentError`, `TooLargeError`. Reads at most 4 MiB and
-    unpacks at most 32 MiB, even of a small gzip body."""
-    content = read(MAX_SENT_BYTES + 1)
-    if len(content) > MAX_SENT_BYTES:
-        raise TooLargeError(
-            "too_large", f"A batch has at most {MAX_SENT_BYTES} bytes as sent. Send fewer samples per batch."
-        )
-    if encoding in {"", "identity"}:
-        return content
-    if encoding != "gzip":
-        raise DocumentError("encoding_unknown", f"Content-Encoding {encoding[:20]!r} is not known. Use gzip, or none.")
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
-    try:
-        document = unpacker.decompress(content, MAX_BYTES + 1)
-    except zlib.error as exc:
-        raise DocumentError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
-    if len(document) > MAX_BYTES:
-        raise TooLargeError(
-            "too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer samples per batch."
-        )
-    if not unpacker.eof or unpacker.unused_data:
-        raise DocumentError("not_gzip", "The gzip body is cut short, or something follows it.")
-    return document
 
 
 def parse_usage(content: bytes) -> Batch:

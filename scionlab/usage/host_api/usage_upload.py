@@ -7,10 +7,11 @@ import logging
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from scionlab.delivery.host_api.auth import host_endpoint
+from scionlab.delivery.host_api.bodies import TooLargeError, read_body
 from scionlab.delivery.host_api.document_reader import DocumentError
 from scionlab.platform.api_errors import error_response
 from scionlab.testbed.models import Host
-from scionlab.usage.host_api.usage_format import TooLargeError, parse_usage, read_body
+from scionlab.usage.host_api.usage_format import parse_usage
 from scionlab.usage.ingest import usage_store
 
 logger = logging.getLogger(__name__)

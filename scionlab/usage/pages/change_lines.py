@@ -13,9 +13,10 @@ from bandwidth_config import format_kbit
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.models import LinkEnforcement
+from scionlab.limits.measured import UsagePoint
 from scionlab.limits.pages.change_lines import ChangeLine, Line
 from scionlab.testbed.models import BandwidthChange, Link
-from scionlab.usage.series import UsagePoint, usage_around
+from scionlab.usage.series import usage_around
 from scionlab.web.pages.plots import WIDTH, Slot, scale_of, slots_of, usage_plot
 
 BEFORE: Final = timedelta(seconds=20)

@@ -14,7 +14,7 @@ from scionlab.testbed.models import Link, UserAS
 from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import read_span
-from scionlab.web.pages.own_pages import PageRequest, own_page
+from scionlab.web.pages.own_pages import PageRequest, many_at_once, own_page
 
 
 class KindConverter(StringConverter):
@@ -34,11 +34,6 @@ def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpRe
             return _file(request, user_as, link, kind)
     except ManyAtOnceError as exc:
         return many_at_once(exc)
-
-
-def many_at_once(exc: ManyAtOnceError) -> HttpResponse:
-    headers = {"Retry-After": str(exc.wait)}
-    return HttpResponse(f"{exc.detail}\n", status=429, content_type="text/plain; charset=utf-8", headers=headers)
 
 
 def _file(request: PageRequest, user_as: UserAS, link: Link, kind: str) -> HttpResponse:

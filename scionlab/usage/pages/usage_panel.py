@@ -10,10 +10,11 @@ from typing import Any, Literal
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.testbed.models import Link
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.models import UsageDay, UsageSamples, UsageSeries, UsageSlot
-from scionlab.usage.series import STEPS_MS, DirectionUsage, Step, UsagePoint, usage_of_link
+from scionlab.usage.series import STEPS_MS, Step, usage_of_link
 from scionlab.web.pages.plots import Slot, UsagePlot, scale_of, slots_of, ticks, usage_plot
 
 SpanName = Literal["hour", "day", "week", "quarter", "all"]

@@ -259,3 +259,24 @@ class PolicyDocument(serializers.Serializer[Any]):
     """The site's default: initial value and maximum of every Link whose attachment point has none of its own."""
 
     default_bandwidth_kbit = serializers.IntegerField()
+
+
+class UsedDocument(serializers.Serializer[Any]):
+    """What went in one direction in one step."""
+
+    bytes = serializers.IntegerField()
+    packets = serializers.IntegerField()
+    drops = serializers.IntegerField()
+    kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate over the measured time.")
+    limit_kbit = serializers.IntegerField(help_text="Mean limit.")
+    covered_s = serializers.FloatField(help_text="Measured time.")
+    at_limit_s = serializers.FloatField(help_text="Time with at least 95 % of the limit in use.")
+    backlog_bytes = serializers.IntegerField(help_text="Highest queue backlog.")
+
+
+class UsagePointDocument(serializers.Serializer[Any]):
+    """One step; null is a gap, of which nothing is known, and not zero."""
+
+    begins_at = serializers.DateTimeField()
+    to_user = UsedDocument(allow_null=True)
+    from_user = UsedDocument(allow_null=True)

@@ -25,6 +25,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.platform.retry import retried
+from scionlab.platform.throttles import ManyAtOnceError
 from scionlab.web.pages.forms import LoginForm
 
 if TYPE_CHECKING:
@@ -146,3 +147,8 @@ def _login_required(request: HttpRequest, page: str, typed: str) -> HttpResponse
     """403 and not 200: nothing was done."""
     context = {"form": LoginForm(request), "next": page, "typed": typed, "is_expired": True}
     return render(request, "registration/login.html", context, status=403)
+
+
+def many_at_once(exc: ManyAtOnceError) -> HttpResponse:
+    headers = {"Retry-After": str(exc.wait)}
+    return HttpResponse(f"{exc.detail}\n", status=429, content_type="text/plain; charset=utf-8", headers=headers)

@@ -51,7 +51,7 @@ UNREADABLE = """
 import django; django.setup()
 from datetime import timedelta
 from django.utils import timezone
-from scionlab.site import tasks
+from scionlab.celery import app
 from scionlab.testbed.models import Link
 from scionlab.linktests.models import LinkTest, TestResult
 from scionlab.limits.models import MaximumException
@@ -64,7 +64,7 @@ LinkTest.objects.filter(pk=test.pk).update(created_at=began - timedelta(hours=1)
 MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=now + timedelta(hours=1), state="approved",
                                 decided_at=now - timedelta(days=9), reason="A measurement.")
 for name in ("notify_tests", "find_notices", "notify_exceptions"):
-    getattr(tasks, name).delay()
+    app.send_task(f"scionlab.tasks.{name}")
 """
 
 
