@@ -138,6 +138,7 @@ def test_a_limit_goes_from_the_form_to_the_kernel_and_back_to_the_page(made: Use
 
 KEPT_OUT = re.compile(r"/(logout|static|admin/jsi18n)/|^/admin/r/|\.json$")
 ADDRESS = re.compile(r'(?:href|action|data-live|data-preview|data-dials|data-address)="(/[^"#]*)')
+LEADS_NOWHERE = re.compile(r'data-(?:live|preview|dials)=""')
 MOST_PAGES = 400
 
 
@@ -184,6 +185,7 @@ def test_no_page_has_a_dead_link_or_an_empty_box(
             text = answer.content.decode()
             assert url.startswith("/admin/") or empty_boxes(Page(answer)) == [], url  # Django's own are not well-formed
             assert [one for one in ABSENT if f"/{one}/" in text] == [], url
+            assert LEADS_NOWHERE.findall(text) == [], url
     assert set(among) <= set(visited)
 
 
