@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from ap_agent.agent.bundle import read_bundle
 from scionlab.accounts.models import User
+from scionlab.celery import app
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import api_token
 from tests.web.html import Element, Page
@@ -62,9 +63,7 @@ def test_only_the_core_is_installed_and_migrated() -> None:
 
 
 def test_no_periodic_task_is_of_an_extension() -> None:
-    from scionlab.celery import app  # noqa: PLC0415
-    from scionlab.site import tasks  # noqa: F401, PLC0415  registers them
-
+    app.loader.import_default_modules()
     scheduled = {one["task"] for one in settings.CELERY_BEAT_SCHEDULE.values()}
     assert "scionlab.tasks.sweep" in scheduled
     assert sorted(scheduled - set(app.tasks)) == []
@@ -127,8 +126,7 @@ def test_a_limit_goes_from_the_form_to_the_kernel_and_back_to_the_page(made: Use
     assert Page(browser.get(page)).by_id("stage").text != "Enforced"
     bundle = read_bundle(pull(host_a).content, host_id=host_a.uid)
     assert bundle.signed is not None
-    assert {"etc/scion/link_info.json", "scionlab-config.json"} <= set(bundle.members)
-    assert [name for name in bundle.members if "crypto" in name or "keys" in name or "openvpn" in name] == []
+    assert sorted(bundle.members) == ["etc/scion/link_info.json", "scionlab-config.json"]
     assert [(number, one.bandwidth_kbit) for number, one in bundle.links.items()] == [(1, 640)]
     confirm(host_a)
     assert Page(browser.get(page)).by_id("stage").text == "Enforced"
@@ -228,6 +226,15 @@ def test_every_address_is_answered(made: UserAS, host_a: Host, staff: User, who:
 @pytest.mark.parametrize("url", OF_EXTENSIONS)
 def test_a_page_of_an_extension_is_not_found(staff: User, url: str) -> None:
     assert browser_of(staff).get(url).status_code == 404
+
+
+def test_no_host_can_be_given_scion_files_without_keys(host_a: Host, staff: User) -> None:
+    answer = browser_of(staff).post(
+        f"/admin/testbed/host/{host_a.pk}/files/change/", {"do": "not_limits_only"}, follow=True
+    )
+    assert "scion_config is not in SCIONLAB_EXTENSIONS. The host keeps limits only." in answer.content.decode()
+    host_a.refresh_from_db()
+    assert host_a.limits_only is True
 
 
 @pytest.mark.parametrize("document", UPLOADS)
