@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from django.conf import settings as site_settings
 from django.core.management import call_command
 from django.db import connection, connections
 from django.db.backends.base.operations import BaseDatabaseOperations
@@ -32,6 +33,9 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 # A shell's background jobs ignore it, and so would each program that a test starts and ends with it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# They prove what is not there: ./dev test --core runs them.
+collect_ignore = ["core"] if site_settings.SCIONLAB_EXTENSIONS else []
 
 _skipped: list[str] = []
 _seconds: Counter[str] = Counter()  # of each file, with setting up and taking down

@@ -51,7 +51,7 @@ def links_of(user_as: UserAS) -> list[Link]:
 
 def measured(joint: JointTest, *, late_s: int = 0, arrived: int | None = None) -> None:
     """Each Link passes its limit; a congested one follows its steps so late."""
-    steps = {one.link_id: one for one in joint.timed_limits.all()}
+    steps = {one.link_id: one for one in joint.congestion.all()}
     for part in joint.parts.select_related("link"):
         standing = part.link.enforced.to_user_kbit
         timed = steps.get(part.link_id)

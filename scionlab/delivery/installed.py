@@ -22,6 +22,7 @@ from scionlab.delivery.files import added_files
 from scionlab.platform.clock import database_now
 from scionlab.testbed import audit, locks
 from scionlab.testbed.models import AttachmentPoint, Host, InstalledFiles
+from scionlab.testbed.models.host import are_scion_files_of_another
 from scionlab.testbed.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,10 @@ def effect_of(host: Host, known: InstalledFiles) -> Effect | None:
 def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None, reason: str = "") -> None:
     """Set whether another service manages the SCION files of the host. L of the host rises: our agent fetches. H does
     not, as SCION need not restart. A host that had limits only counts as managed by another service until a takeover.
-    Idempotent. Raises `Host.DoesNotExist`."""
+    Idempotent. Raises `RuleError` (`limits_only`), `Host.DoesNotExist`."""
+    if not limits_only and are_scion_files_of_another():
+        text = "This service makes no keys: scion_config is not in SCIONLAB_EXTENSIONS. The host keeps limits only."
+        raise RuleError("limits_only", text)
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.limits_only == limits_only:

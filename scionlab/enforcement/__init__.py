@@ -11,5 +11,7 @@ problems      the problems that agents report; explanations: the meaning of thei
 
 receipt       stores what an attachment point reports (receipt_mails: mails that follow)
 notices       mails about states that need attention
-last_contact  last contact of hosts and tokens, without a database write per poll
+generation    raises G, when a receipt proves that this database forgot versions
+
+Offers to apps above: `receipt.FACTS` (more facts that a receipt brings). Needs delivery and what is below it.
 """

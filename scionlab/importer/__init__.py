@@ -9,5 +9,7 @@ These are pure: no Django, no database, and no rules. The importer has them:
 
 importer      the whole import in one transaction; import_state: shared state of its steps
 import_rules  our rules on the dump, before anything is written
-import_ases, import_attachment_points, import_links    its steps
+import_ases, import_attachment_points, import_links, import_trust    its steps
+
+An extension: offers the command `import_scionlab`; needs scion_config (keys of the dump) and the core.
 """

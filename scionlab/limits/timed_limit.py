@@ -14,7 +14,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
@@ -83,17 +82,14 @@ def timed_limit_add(
     actor: User | None,
     changes: Changes,
     reason: str = "",
-    joint: Any = None,
 ) -> TimedLimit:
-    """For services that hold the Link's lock and raise the counters. `joint`: the joint test that it congests for.
-    Raises as `timed_limit_create`."""
+    """For services that hold the Link's lock and raise the counters. Raises as `timed_limit_create`."""
     ap, now = _attachment_point(link), database_now()
     _check_limits(profile, selectors.maximum_in_force(link, ap))
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(
         link=link,
-        joint=joint,
         kind=profile.kind,
         begins_at=begins_at,
         ends_at=begins_at + timedelta(seconds=profile.duration_s),

@@ -1,1 +1,7 @@
-"""Watches, tests that send, joint tests; why a throughput is what it is."""
+"""Watches, tests that send, joint tests; why a throughput is what it is. An extension.
+
+Is      `LinkTest`, `JointTest`, results, policies; times are reserved so that tests do not overlap
+Offers  the key `Tests` of link_info.json (`testbed.models.link_ends`), a panel of the page of a Link, facts of receipts
+        that a test is armed, REST of tests, the document `test_results` of the host API
+Needs   usage (what passed while a test ran) and the core
+"""

@@ -126,7 +126,7 @@ def joint_test_create(
     for link in congested:
         profile = congestion(plans[link.pk].limits, choice, made.ends_at - made.begins_at)
         first_at = made.begins_at + choice.half_s * _SECOND
-        timed_limit_add(link, profile, first_at, actor=actor, changes=changes, joint=made, reason="joint test")
+        made.congestion.add(timed_limit_add(link, profile, first_at, actor=actor, changes=changes, reason="joint test"))
     if congested:
         note_change(user_as.pk, actor=actor)
     changes.note_documents(ap.host_id for ap in ap_of.values())

@@ -131,7 +131,7 @@ def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: 
     for one in found:
         logger.info("link_test.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
     if joint_id is not None:
-        congested = TimedLimit.objects.filter(joint=joint_id, link__in=hosts)
+        congested = TimedLimit.objects.filter(joint_tests=joint_id, link__in=hosts)
         if timed_limits_cancel(links, congested, actor=actor, why="with its joint test"):
             changes.note_limits({one: hosts[one] for one in congested.values_list("link", flat=True)})
         JointTest.objects.filter(pk=joint_id, cancelled_at=None, ends_at__gt=now).update(cancelled_at=now)

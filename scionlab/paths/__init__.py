@@ -1,1 +1,6 @@
-"""Limits along paths, path metadata, sums of several Links."""
+"""Limits along paths, path metadata, sums of several Links. An extension.
+
+Is      pages and REST about a pasted SCION path (`scion_path`, without Django) and about all Links of an AS
+Offers  the settings `publishes_limits` and `path_metadata` of an attachment point (`limits.ap_settings`)
+Needs   usage and linktests (what passed, and the last test of each Link) and the core; no models
+"""

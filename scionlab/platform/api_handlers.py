@@ -15,6 +15,9 @@ def is_api(request: HttpRequest) -> bool:
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's `handler404`."""
+    if request.path.startswith("/api/v4/host/"):
+        text = "No such document, or the part of the service that takes it is not enabled here. It was not stored."
+        return error_response("not_found", text, 404)
     if is_api(request):
         text = "No such URL. See /api/v1/schema/; URLs of the REST API end with /."
         return error_response("not_found", text, 404)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.urls import Resolver404, resolve
 from rest_framework import status
 
 from scionlab.delivery.host_api.schema import TAG, host_paths
@@ -71,9 +72,19 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
         **_error_response(401),
         "description": "Missing or wrong credentials, or those of another host.",
     }
-    result["paths"] |= host_paths() | upload_paths()
-    result["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
+    result["paths"] |= {url: one for url, one in (host_paths() | upload_paths()).items() if _is_served(url)}
+    used = {tag for operations in result["paths"].values() for one in operations.values() for tag in one["tags"]}
+    result["tags"] = [{"name": name, "description": text} for name, text in TAGS.items() if name in used]
     return result
+
+
+def _is_served(url: str) -> bool:
+    """Uploads to extensions that are not installed are not."""
+    try:
+        resolve(url.replace("{uid}", "0" * 32))
+    except Resolver404:
+        return False
+    return True
 
 
 def _without_marks(node: Any) -> None:

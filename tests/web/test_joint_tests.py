@@ -98,7 +98,7 @@ def test_one_link_is_congested_by_a_temporary_limit_of_the_test(wide: UserAS, ow
     made = create(wide, owner, "congest-one", seconds=8, begins_at=at(60))
     first, second = links_of(wide)
     assert {one.begins_at for one in made.parts.all()} == {at(60)}
-    (limit,) = made.timed_limits.all()
+    (limit,) = made.congestion.all()
     assert (limit.link, limit.kind, limit.begins_at, limit.created_by) == (first, "square", at(62), owner)
     assert limit.steps[:2] == [[0, 500, 500], [2, 1000, 1000]]
     assert limit.ends_at <= made.ends_at
@@ -107,12 +107,12 @@ def test_one_link_is_congested_by_a_temporary_limit_of_the_test(wide: UserAS, ow
     joint_test_cancel(joint_test_id=made.pk, actor=owner)
     confirm()
     chosen = create(wide, owner, "congest-one", seconds=8, congested_link_id=second.pk, congested_percent=20)
-    assert [(one.link, one.steps[0]) for one in chosen.timed_limits.all()] == [(second, [0, 100, 100])]
+    assert [(one.link, one.steps[0]) for one in chosen.congestion.all()] == [(second, [0, 100, 100])]
 
 
 def test_both_links_are_congested_at_the_same_time(wide: UserAS, owner: User) -> None:
     made = create(wide, owner, "congest-both")
-    first, second = made.timed_limits.order_by("link")
+    first, second = made.congestion.order_by("link")
     assert (first.begins_at, first.ends_at) == (second.begins_at, second.ends_at)
     assert [one.steps[0] for one in (first, second)] == [[0, 500, 500], [0, 250, 250]]
     assert made.parameters == {"seconds": 12, "congested_percent": 50}
@@ -473,7 +473,7 @@ def test_page_schedules_says_what_is_wrong_shows_and_cancels(
     made = JointTest.objects.get()
     assert sent["Location"] == f"/ases/{wide.pk}/joint-tests/{made.pk}/"
     assert made.begins_at == at(60)
-    assert made.timed_limits.get().link == links_of(wide)[1]
+    assert made.congestion.get().link == links_of(wide)[1]
     confirm()
     assert client.post(where, typed | {"joint-congested_percent": ""}).status_code == 409
     shown = client.get(sent["Location"]).content.decode()

@@ -186,7 +186,7 @@ def test_host_that_cannot_be_rendered_does_not_stop_the_others(
     broken, good = link.interface_a.host, link.interface_b.host
     twin = HostFactory(AS=broken.AS, public_ipv4="192.0.2.99")
     LinkFactory(interface_a__host=twin, interface_a__interface_id=77)
-    Host.objects.filter(pk__in=[broken.pk, good.pk]).update(last_seen_at=timezone.now())
+    Host.objects.filter(pk__in=[broken.pk, good.pk]).update(last_seen_at=timezone.now(), limits_only=False)
     tasks.sweep()
     assert sent == [(RENDER_HOST, (broken.pk,)), (RENDER_HOST, (good.pk,))], "a task of its own for each"
     for _name, (host_id,) in sent:

@@ -11,8 +11,8 @@ from scionlab.platform.readable import readable
 
 class JointTest(models.Model):
     """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
-    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`linktests.joint_plan`).
-    Timed limits congest Links (`TimedLimit.joint`)."""
+    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`links.joint_plan`).
+    `congestion`: the timed limits that congest Links during it."""
 
     class Kind(models.TextChoices):
         SINGLES = "singles-then-together", "each link alone, then all together"
@@ -22,6 +22,7 @@ class JointTest(models.Model):
     user_as = models.ForeignKey("testbed.UserAS", on_delete=models.CASCADE, related_name="joint_tests")
     kind = models.CharField(max_length=32, choices=Kind)
     parameters = models.JSONField()
+    congestion = models.ManyToManyField("testbed.TimedLimit", related_name="joint_tests")
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField(db_index=True)
     created_by = models.ForeignKey(

@@ -24,7 +24,6 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('linktests', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -86,7 +85,7 @@ class Migration(migrations.Migration):
                 ('public_ipv6', models.GenericIPAddressField(blank=True, null=True, protocol='IPv6', verbose_name='public IPv6')),
                 ('bind_ip', models.GenericIPAddressField(blank=True, help_text='Local address if the host is behind NAT.', null=True, verbose_name='bind IP')),
                 ('reports_from_elsewhere', models.BooleanField(db_default=False, default=False, help_text="The host is behind NAT or a proxy: its agent's requests come from an address that is not above.", verbose_name='reports from another address')),
-                ('limits_only', models.BooleanField(db_default=False, default=False, help_text='Another service manages the SCION files: the tarball contains only link_info.json.', verbose_name='limits only')),
+                ('limits_only', models.BooleanField(db_default=False, default=scionlab.testbed.models.host.are_scion_files_of_another, help_text='Another service manages the SCION files: the tarball contains only link_info.json.', verbose_name='limits only')),
                 ('scion_packages', models.CharField(choices=[('scionlab', "SCIONLab's packages"), ('upstream', 'Upstream packages (scionproto)')], db_default='scionlab', default='scionlab', help_text='The installed packages: names of units and files differ between them.', max_length=8, verbose_name='SCION packages')),
                 ('config_version', models.PositiveIntegerField(default=1, verbose_name='config version (H)')),
                 ('limits_version', models.PositiveIntegerField(default=1, verbose_name='limits version (L)')),
@@ -269,7 +268,6 @@ class Migration(migrations.Migration):
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
                 ('retired_at', models.DateTimeField(blank=True, help_text='Time of removal from the configuration after the end.', null=True)),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('joint', models.ForeignKey(blank=True, help_text='Joint test for which it congests the Link.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='timed_limits', to='linktests.jointtest')),
                 ('link', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='timed_limits', to='testbed.link')),
             ],
             options={

@@ -7,6 +7,7 @@ import secrets
 import uuid
 from datetime import datetime
 
+from django.conf import settings
 from django.db import models
 
 from scionlab.testbed.models.link_ends import LocalLinkEnd, local_link_ends, with_held_ends
@@ -34,6 +35,11 @@ def trace_of(uid: str, config_version: int, limits_version: int) -> str:
     """Identifier of one configuration version of a host in all logs, including agent and limiter, from the save to the
     receipt (docs/operations.md, One change through all logs)."""
     return f"{uid[:8]}.{config_version}.{limits_version}"
+
+
+def are_scion_files_of_another() -> bool:
+    """Without `scion_config` this service has no keys for a host, and files without keys would stop its SCION."""
+    return "scion_config" not in settings.SCIONLAB_EXTENSIONS
 
 
 class Host(models.Model):
@@ -71,7 +77,7 @@ class Host(models.Model):
     )
     limits_only = models.BooleanField(
         "limits only",
-        default=False,
+        default=are_scion_files_of_another,
         db_default=False,
         help_text="Another service manages the SCION files: the tarball contains only link_info.json.",
     )

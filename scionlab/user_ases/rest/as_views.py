@@ -58,7 +58,7 @@ class UserASView(ApiView):
         """The ASes with their Links; three additional statements for any number."""
         by_as: dict[int, list[Link]] = {}
         links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
-        for link in with_relations(links).order_by("interface_b__interface_id"):
+        for link in documents.with_fields(list(with_relations(links).order_by("interface_b__interface_id"))):
             by_as.setdefault(link.interface_b.AS_id, []).append(link)
         return documents.UserASDocument(ases, many=True, context={"links_by_as": by_as, "hosts": hosts_of(ases)}).data
 

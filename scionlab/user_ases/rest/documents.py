@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -178,6 +179,35 @@ class LinkDocument(serializers.Serializer[Any]):
     @extend_schema_field(LinkStatusDocument)
     def get_status(self, link: Link) -> dict[str, Any]:
         return dict(LinkStatusDocument(link_status(link, now=database_now())).data)
+
+    def get_fields(self) -> dict[str, Any]:
+        return super().get_fields() | {one.name: one.field() for one in LINK_FIELDS}
+
+
+@dataclass(frozen=True)
+class LinkField:
+    """A field of another app: `of` returns its values by Link, with a constant number of statements; a missing Link has
+    None."""
+
+    name: str
+    field: Callable[[], serializers.Field[Any, Any, Any, Any]]
+    of: Callable[[Sequence[Link]], Mapping[int, Any]]
+
+
+LINK_FIELDS: Final[list[LinkField]] = []  # appended in `AppConfig.ready`
+
+
+def with_fields(links: Sequence[Link]) -> Sequence[Link]:
+    """The Links with the values of other apps, which `LinkDocument` reads."""
+    for one in LINK_FIELDS:
+        values = one.of(links)
+        for link in links:
+            setattr(link, one.name, values.get(link.pk))
+    return links
+
+
+def link_documents(links: Sequence[Link]) -> list[dict[str, Any]]:
+    return [dict(one) for one in LinkDocument(with_fields(links), many=True).data]
 
 
 class UserASDocument(serializers.Serializer[Any]):

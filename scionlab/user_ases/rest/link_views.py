@@ -44,7 +44,7 @@ class LinkView(ApiView):
         return get_object_or_404(with_relations(links_of(self.person)), pk=pk)
 
     def document(self, pk: int) -> Any:
-        return documents.LinkDocument(self.link(pk)).data
+        return documents.link_documents([self.link(pk)])[0]
 
 
 class LinkListView(LinkView):
@@ -56,7 +56,7 @@ class LinkListView(LinkView):
         if "stage" in self.asked or "state" in self.asked:
             census = _census_for(self.person)
             links = census.only(links, stage=self.asked.get("stage"), state=self.asked.get("state"))
-        return self.page_of(links, lambda rows: documents.LinkDocument(rows, many=True).data)
+        return self.page_of(links, documents.link_documents)
 
 
 def _census_for(person: User) -> Census:
