@@ -14,10 +14,10 @@ from multiprocessing import get_context
 from typing import Any
 
 from scionlab_bw import credentials, links, tables
-from scionlab_bw.client import Service
+from scionlab_bw.client import FOLLOW_S, Service
 from scionlab_bw.errors import ClientError, UsageError
 from scionlab_bw.reserve import reserve
-from scionlab_bw.test_link import OPEN, POLL_S, test_link
+from scionlab_bw.test_link import OPEN, test_link
 from scionlab_bw.units import format_number
 from terminal import clean, table
 
@@ -123,7 +123,7 @@ def _is_here(ip: str) -> bool:
 def _result(service: Service, path: str) -> dict[str, Any]:
     """Wait for all attachment points; the service ends the wait."""
     while (found := service.get(path).content)["state"] in OPEN:
-        time.sleep(2 * POLL_S)
+        time.sleep(FOLLOW_S)
     return found
 
 
