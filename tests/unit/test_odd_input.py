@@ -83,7 +83,7 @@ SIDE = {
     **{"alone_kbit": 1, "total": SUM},
 }
 JOINT = {
-    **{"id": 8, "as_id": 5, "kind": "x", "state": "finished", "text": "Good.", "begins_at": T, "is_good": True},
+    **{"id": 8, "as_id": 5, "state": "finished", "text": "Good.", "begins_at": T, "is_good": True},
     **{"parts": [{"id": 9, "link_id": 7}], "to_user": SIDE, "from_user": SIDE},
 }
 ON_PATH = {

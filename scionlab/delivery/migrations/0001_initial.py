@@ -9,21 +9,11 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('testbed', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
-        migrations.CreateModel(
-            name='IssuedLimits',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('generation', models.PositiveIntegerField()),
-                ('config_version', models.PositiveIntegerField()),
-                ('limits_version', models.PositiveIntegerField()),
-                ('digest', models.CharField(help_text='SHA-256 of the bytes, in hexadecimal.', max_length=64)),
-                ('issued_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
-            ],
-        ),
         migrations.CreateModel(
             name='SigningKey',
             fields=[
@@ -50,9 +40,25 @@ class Migration(migrations.Migration):
                 ('used_at', models.DateTimeField(blank=True, null=True, verbose_name='used')),
                 ('used_from', models.GenericIPAddressField(blank=True, null=True, verbose_name='used from')),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
+                ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='enrolment_tokens', to='testbed.host')),
             ],
             options={
                 'ordering': ['-pk'],
+            },
+        ),
+        migrations.CreateModel(
+            name='IssuedLimits',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('generation', models.PositiveIntegerField()),
+                ('config_version', models.PositiveIntegerField()),
+                ('limits_version', models.PositiveIntegerField()),
+                ('digest', models.CharField(help_text='SHA-256 of the bytes, in hexadecimal.', max_length=64)),
+                ('issued_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
+                ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='issued_limits', to='testbed.host')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('host', 'generation', 'config_version', 'limits_version', 'digest'), name='issued_limits_once')],
             },
         ),
     ]

@@ -1,3 +1,4 @@
+import datetime
 import django.db.models.deletion
 import scionlab.platform.clock
 from django.conf import settings
@@ -9,6 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('testbed', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -46,9 +48,17 @@ class Migration(migrations.Migration):
                 ('decided_at', models.DateTimeField(blank=True, null=True)),
                 ('answer', models.CharField(blank=True, max_length=200)),
                 ('asked_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('attachment_points', models.ManyToManyField(blank=True, related_name='group_exceptions', to='testbed.attachmentpoint')),
+                ('decided_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('link', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to='testbed.link')),
+                ('members', models.ManyToManyField(blank=True, related_name='group_exceptions', to=settings.AUTH_USER_MODEL)),
+                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to=settings.AUTH_USER_MODEL)),
+                ('user_as', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to='testbed.useras')),
             ],
             options={
                 'ordering': ['-pk'],
+                'indexes': [models.Index(fields=['ends_at'], name='maximum_exception_ends')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('ends_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('ends_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='maximum_exception_ends_at_readable'), models.CheckConstraint(condition=models.Q(models.Q(('group', ''), ('link', None), ('user__isnull', False), ('user_as', None)), models.Q(('group', ''), ('link', None), ('user', None), ('user_as__isnull', False)), models.Q(('group', ''), ('link__isnull', False), ('user', None), ('user_as', None)), models.Q(('link', None), ('user', None), ('user_as', None), models.Q(('group', ''), _negated=True)), _connector='OR'), name='maximum_exception_is_about_one'), models.CheckConstraint(condition=models.Q(('maximum_kbit__gte', 1), ('maximum_kbit__lte', 100000000)), name='maximum_exception_in_bounds')],
             },
         ),
     ]

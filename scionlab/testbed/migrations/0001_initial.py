@@ -24,7 +24,6 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('linktests', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -269,7 +268,6 @@ class Migration(migrations.Migration):
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
                 ('retired_at', models.DateTimeField(blank=True, help_text='Time of removal from the configuration after the end.', null=True)),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('joint', models.ForeignKey(blank=True, help_text='Joint test for which it congests the Link.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='timed_limits', to='linktests.jointtest')),
                 ('link', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='timed_limits', to='testbed.link')),
             ],
             options={

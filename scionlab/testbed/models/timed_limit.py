@@ -27,14 +27,6 @@ class TimedLimit(models.Model):
         OUTAGE = "outage", "outage"
 
     link = models.ForeignKey("testbed.Link", on_delete=models.CASCADE, related_name="timed_limits")
-    joint = models.ForeignKey(
-        "linktests.JointTest",
-        null=True,
-        blank=True,
-        on_delete=models.SET_NULL,
-        related_name="timed_limits",
-        help_text="Joint test for which it congests the Link.",
-    )
     kind = models.CharField(max_length=16, choices=Kind)
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField()
