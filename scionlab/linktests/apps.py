@@ -1,6 +1,7 @@
 """What the app adds to those below it."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class LinktestsConfig(AppConfig):
@@ -18,6 +19,7 @@ class LinktestsConfig(AppConfig):
         from scionlab.linktests.models.link_test import tests_of
         from scionlab.linktests.offer import TestsOffer
         from scionlab.linktests.pages.link_panel import TESTS as TESTS_PANEL
+        from scionlab.platform.reservations import guard_reservations
         from scionlab.platform.retention import KEPT, Kept
         from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES
@@ -31,3 +33,4 @@ class LinktestsConfig(AppConfig):
         kept = timedelta(days=90)  # with their results
         KEPT.append(Kept(LinkTest, "ends_at", kept))
         KEPT.append(Kept(JointTest, "ends_at", kept))
+        post_migrate.connect(guard_reservations, sender=self)
