@@ -83,7 +83,7 @@ def timed_limit_create(
         highest_kbit=max(max(step.limits) for step in profile.steps),
         created_by=actor,
     )
-    audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
+    audit.note(link, kind=audit.Kind.TIMED_LIMIT, actor=actor, detail=f"created: {made}", reason=reason)
     note_change(link.interface_b.AS_id, actor=actor)
     changes.note_limits({link.pk: link.interface_a.host_id})
     logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
@@ -130,7 +130,7 @@ def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | Non
     running.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
     for one in found:
         because = f" ({why})" if why else ""
-        audit.note_timed_limit(by_id[one.link_id], actor=actor, detail=f"cancelled{because}: {one}")
+        audit.note(by_id[one.link_id], kind=audit.Kind.TIMED_LIMIT, actor=actor, detail=f"cancelled{because}: {one}")
         logger.info("timed_limit.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
     return len(found)
 
