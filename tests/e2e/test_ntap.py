@@ -105,7 +105,7 @@ def anna(made: Anna) -> Iterator[Anna]:
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.linktests.link_test import link_tests_retire\nfrom scionlab.models import TestPolicy\n"
+        "from scionlab.linktests.link_test import link_tests_retire\nfrom scionlab.linktests.models import TestPolicy\n"
         "TestPolicy.objects.all().delete()\n"
         "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )
@@ -194,7 +194,7 @@ def test_n5_the_result_is_kept_on_both_sides(anna: Anna) -> None:
     found = json.loads(said)
     stored = shell(
         anna.stack,
-        "import json\nfrom scionlab.models import LinkTest, TestResult\n"
+        "import json\nfrom scionlab.linktests.models import LinkTest, TestResult\n"
         "one = LinkTest.objects.get(pk={number})\n"
         "print(json.dumps([one.test_id, sorted(r.side for r in TestResult.objects.filter(test=one))]))",
         number=str(found["id"]),
