@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -14,10 +13,10 @@ from multiprocessing import get_context
 from typing import Any
 
 from scionlab_bw import credentials, links, tables
-from scionlab_bw.client import FOLLOW_S, Service
+from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError, UsageError
 from scionlab_bw.reserve import reserve
-from scionlab_bw.test_link import OPEN, test_link
+from scionlab_bw.test_link import test_link, until_over
 from scionlab_bw.units import format_number
 from terminal import clean, table
 
@@ -35,7 +34,7 @@ def all_links(service: Service, arguments: Namespace) -> int:
     try:
         for said in _run_ends(service, made["parts"], arguments):
             tables.tell(arguments, said)
-        found = _result(service, path)
+        found = until_over(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
@@ -113,13 +112,6 @@ def _is_here(ip: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _result(service: Service, path: str) -> dict[str, Any]:
-    """Wait for all attachment points; the service ends the wait."""
-    while (found := service.get(path).content)["state"] in OPEN:
-        time.sleep(FOLLOW_S)
-    return found
 
 
 # --- shown ------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_link(service: Service, arguments: Namespace) -> int:
         order = _order(service, made, arguments)
         report = run_user_end(order, lambda text: tables.tell(arguments, text))
         service.post(f"{path}report/", report)
-        found = _result(service, path)
+        found = until_over(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
@@ -96,8 +96,8 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
         )
 
 
-def _result(service: Service, path: str) -> dict[str, Any]:
-    """Wait for the attachment point's report; the service ends the wait."""
+def until_over(service: Service, path: str) -> dict[str, Any]:
+    """Wait for the reports of attachment points; the service ends the wait."""
     etag, found = "", None
     while found is None or found["state"] in OPEN:
         newer = service.newer(path, etag)
