@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scionlab_bw import VERSION, account, commands, credentials, paths
-from scionlab_bw.all_links import KINDS, all_links
+from scionlab_bw.all_links import all_links
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
 from scionlab_bw.tables import STATES
@@ -116,18 +116,13 @@ def _add_test(command: argparse.ArgumentParser) -> None:
     command.add_argument("--id", type=int, metavar="N", help="run this end of a test that was scheduled on the page")
     command.add_argument("--bind", metavar="ADDRESS", help="address to send from (default: chosen by the route)")
     command.add_argument(
-        "--all-links",
-        nargs="?",
-        choices=KINDS,
-        const=KINDS[0],
-        metavar="KIND",
-        help="test all Links of an AS together (LINK is the AS): " + ", ".join(KINDS),
+        "--all-links", action="store_true", help="test all Links of an AS, each alone, then together (LINK is the AS)"
     )
     command.set_defaults(run=_test)
 
 
 def _test(service: Service, asked: argparse.Namespace) -> int:
-    return test_link(service, asked) if asked.all_links is None else all_links(service, asked)
+    return all_links(service, asked) if asked.all_links else test_link(service, asked)
 
 
 def _add_path(command: argparse.ArgumentParser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -17,11 +16,10 @@ from scionlab_bw import credentials, links, tables
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError, UsageError
 from scionlab_bw.reserve import reserve
-from scionlab_bw.test_link import OPEN, POLL_S, test_link
+from scionlab_bw.test_link import test_link, until_over
 from scionlab_bw.units import format_number
 from terminal import clean, table
 
-KINDS = ("singles-then-together", "congest-one", "congest-both")
 _DIRECTIONS = (("to_user", "To your AS"), ("from_user", "From your AS"))
 _HEADERS = ["LINK", "ATTACHMENT POINT", "ALONE", "TOGETHER", "LIMIT", "ARRIVED", "DROPPED"]
 
@@ -32,11 +30,11 @@ def all_links(service: Service, arguments: Namespace) -> int:
     made = _reserved(service, arguments)
     path = f"joint-tests/{made['id']}/"
     count = len({one["link_id"] for one in made["parts"]})
-    tables.tell(arguments, f"Joint test {made['id']} ({made['kind']}) of {count} links from {_when(made)} on.")
+    tables.tell(arguments, f"Joint test {made['id']} of {count} links from {_when(made)} on.")
     try:
         for said in _run_ends(service, made["parts"], arguments):
             tables.tell(arguments, said)
-        found = _result(service, path)
+        found = until_over(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
@@ -54,7 +52,7 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
         return found
     if arguments.tool != "quick":
         raise UsageError("--all-links takes no TOOL: each link is tested with quick.")
-    path, body = f"ases/{user_as['id']}/tests/", {"kind": arguments.all_links, **_chosen(arguments.parameters)}
+    path, body = f"ases/{user_as['id']}/tests/", _chosen(arguments.parameters)
     return reserve(service, path, body, arguments)
 
 
@@ -62,12 +60,8 @@ def _chosen(written: list[str]) -> dict[str, int]:
     found = {}
     for one in written:
         name, _, value = one.partition("=")
-        if name not in {"seconds", "congested_percent", "congested_link_id"} or not (
-            value.isascii() and value.isdigit()
-        ):
-            raise UsageError(
-                f'"{one[:60]}" is not seconds=NUMBER, congested_percent=NUMBER or congested_link_id=NUMBER.'
-            )
+        if name != "seconds" or not (value.isascii() and value.isdigit()):
+            raise UsageError(f'"{one[:60]}" is not seconds=NUMBER.')
         found[name] = int(value)
     return found
 
@@ -118,13 +112,6 @@ def _is_here(ip: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _result(service: Service, path: str) -> dict[str, Any]:
-    """Wait for all attachment points; the service ends the wait."""
-    while (found := service.get(path).content)["state"] in OPEN:
-        time.sleep(2 * POLL_S)
-    return found
 
 
 # --- shown ------------------------------------------------------------------------------------------------------------

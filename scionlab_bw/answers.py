@@ -160,7 +160,6 @@ SIDE = {
 JOINT = {
     "id": natural,
     "as_id": natural,
-    "kind": str,
     "state": str,
     "text": str,
     "begins_at": moment,

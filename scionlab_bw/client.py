@@ -33,7 +33,7 @@ _AGAIN = {
     HTTPStatus.GATEWAY_TIMEOUT,
 }
 _LONGEST_WAIT_S = 30.0
-HELD_S = 20  # how long the service may hold a response; below the read timeout
+FOLLOW_S = 1.0  # between two questions for the state of a test
 _FIRST_WAIT_S = 0.5
 MAX_PAGES = 100  # of a list
 CLOCK_SLACK_S = 10  # below it is the resolution of Date, and a slow answer
@@ -81,10 +81,9 @@ class Service:
         response = self._send("GET", path, params=_without_none(query))
         return Document(_json(response, "GET", path), response.headers.get("ETag", ""))
 
-    def newer(self, path: str, etag: str, *, wait_s: int | None = None) -> Document | None:
-        """Return None while the ETag is current. With `wait_s` (for tests) the service holds the request until it is
-        not, or for so many seconds."""
-        response = self._send("GET", path, headers={"If-None-Match": etag}, params=_without_none({"wait": wait_s}))
+    def newer(self, path: str, etag: str) -> Document | None:
+        """Return None while the ETag is current."""
+        response = self._send("GET", path, headers={"If-None-Match": etag})
         if response.status_code == HTTPStatus.NOT_MODIFIED:
             return None
         return Document(_json(response, "GET", path), response.headers.get("ETag", ""))

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import HELD_S, Service
+from scionlab_bw.client import FOLLOW_S, Service
 from scionlab_bw.errors import Refused, Unreachable, UsageError
 from scionlab_bw.reserve import reserve
 from station.plan import read_phases
@@ -29,7 +29,7 @@ def test_link(service: Service, arguments: Namespace) -> int:
         order = _order(service, made, arguments)
         report = run_user_end(order, lambda text: tables.tell(arguments, text))
         service.post(f"{path}report/", report)
-        found = _result(service, path)
+        found = until_over(service, path)
     except KeyboardInterrupt:
         service.delete(path)
         raise
@@ -96,15 +96,15 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
         )
 
 
-def _result(service: Service, path: str) -> dict[str, Any]:
-    """Wait for the attachment point's report; the service ends the wait."""
+def until_over(service: Service, path: str) -> dict[str, Any]:
+    """Wait for the reports of attachment points; the service ends the wait."""
     etag, found = "", None
     while found is None or found["state"] in OPEN:
-        newer = service.newer(path, etag, wait_s=HELD_S)
+        newer = service.newer(path, etag)
         if newer is not None:
             etag, found = newer.etag, newer.content
         if found is None:
             raise Unreachable(f"{service.url} sent no test.")
         if found["state"] in OPEN:
-            time.sleep(POLL_S)
+            time.sleep(FOLLOW_S)
     return found

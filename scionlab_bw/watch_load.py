@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import HELD_S, Service
+from scionlab_bw.client import FOLLOW_S, Service
 from scionlab_bw.reserve import reserve
 from scionlab_bw.units import format_number, format_seconds, parse_duration
 
-PAUSE_S = 0.5  # between two requests: an overloaded service does not hold them
 OPEN = {"scheduled", "armed", "running"}
 YES = {"full", "at_times"}
 
@@ -38,7 +37,7 @@ def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dic
     """Until it ends; the service says when, also without a result."""
     etag, found, shown, obstacle = "", made, 0, ""
     while True:
-        newer = service.newer(f"tests/{made['id']}/", etag, wait_s=HELD_S)
+        newer = service.newer(f"tests/{made['id']}/", etag)
         if newer is not None:
             etag, found = newer.etag, newer.content
             for point in found["points"][shown:]:
@@ -49,7 +48,7 @@ def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dic
                 tables.tell(arguments, obstacle)
         if found["state"] not in OPEN:
             return found
-        time.sleep(PAUSE_S)
+        time.sleep(FOLLOW_S)
 
 
 def _line(point: dict[str, Any]) -> str:

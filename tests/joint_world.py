@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 
 from django.utils import timezone
@@ -11,13 +10,12 @@ from django.utils import timezone
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.linktests.models import JointTest, LinkTest, TestResult
-from scionlab.testbed.models import Host, Link, TimedLimit, UserAS
+from scionlab.testbed.models import Host, Link, UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
 from station.plan import frame_bytes
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach
 
 FRAME = frame_bytes(1452, 4)
-Rate = Callable[[int], int]  # kbit/s in the second since the beginning of a test
 
 
 def enforced(owner: User, *specs: AttachmentSpec, label: str = "") -> UserAS:
@@ -49,46 +47,34 @@ def links_of(user_as: UserAS) -> list[Link]:
     return list(Link.objects.filter(interface_b__AS=user_as.pk).order_by("pk"))
 
 
-def measured(joint: JointTest, *, late_s: int = 0, arrived: int | None = None) -> None:
-    """Each Link passes its limit; a congested one follows its steps so late."""
-    steps = {one.link_id: one for one in joint.congestion.all()}
+def measured(joint: JointTest, *, arrived: int | None = None) -> None:
+    """Each Link passes its limit; `arrived` kbit/s of it come to the other end (None: all)."""
     for part in joint.parts.select_related("link"):
-        standing = part.link.enforced.to_user_kbit
-        timed = steps.get(part.link_id)
-
-        def limit(second: int, part: LinkTest = part, timed: TimedLimit | None = timed, kbit: int = standing) -> int:
-            moment = part.begins_at + timedelta(seconds=second)
-            if timed is None or not timed.begins_at <= moment < timed.ends_at:
-                return kbit
-            return timed.limits.at(moment).to_user_kbit
-
-        found(part, limit=limit, passed=lambda second, limit=limit: limit(max(0, second - late_s)), arrived=arrived)
+        _report(part, part.link.enforced.to_user_kbit, arrived)
 
 
-def found(test: LinkTest, *, limit: Rate, passed: Rate, arrived: int | None = None) -> None:
-    """What both ends report: each phase of `test` began half a second late, the class passed so much of what was
-    sent, and `arrived` kbit/s came to the other end (None: what passed)."""
+def _report(test: LinkTest, limit_kbit: int, arrived: int | None) -> None:
+    """What both ends report: each phase of `test` began half a second late, and the class passed its limit of what was
+    sent."""
     began_ms = round(test.begins_at.timestamp() * 1000)
     phases: dict[str, list[dict[str, Any]]] = {"ap": [], "user": []}
     sent = {planned["direction"]: planned["kbit"] * 125 // FRAME for planned in test.phases or ()}
+    count = limit_kbit * 125 // FRAME  # that pass in a second
     windows, begins_s = {}, 0
     for planned in test.phases or ():
-        seconds = range(begins_s, begins_s + planned["duration_ms"] // 1000)
-        windows[planned["direction"]] = range(seconds.start, seconds.stop + 1)
-        rates = [passed(one) if arrived is None else arrived for one in seconds]
+        length_s = planned["duration_ms"] // 1000
+        windows[planned["direction"]] = range(begins_s, begins_s + length_s + 1)
+        came = [count if arrived is None else arrived * 125 // FRAME] * length_s
         for side, reports in phases.items():
-            reports.append(
-                _phase(side, planned, began_ms + begins_s * 1000 + 500, [kbit * 125 // FRAME for kbit in rates])
-            )
-        begins_s = seconds.stop + 1
+            reports.append(_phase(side, planned, began_ms + begins_s * 1000 + 500, came))
+        begins_s += length_s + 1
     samples = []
     counted = {"to_user": [0, 0], "from_user": [0, 0]}  # packets
     for second in range(test.duration_s + 1):
-        both = [["0" * 16, limit(second), p * FRAME, p, d * FRAME, d] for p, d in counted.values()]
+        both = [["0" * 16, limit_kbit, p * FRAME, p, d * FRAME, d] for p, d in counted.values()]
         samples.append([began_ms + second * 1000, second * 1000, True, *both])
         for direction, seconds in windows.items():
             if second in seconds:
-                count = passed(second) * 125 // FRAME
                 before = counted[direction]
                 counted[direction] = [before[0] + count, before[1] + sent[direction] - count]
     for side, reports in phases.items():

@@ -2,7 +2,7 @@
 _scionlab_bw() {
     local word place='' offers=''
     case "${COMP_WORDS[COMP_CWORD-1]}" in
-        --all-links|--at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) compopt -o default; COMPREPLY=(); return ;;
+        --at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) compopt -o default; COMPREPLY=(); return ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$place $word" in

@@ -3,7 +3,7 @@
 local word place=''
 local -a offers
 case "${words[CURRENT-1]}" in
-    --all-links|--at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) _files; return ;;
+    --at|--bind|--cycles|--email|--end|--for|--from|--half-period|--high|--id|--last|--limit|--limits|--low|--set|--start|--state|--step|--steps|--test|--timeout|--to|--traceroute|--until) _files; return ;;
 esac
 for word in "${(@)words[2,CURRENT-1]}"; do
     case "$place $word" in
@@ -171,7 +171,7 @@ case "$place" in
         '--at:start (default: now)'
         '--id:run this end of a test that was scheduled on the page'
         '--bind:address to send from (default: chosen by the route)'
-        '--all-links:test all Links of an AS together (LINK is the AS): singles-then-together, congest-one, congest-both'
+        '--all-links:test all Links of an AS, each alone, then together (LINK is the AS)'
     ) ;;
 esac
 _describe scionlab-bw offers || _files

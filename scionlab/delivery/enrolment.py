@@ -21,8 +21,7 @@ from scionlab.accounts.models import User
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.delivery.signing import key_ring, valid_keys
 from scionlab.platform.clock import database_now
-from scionlab.testbed import locks
-from scionlab.testbed.audit import note_host
+from scionlab.testbed import audit, locks
 from scionlab.testbed.models import BandwidthChange, Host
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def enrolment_token_create(*, host_id: int, actor: User | None, reason: str = ""
         token_sha256=_hash(random), host=host, created_by=actor, created_at=now, expires_at=now + LIFETIME
     )
     kind = BandwidthChange.Kind.HOST_SETTINGS
-    note_host(host, kind=kind, actor=actor, detail="Enrolment token created", reason=reason)
+    audit.note(host, kind=kind, actor=actor, detail="Enrolment token created", reason=reason)
     name = "command line" if actor is None else actor.pk
     logger.info("enrolment.token_made token=%s host=%s actor=%s", token.pk, host_id, name)
     return IssuedToken(text=text, expires_at=token.expires_at)

@@ -221,7 +221,7 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
         InstalledFiles.objects.filter(host=host).update(taken_over_at=None, taken_over_by=None, fetched_at=None)
     hosts_bump(limits_ids=[host_id])
     detail = "Limits only: another service manages the SCION files" if limits_only else "No longer limits only"
-    audit.note_host(host, kind="host_limits_only", actor=actor, detail=detail, reason=reason)
+    audit.note(host, kind="host_limits_only", actor=actor, detail=detail, reason=reason)
     logger.info("host.limits_only host=%s limits_only=%s actor=%s", host_id, limits_only, actor and actor.pk)
 
 
@@ -241,7 +241,7 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
     known.taken_over_at, known.taken_over_by = database_now(), actor
     known.save(update_fields=["taken_over_at", "taken_over_by"])
     shown = f" from {known.url or 'another coordination service'}" + (f" {known.version}" if known.version else "")
-    audit.note_host(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")
+    audit.note(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")
     logger.warning("host.taken_over host=%s actor=%s", host_id, actor and actor.pk)
 
 
@@ -255,7 +255,7 @@ def host_take_over_undo(*, host_id: int, actor: User | None) -> None:
         raise RuleError("take_over_fetched", text)
     known.taken_over_at = known.taken_over_by = None
     known.save(update_fields=["taken_over_at", "taken_over_by"])
-    audit.note_host(
+    audit.note(
         host, kind="host_take_over", actor=actor, detail="Takeover undone before the host fetched its configuration"
     )
     logger.info("host.take_over_undone host=%s actor=%s", host_id, actor and actor.pk)

@@ -66,7 +66,9 @@ def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason:
         return
     policy.default_bandwidth_kbit = default_bandwidth_kbit
     policy.save(update_fields=["default_bandwidth_kbit"])
-    audit.note_default(None, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
+    audit.note(
+        "site default", kind=audit.Kind.SITE_DEFAULT, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason
+    )
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("policy.site_default old=%s new=%s", old, default_bandwidth_kbit)
 
@@ -121,7 +123,7 @@ def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, 
     old = ap.default_bandwidth_kbit
     ap.default_bandwidth_kbit = wanted_kbit
     ap.save(update_fields=["default_bandwidth_kbit"])
-    audit.note_default(ap, actor=actor, old=old, new=wanted_kbit, reason=reason)
+    audit.note(ap, kind=audit.Kind.AP_DEFAULT, actor=actor, old=old, new=wanted_kbit, reason=reason)
     logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, wanted_kbit)
 
 
@@ -131,7 +133,7 @@ def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, rea
     apply_default(ap.pk, changes)
     if "total_kbit" in new:
         old, ap.total_kbit = ap.total_kbit, new["total_kbit"]
-        audit.note_total(ap, actor=actor, old=old, new=ap.total_kbit, reason=reason)
+        audit.note(ap, kind=audit.Kind.AP_TOTAL, actor=actor, old=old, new=ap.total_kbit, reason=reason)
         changes.note_documents([ap.host_id])
     if "observe_only" in new:
         ap.observe_only = bool(new["observe_only"])

@@ -68,24 +68,9 @@ def timed_limit_create(
     link = locked_link(link_id, changes)
     begins_at = checked_beginning(begins_at, database_now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
-    made = timed_limit_add(link, profile, begins_at, actor=actor, changes=changes, reason=reason)
-    note_change(link.interface_b.AS_id, actor=actor)
-    changes.carry_out()
-    return made
-
-
-def timed_limit_add(
-    link: Link,
-    profile: Profile,
-    begins_at: datetime,
-    *,
-    actor: User | None,
-    changes: Changes,
-    reason: str = "",
-) -> TimedLimit:
-    """For services that hold the Link's lock and raise the counters. Raises as `timed_limit_create`."""
-    ap, now = _attachment_point(link), database_now()
+    ap = _attachment_point(link)
     _check_limits(profile, selectors.maximum_in_force(link, ap))
+    now = database_now()
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(
@@ -98,9 +83,11 @@ def timed_limit_add(
         highest_kbit=max(max(step.limits) for step in profile.steps),
         created_by=actor,
     )
-    audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
+    audit.note(link, kind=audit.Kind.TIMED_LIMIT, actor=actor, detail=f"created: {made}", reason=reason)
+    note_change(link.interface_b.AS_id, actor=actor)
     changes.note_limits({link.pk: link.interface_a.host_id})
     logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
+    changes.carry_out()
     return made
 
 
@@ -114,7 +101,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
         link = locked_link(link_id, changes)
     except Link.DoesNotExist as exc:
         raise TimedLimit.DoesNotExist(f"Temporary limit {timed_limit_id} was removed with its link.") from exc
-    if timed_limits_cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
+    if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
         timed_limit_cancelled_notify(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
@@ -125,7 +112,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
 def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
     """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
     by_id = {link.pk: link for link in links}
-    timed_limits_cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+    _cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
@@ -134,7 +121,7 @@ def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     return retire(TimedLimit, until=now, now=now)
 
 
-def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
     """Cancel those of `which` at these Links that have not ended; like `timed_limits_end`. Return their number."""
     now = database_now()
     by_id = {link.pk: link for link in links}
@@ -143,7 +130,7 @@ def timed_limits_cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor
     running.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
     for one in found:
         because = f" ({why})" if why else ""
-        audit.note_timed_limit(by_id[one.link_id], actor=actor, detail=f"cancelled{because}: {one}")
+        audit.note(by_id[one.link_id], kind=audit.Kind.TIMED_LIMIT, actor=actor, detail=f"cancelled{because}: {one}")
         logger.info("timed_limit.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
     return len(found)
 

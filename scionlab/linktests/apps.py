@@ -3,8 +3,6 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
-from scionlab.linktests.reservations import guard_reservations
-
 
 class LinktestsConfig(AppConfig):
     name = "scionlab.linktests"

@@ -3,7 +3,6 @@
     passed    counted by each Link's limit at its attachment point (`TestResult.samples`), with all other traffic
     arrived   counted by the receiver of each part (`station.report`), in whole seconds after the first one
     dropped   at the limits, as a share of what reached them: traffic above the limits
-    shift     from a step of a Link's limit until its traffic has followed it, in whole seconds
 
 Rates are of frames, as limits count them. Passed, limit and dropped of a direction are sums over the Links in the
 seconds in which all of them were loaded in it; seconds are those of the attachment points' clocks.
@@ -15,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from django.db.models import Prefetch
@@ -31,9 +29,6 @@ from scionlab.linktests.verdict import Interval, intervals_of, percent
 from station.plan import STREAM
 
 _NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
-_FOLLOWED_PERCENT: Final = 200 - AT_LIMIT_PERCENT  # of a lower limit: the most that passes once it is followed
-_FOLLOWED_IN_S: Final = 2  # what is in the queue of a limit leaves at the new rate
-_SLACK_BYTES: Final = 2 * 1514  # frames at the edges of a second
 
 
 class Second(NamedTuple):
@@ -42,17 +37,6 @@ class Second(NamedTuple):
     kbit: float | None
     limit_kbit: int | None
     dropped_bytes: int
-
-
-class Shift(NamedTuple):
-    """A step of a loaded Link's limit, `at_s` after the start of the joint test. `took_s`: until the end of the first
-    second whose traffic fits the new limit, so at least 1; None: not before the next step, or the end."""
-
-    link_id: int
-    at_s: int
-    before_kbit: int
-    after_kbit: int
-    took_s: int | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +111,6 @@ class JointSide:
     alone: tuple[Load, ...]
     loads: tuple[Load, ...]
     total: Sum
-    shifts: tuple[Shift, ...]
 
     @property
     def alone_kbit(self) -> float | None:
@@ -155,11 +138,6 @@ class JointSide:
         text += "."
         if self.alone_kbit is not None:
             text += f" One after the other they passed {format_kbit(round(self.alone_kbit))} in all."
-        if self.shifts:
-            took = [one.took_s for one in self.shifts]
-            slowest = max((one for one in took if one is not None), default=None)
-            followed = f"{len(took) - took.count(None)} of {len(took)} steps of a limit were followed"
-            text += f" {followed}" + ("." if slowest is None else f", within {slowest} s.")
         return text
 
 
@@ -218,8 +196,7 @@ class JointStatus:
             tuple(_load(self.joint, one, direction) for one in several) for several in (self.alone, self.together)
         )
         seconds = set.intersection(*(set(one.loaded) for one in loads)) if loads else set()
-        shifts = [shift for load in loads for shift in shifts_of(load)]
-        return JointSide(direction, alone, loads, Sum.of(loads, seconds), tuple(sorted(shifts, key=_moment)))
+        return JointSide(direction, alone, loads, Sum.of(loads, seconds))
 
     def series(self, direction: DirectionName) -> dict[int, list[Second]]:
         """By Link: each second of the joint test."""
@@ -303,33 +280,3 @@ def _load(joint: JointTest, part: TestStatus, direction: DirectionName) -> Load:
 
 def _loads(phase: Any, direction: DirectionName) -> bool:
     return bool(phase["kind"] == STREAM and phase["direction"] == direction)
-
-
-def shifts_of(load: Load) -> list[Shift]:
-    """Steps between two adjacent seconds in which the Link was loaded, with 2 s of load before them."""
-    rows = sorted(load.loaded.items())
-    at = [
-        index
-        for index, ((earlier, before), (later, after)) in enumerate(pairwise(rows), 1)
-        if later == earlier + 1 and before.limit_kbit != after.limit_kbit
-    ]
-    found = []
-    for index, until in pairwise([*at, len(rows)]):
-        if until - index < _FOLLOWED_IN_S:
-            continue  # the load ended too soon to tell
-        number, first = rows[index]
-        was_kbit = rows[index - 1][1].limit_kbit
-        took = (later - number + 1 for later, one in rows[index:until] if _follows(one, was_kbit))
-        found.append(Shift(load.link_id, number, was_kbit, first.limit_kbit, next(took, None)))
-    return found
-
-
-def _follows(one: Interval, was_kbit: int) -> bool:
-    budget_bytes = one.limit_kbit * one.took_ms / 8
-    if one.limit_kbit > was_kbit:
-        return one.passed_bytes + _SLACK_BYTES >= budget_bytes * AT_LIMIT_PERCENT / 100
-    return one.passed_bytes - _SLACK_BYTES <= budget_bytes * _FOLLOWED_PERCENT / 100
-
-
-def _moment(shift: Shift) -> tuple[int, int]:
-    return shift.at_s, shift.link_id

@@ -1,8 +1,7 @@
 """Joint tests: reserve a time at all active Links of a user AS, or at none; cancel all of it.
 
-Its parts are normal tests of Links (`linktests.link_test`): each is limited, measured and judged separately.
-Congestion is made by timed limits, which are created and cancelled with the test. Everything happens in one
-transaction under the locks of all attachment points concerned.
+Its parts are normal tests of Links (`linktests.link_test`): each is limited, measured and judged separately. Everything
+happens in one transaction under the locks of all attachment points concerned.
 """
 
 from __future__ import annotations
@@ -22,18 +21,8 @@ from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_links
 from scionlab.limits.retirement import retire_at
-from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_add
-from scionlab.linktests.joint_plan import (
-    CONGEST_BOTH,
-    SINGLES,
-    TOOL,
-    Choice,
-    Part,
-    congestion,
-    free_slots,
-    read_choice,
-    stages_of,
-)
+from scionlab.limits.timed_limit import TimedOverlapError
+from scionlab.linktests.joint_plan import TOOL, Part, free_slots, read_seconds, stages_of
 from scionlab.linktests.link_test import (
     ARMED_AHEAD,
     RETIRED_AFTER,
@@ -53,13 +42,13 @@ from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, tak
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
-from scionlab.testbed.last_changes import note_change
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
 from scionlab.testbed.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
 
 MIN_LINKS: Final = 2
+PARTS_PER_LINK: Final = 2  # alone, and together
 _SECOND: Final = timedelta(seconds=1)
 
 ApOf = Mapping[int, AttachmentPoint]  # by Link
@@ -69,23 +58,18 @@ ApOf = Mapping[int, AttachmentPoint]  # by Link
 def joint_test_create(
     *,
     user_as_id: int,
-    kind: str,
     actor: User,
     begins_at: datetime | None = None,
     seconds: int | None = None,
-    congested_percent: int | None = None,
-    congested_link_id: int | None = None,
 ) -> JointTest:
     """Reserve tests of all active Links from `begins_at` (aware; None: as soon as possible), or of none.
 
-    `seconds`: for each direction of a part. A congested Link alternates between `congested_percent` of its limits and
-    all of them; `congested_link_id` None: the one with the highest limit. Permissions are checked for each Link; each
-    part counts as a test of the day, all together as one pending test. L of each attachment point's host rises once.
-    Raises `FieldRuleError` (`joint_few`, `joint_lanes`, `joint_link`, those of `read_choice`, `link_test_create` and
-    `timed_limit_create`), `TimedOverlapError` if a timed limit overlaps, `SlotTakenError` with the next time at which
-    all Links are free, `UserAS.DoesNotExist`.
+    `seconds`: for each direction of a part. Permissions are checked for each Link; each part counts as a test of the
+    day, all together as one pending test. L of each attachment point's host rises once. Raises `FieldRuleError`
+    (`joint_seconds`, `joint_few`, `joint_lanes`, those of `link_test_create`), `TimedOverlapError` if a timed limit
+    overlaps, `SlotTakenError` with the next time at which all Links are free, `UserAS.DoesNotExist`.
     """
-    choice = read_choice(kind, seconds=seconds, percent=congested_percent, link_id=congested_link_id)
+    seconds = read_seconds(seconds)
     user_as = UserAS.objects.get(pk=user_as_id)
     lock_user(actor.pk)  # the person whose tests are counted
     changes = Changes()
@@ -97,38 +81,28 @@ def joint_test_create(
     begins_at = beginning_of(begins_at, now, allowance, TOOL)
     plans: dict[int, Plan] = {}
     sent = sent_bytes(mine, now)
-    rounds = 2 if kind == SINGLES else 1  # parts per Link
     for link in links:
         check_ready(link, TOOL, actor, now)
-        plan = plan_of(TOOL, {"seconds": choice.seconds}, link.limits_at(begins_at))
-        check_plan(plan, allowance, sent + (rounds - 1) * plan.offered_bytes)
+        plan = plan_of(TOOL, {"seconds": seconds}, link.limits_at(begins_at))
+        check_plan(plan, allowance, sent + (PARTS_PER_LINK - 1) * plan.offered_bytes)
         plans[link.pk] = plan
-        sent += rounds * plan.offered_bytes
-    check_allowance(mine, allowance, now, more=rounds * len(links))
+        sent += PARTS_PER_LINK * plan.offered_bytes
+    check_allowance(mine, allowance, now, more=PARTS_PER_LINK * len(links))
     for ap in _distinct(ap_of):
         if begins_at <= now + ARMED_AHEAD:
             check_load(ap, allowance, now)
         retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
     for link in links:
-        check_room(link, ap_of[link.pk], now, more=rounds)
-    congested = _congested(choice, links)
-    times = _free_times(kind, plans, ap_of, begins_at, now=now, hours=allowance.hours)
+        check_room(link, ap_of[link.pk], now, more=PARTS_PER_LINK)
+    times = _free_times(plans, ap_of, begins_at, now=now, hours=allowance.hours)
     made = JointTest.objects.create(
         user_as=user_as,
-        kind=kind,
-        parameters=choice.to_json(),
         begins_at=begins_at,
         ends_at=_end(times),
         created_by=actor,
     )
     _reserve(made, times, plans, ap_of)
     _refuse_temporary_limits(links, made)
-    for link in congested:
-        profile = congestion(plans[link.pk].limits, choice, made.ends_at - made.begins_at)
-        first_at = made.begins_at + choice.half_s * _SECOND
-        made.congestion.add(timed_limit_add(link, profile, first_at, actor=actor, changes=changes, reason="joint test"))
-    if congested:
-        note_change(user_as.pk, actor=actor)
     changes.note_documents(ap.host_id for ap in ap_of.values())
     changes.carry_out()
     logger.info("joint_test.created id=%s %s links=%s actor=%s", made.pk, made, sorted(ap_of), actor.pk)
@@ -137,7 +111,7 @@ def joint_test_create(
 
 @transaction.atomic
 def joint_test_cancel(*, joint_test_id: int, actor: User | None) -> JointTest:
-    """Cancel all parts that have not ended, and the congestion; the attachment points stop as soon as they know. Does
+    """Cancel all parts that have not ended; the attachment points stop as soon as they know. Does
     nothing if it ended or was cancelled. Raises `JointTest.DoesNotExist`."""
     joint = JointTest.objects.get(pk=joint_test_id)
     link_tests_cancel(LinkTest.objects.filter(joint=joint), joint.pk, actor=actor)
@@ -172,10 +146,10 @@ def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[i
 
 
 def _free_times(
-    kind: str, plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
+    plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
 ) -> list[tuple[Part, Slot]]:
     """Raises `HoursError`, or `SlotTakenError` with the next free time within `hours`."""
-    stages = stages_of(kind, [Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
+    stages = stages_of([Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
     taken = {ap.pk: taken_at(ap, now) for ap in _distinct(ap_of)}
     earliest = begins_at
     while True:
@@ -207,29 +181,14 @@ def _active_links(user_as: UserAS, changes: Changes) -> list[Link]:
             f"{user_as.isd_as} has {len(links)} active links; a joint test needs {MIN_LINKS} at least. Attach to "
             "another attachment point, or activate a link."
         )
-        raise FieldRuleError("joint_few", text, "kind")
+        raise FieldRuleError("joint_few", text, "link_id")
     for where, count in Counter(link.interface_a.AS.isd_as for link in links).items():
         if count > TEST_LANES:
             text = (
                 f"{count} active links are to {where}, where at most {TEST_LANES} tests send at once. Deactivate one."
             )
-            raise FieldRuleError("joint_lanes", text, "kind")
+            raise FieldRuleError("joint_lanes", text, "link_id")
     return links
-
-
-def _congested(choice: Choice, links: list[Link]) -> list[Link]:
-    if choice.kind == SINGLES:
-        return []
-    if choice.kind == CONGEST_BOTH:
-        return links
-    if choice.link_id is None:
-        return [max(links, key=lambda one: sum(one.enforced))]
-    found = [one for one in links if one.pk == choice.link_id]
-    if not found:
-        known = ", ".join(str(one.pk) for one in links)
-        text = f"Link {choice.link_id} is not an active link of this AS. Choose one of {known}."
-        raise FieldRuleError("joint_link", text, "congested_link_id")
-    return found
 
 
 def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:

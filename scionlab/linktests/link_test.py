@@ -24,7 +24,6 @@ from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link, locked_links
 from scionlab.limits.retirement import retire, retire_at
-from scionlab.limits.timed_limit import timed_limits_cancel
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
 from scionlab.linktests.test_policy import Allowance, allowance_of
@@ -32,7 +31,7 @@ from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, nex
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
-from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
+from scionlab.testbed.models import AttachmentPoint, Link
 from scionlab.testbed.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
@@ -118,8 +117,7 @@ def link_test_cancel(*, link_test_id: int, actor: User | None) -> LinkTest:
 
 
 def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: User | None) -> None:
-    """Cancel those of `rows` that have not ended, and the congestion of their joint test; for services that hold no
-    lock yet."""
+    """Cancel those of `rows` that have not ended, and their joint test; for services that hold no lock yet."""
     changes = Changes()
     links = locked_links(set(rows.values_list("link", flat=True)), changes)
     hosts = {link.pk: link.interface_a.host_id for link in links}
@@ -131,9 +129,6 @@ def link_tests_cancel(rows: QuerySet[LinkTest], joint_id: int | None, *, actor: 
     for one in found:
         logger.info("link_test.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
     if joint_id is not None:
-        congested = TimedLimit.objects.filter(joint_tests=joint_id, link__in=hosts)
-        if timed_limits_cancel(links, congested, actor=actor, why="with its joint test"):
-            changes.note_limits({one: hosts[one] for one in congested.values_list("link", flat=True)})
         JointTest.objects.filter(pk=joint_id, cancelled_at=None, ends_at__gt=now).update(cancelled_at=now)
     changes.carry_out()
 

@@ -88,7 +88,6 @@ def _joint_context(test: LinkTest, joint_id: int, user: User) -> dict[str, objec
     aps = {one.test.link.interface_a.AS.isd_as: None for one in status.parts}
     return {
         "links": len({one.test.link_id for one in status.parts}),
-        "tool": joint.kind,
         "isd_as": joint.user_as.isd_as,
         "ap": ", ".join(aps),
         "begins_at": local_time(joint.begins_at, user.tz),

@@ -78,7 +78,7 @@ def metadata_store(ap: AttachmentPoint, new: Values, *, actor: User | None, reas
         done.append("the operator's entries changed" if ap.path_metadata else "the operator's entries were removed")
     ap.save(update_fields=["publishes_limits", "path_metadata"])
     detail = "; ".join(done)
-    audit.note_metadata(ap, actor=actor, detail=detail[0].upper() + detail[1:], reason=reason)
+    audit.note(ap, kind=audit.Kind.AP_METADATA, actor=actor, detail=detail[0].upper() + detail[1:], reason=reason)
     metadata_changed(ap)
     logger.info("path_metadata.stored ap=%s publishes_limits=%s", ap.pk, ap.publishes_limits)
 

@@ -33,8 +33,7 @@ from scionlab.scion_config.openvpn import (
 )
 from scionlab.scion_config.pki.certificates import Credential
 from scionlab.scion_config.pki.keys import key_from_pem, key_to_pem
-from scionlab.testbed import locks, selectors
-from scionlab.testbed.audit import note_host
+from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.models import VPN, BandwidthChange, Host, Interface, VPNClient, VPNClientKeys, VPNServerKeys
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.testbed.vpn_clients import MAX_CLIENTS
@@ -143,7 +142,7 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None, reason: str = "") -> None
     hosts = selectors.hosts_of_vpn_clients(vpn.host_id)
     hosts_bump(config_ids=(hosts | {vpn.host_id}) if hosts else ())
     kind = BandwidthChange.Kind.HOST_SETTINGS
-    note_host(vpn.host, kind=kind, actor=actor, detail=f"New keys for VPN {vpn.subnet}", reason=reason)
+    audit.note(vpn.host, kind=kind, actor=actor, detail=f"New keys for VPN {vpn.subnet}", reason=reason)
     logger.info("vpn.keys_renewed vpn=%s clients=%s actor=%s", vpn.pk, vpn.clients.count(), actor and actor.pk)
 
 

@@ -4,14 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link
 
-ALL_HOSTS = "all hosts"  # subject of a row about all hosts
+Kind = BandwidthChange.Kind
+Subject = Link | AttachmentPoint | Host | AS | str
+_SUBJECTS: Final[dict[str, str]] = {
+    Kind.AP_DEFAULT: "default of {}",
+    Kind.AP_TOTAL: "total of {}",
+    Kind.AP_METADATA: "path metadata of {}",
+}
+
+
+def note(
+    of: Subject,
+    *,
+    kind: str,
+    actor: User | None,
+    detail: str = "",
+    reason: str = "",
+    old: int | None = None,
+    new: int | None = None,
+) -> None:
+    """One change: what happened to `of` in words (`detail`), or numbers [kbit/s]."""
+    change_of(of, kind=kind, actor=actor, detail=detail, reason=reason, old=old, new=new).save()
+
+
+def change_of(
+    of: Subject,
+    *,
+    kind: str,
+    actor: User | None,
+    detail: str = "",
+    reason: str = "",
+    old: int | None = None,
+    new: int | None = None,
+) -> BandwidthChange:
+    """As `note`, not saved."""
+    link = of if isinstance(of, Link) else None
+    ap = of if isinstance(of, AttachmentPoint) else None if link is None else link.attachment_point
+    subject = host_subject(of) if isinstance(of, Host) else _SUBJECTS.get(kind, "{}").format(of)
+    return BandwidthChange(
+        kind=Kind(kind),
+        subject=subject[:200],
+        link=link,
+        attachment_point=ap,
+        actor=actor,
+        actor_email="" if actor is None else actor.email,  # for when the account is deleted
+        address=from_address.get(),
+        old_kbit=old,
+        new_kbit=new,
+        detail=detail[:200],
+        reason=reason[:200],
+    )
 
 
 def note_link(link: Link, *, actor: User | None, old: Limits | None, new: Limits | None, reason: str = "") -> None:
@@ -27,116 +76,24 @@ def note_links(
     for link, old, new in changes:
         if old == new:
             continue
-        row = BandwidthChange(kind=BandwidthChange.Kind.LINK, **_about(link, actor), reason=reason[:200])
+        row = change_of(link, kind=Kind.LINK, actor=actor, reason=reason)
         row.old_kbit, row.old_from_user_kbit = old.to_columns() if old else (None, None)
         row.new_kbit, row.new_from_user_kbit = new.to_columns() if new else (None, None)
         rows.append(row)
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
 
 
-def note_timed_limit(link: Link, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened, e.g. "cancelled: outage from ... until ..."."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.TIMED_LIMIT, **_about(link, actor), detail=detail[:200], reason=reason[:200]
-    )
-
-
 def note_active(link: Link, *, actor: User | None, reason: str = "") -> None:
     """Whether `link` is now active."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.LINK_ACTIVE,
-        **_about(link, actor),
-        detail="Activated" if link.active else "Deactivated: in no configuration",
-        reason=reason[:200],
-    )
-
-
-def _about(link: Link, actor: User | None) -> dict[str, Any]:
-    return {
-        "subject": str(link)[:200],
-        "link": link,
-        "attachment_point": link.attachment_point,
-        "actor": actor,
-        **origin_of(actor),
-    }
-
-
-def note_default(
-    ap: AttachmentPoint | None,
-    *,
-    actor: User | None,
-    old: int | None,
-    new: int | None,
-    detail: str = "",
-    reason: str = "",
-) -> None:
-    """`ap` None: the site default. `detail` in place of the numbers, where there are none."""
-    kinds = BandwidthChange.Kind
-    BandwidthChange.objects.create(
-        kind=kinds.SITE_DEFAULT if ap is None else kinds.AP_DEFAULT,
-        subject="site default" if ap is None else f"default of {ap}"[:200],
-        attachment_point=ap,
-        actor=actor,
-        **origin_of(actor),
-        old_kbit=old,
-        new_kbit=new,
-        detail=detail,
-        reason=reason[:200],
-    )
-
-
-def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new: int | None, reason: str = "") -> None:
-    """The total of `ap`."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.AP_TOTAL,
-        subject=f"total of {ap}"[:200],
-        attachment_point=ap,
-        actor=actor,
-        **origin_of(actor),
-        old_kbit=old,
-        new_kbit=new,
-        reason=reason[:200],
-    )
+    detail = "Activated" if link.active else "Deactivated: in no configuration"
+    note(link, kind=Kind.LINK_ACTIVE, actor=actor, detail=detail, reason=reason)
 
 
 def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: str = "") -> None:
     """Whether `of` is now observed only, or limited again."""
-    if isinstance(of, Link):
-        kind, about = BandwidthChange.Kind.LINK_OBSERVE, _about(of, actor)
-    else:
-        kind = BandwidthChange.Kind.AP_OBSERVE
-        about = {"subject": str(of)[:200], "attachment_point": of, "actor": actor, **origin_of(actor)}
-    BandwidthChange.objects.create(
-        kind=kind,
-        **about,
-        detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
-        reason=reason[:200],
-    )
-
-
-def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened to the path metadata of `ap`, in words."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.AP_METADATA,
-        subject=f"path metadata of {ap}"[:200],
-        attachment_point=ap,
-        actor=actor,
-        **origin_of(actor),
-        detail=detail[:200],
-        reason=reason[:200],
-    )
-
-
-def note_as(as_: AS, *, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened to the infrastructure AS, in words."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind.AS,
-        subject=str(as_)[:200],
-        actor=actor,
-        **origin_of(actor),
-        detail=detail[:200],
-        reason=reason[:200],
-    )
+    kind = Kind.LINK_OBSERVE if isinstance(of, Link) else Kind.AP_OBSERVE
+    detail = "Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only"
+    note(of, kind=kind, actor=actor, detail=detail, reason=reason)
 
 
 def host_subject(host: Host) -> str:
@@ -144,32 +101,10 @@ def host_subject(host: Host) -> str:
     return f"{host}, host id {host.uid}"[-200:]
 
 
-def note_host(host: Host, *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
-    """`detail`: what happened to the host, in words. `kind` is one of those about a host."""
-    note_hosts([host], kind=kind, actor=actor, detail=detail, reason=reason)
-
-
 def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
     """For many hosts; one statement per thousand."""
-    rows = [
-        BandwidthChange(
-            kind=BandwidthChange.Kind(kind),
-            subject=host_subject(host),
-            actor=actor,
-            **origin_of(actor),
-            detail=detail[:200],
-            reason=reason[:200],
-        )
-        for host in hosts
-    ]
+    rows = [change_of(one, kind=kind, actor=actor, detail=detail, reason=reason) for one in hosts]
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
-
-
-def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
-    """One row for all hosts."""
-    BandwidthChange.objects.create(
-        kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **origin_of(actor), detail=detail[:200]
-    )
 
 
 @dataclass(frozen=True)
@@ -183,20 +118,5 @@ class Issue:
 
 def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = "") -> None:
     """One statement per thousand."""
-    rows = [
-        BandwidthChange(
-            kind=one.kind,
-            subject=one.subject[:200],
-            actor=actor,
-            **origin_of(actor),
-            detail=one.detail[:200],
-            reason=reason[:200],
-        )
-        for one in issues
-    ]
+    rows = [change_of(one.subject, kind=one.kind, actor=actor, detail=one.detail, reason=reason) for one in issues]
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
-
-
-def origin_of(actor: User | None) -> dict[str, str | None]:
-    """The actor as text, for when the account is deleted."""
-    return {"actor_email": "" if actor is None else actor.email, "address": from_address.get()}

@@ -16,8 +16,7 @@ from scion_files import PACKAGES
 from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed import locks, selectors
-from scionlab.testbed.audit import note_host
+from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.host_addresses import (
     check_others_are_reached,
     checked_addresses,
@@ -56,7 +55,7 @@ def host_create(
     internal_ip = checked_internal_ip(internal_ip, as_, host_id=None)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host, number=_free_router_number(as_))
-    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail="Created", reason=reason)
+    audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail="Created", reason=reason)
     logger.info("host.created host=%s as=%s actor=%s", host.pk, as_.isd_as, actor.pk)
     return host
 
@@ -71,7 +70,7 @@ def border_router_create(*, host: Host, actor: User, reason: str = "") -> Border
     _refuse_user_as(host.AS, "host")
     router = BorderRouter.objects.create(host=host, number=_free_router_number(host.AS))
     detail = f"Border router {router.name} added"
-    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
+    audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     logger.info("border_router.created router=%s host=%s actor=%s", router.pk, host.pk, actor.pk)
     return router
 
@@ -107,7 +106,7 @@ def host_rotate_secret(
         life.secret_rotated(host_id)
     detail = "Secret rotated" + ("" if keep_previous else ", the previous one revoked")
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
-    note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
+    audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 
@@ -171,7 +170,7 @@ def host_set_addresses(
         for name in new
         if new[name] != stored[name]
     )
-    note_host(old, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=changed, reason=reason)
+    audit.note(old, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=changed, reason=reason)
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
 
 

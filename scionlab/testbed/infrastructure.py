@@ -85,7 +85,7 @@ def infrastructure_as_create(
     BorderRouter.objects.create(host=host)
     for life in LIVES:
         life.as_made(as_, actor=actor)
-    audit.note_as(as_, actor=actor, detail="Created with its first host", reason=reason)
+    audit.note(as_, kind=audit.Kind.AS, actor=actor, detail="Created with its first host", reason=reason)
     return as_
 
 
@@ -111,7 +111,9 @@ def attachment_point_create(
     ap.maximum_kbit = ap.default_in_force(selectors.policy())
     ap.save()
     detail = "Created, with the site default" if default_bandwidth_kbit is None else ""
-    audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, detail=detail, reason=reason)
+    audit.note(
+        ap, kind=audit.Kind.AP_DEFAULT, actor=actor, old=None, new=default_bandwidth_kbit, detail=detail, reason=reason
+    )
     if vpn_subnet is not None:
         vpn_create(host=host, subnet=vpn_subnet, actor=actor, reason=reason)
     hosts_bump(limits_ids=[host.pk])
@@ -154,7 +156,7 @@ def vpn_create(*, host: Host, subnet: str, server_port: int = 1194, actor: User 
     for life in LIVES:
         life.vpn_made(vpn)
     detail = f"VPN {vpn.subnet} added, port {server_port}"
-    audit.note_host(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
+    audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     return vpn
 
 
@@ -198,7 +200,7 @@ def infrastructure_as_update(
     if label != as_.label or is_changed:
         renamed = f'label "{as_.label}" \N{RIGHTWARDS ARROW} "{label}"' if label != as_.label else ""
         role = ("core AS" if is_core else "no longer a core AS") if is_changed else ""
-        audit.note_as(as_, actor=actor, detail=", ".join(filter(None, (renamed, role))), reason=reason)
+        audit.note(as_, kind=audit.Kind.AS, actor=actor, detail=", ".join(filter(None, (renamed, role))), reason=reason)
     as_.label, as_.is_core = label, is_core
     as_.save(update_fields=["label", "is_core"])
     if is_changed:
@@ -220,7 +222,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None, reason: s
     count = Link.objects.filter(Q(interface_a__AS=as_) | Q(interface_b__AS=as_)).count()
     if count:
         raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before the AS is deleted.")
-    audit.note_as(as_, actor=actor, detail="Deleted with its hosts", reason=reason)
+    audit.note(as_, kind=audit.Kind.AS, actor=actor, detail="Deleted with its hosts", reason=reason)
     hosts_bury(as_.pk)
     as_.delete()
     for life in LIVES:
@@ -241,7 +243,15 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
             "Remove those attachments first.",
         )
     default = ap.default_bandwidth_kbit
-    audit.note_default(ap, actor=actor, old=default, new=None, detail="Attachment point deleted", reason=reason)
+    audit.note(
+        ap,
+        kind=audit.Kind.AP_DEFAULT,
+        actor=actor,
+        old=default,
+        new=None,
+        detail="Attachment point deleted",
+        reason=reason,
+    )
     hosts_bump(limits_ids=[ap.host_id])
     for life in LIVES:
         life.attachment_point_ends(ap)
@@ -259,5 +269,5 @@ def vpn_delete(*, vpn_id: int, actor: User | None = None, reason: str = "") -> N
             "vpn_in_use", f"{count} hosts have an address in {vpn}. Change their attachments to public addresses first."
         )
     detail = f"VPN {vpn.subnet} removed"
-    audit.note_host(vpn.host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
+    audit.note(vpn.host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     vpn.delete()

@@ -13,7 +13,7 @@ from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.link_test import SlotTakenError, link_test_create
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.platform.retry import retried
-from scionlab.testbed.models import AttachmentPoint, TimedLimit
+from scionlab.testbed.models import AttachmentPoint
 from tests.concurrency.conftest import DEADLINE_S
 from tests.factories import AttachmentPointFactory, spec
 from tests.joint_world import enforced, links_of
@@ -40,7 +40,7 @@ def at_once(*works: Callable[[], object]) -> list[object]:
 def test_of_two_joint_tests_at_once_one_has_all_links_and_one_none(owner: User, ap: AttachmentPoint) -> None:
     far = AttachmentPointFactory()
     user_as = enforced(owner, spec(ap), spec(far, public_ip="198.51.100.8"))
-    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, kind="singles-then-together", actor=owner))
+    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, actor=owner))
     found = at_once(create, create)
     (made,) = [one for one in found if isinstance(one, JointTest)]
     (refused,) = [one for one in found if isinstance(one, SlotTakenError)]
@@ -52,13 +52,13 @@ def test_beside_a_test_of_one_of_its_links_only_one_of_the_two_is_reserved(owner
     far = AttachmentPointFactory()
     user_as = enforced(owner, spec(ap), spec(far, public_ip="198.51.100.8"))
     second = links_of(user_as)[1]
-    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, kind="congest-both", actor=owner))
+    create = retried(lambda: joint_test_create(user_as_id=user_as.pk, actor=owner))
     alone = retried(lambda: link_test_create(link_id=second.pk, duration_s=60, begins_at=None, actor=owner))
     found = at_once(create, alone)
     assert sum(isinstance(one, SlotTakenError) for one in found) == 1
     joints = JointTest.objects.count()
-    assert LinkTest.objects.count() == (2 if joints else 1)
-    assert LinkTest.objects.exclude(joint=None).count() == TimedLimit.objects.count() == 2 * joints
+    assert LinkTest.objects.count() == (4 if joints else 1)
+    assert LinkTest.objects.exclude(joint=None).count() == 4 * joints
 
 
 def test_joint_tests_of_ases_at_the_same_attachment_points_in_opposite_order_do_not_wait_for_each_other(
@@ -70,7 +70,7 @@ def test_joint_tests_of_ases_at_the_same_attachment_points_in_opposite_order_do_
 
     def both(user_as_id: int, actor: User) -> int:
         for _ in range(3):
-            made = joint_test_create(user_as_id=user_as_id, kind="singles-then-together", actor=actor)
+            made = joint_test_create(user_as_id=user_as_id, actor=actor)
             joint_test_cancel(joint_test_id=made.pk, actor=actor)
         return 3
 

@@ -97,8 +97,8 @@ class World:
         return link_test.link_test_create(link_id=self.link.pk, duration_s=60, begins_at=None, actor=self.owner)
 
     def joint(self) -> JointTest:
-        """At both attachment points, with congestion; `confirm` before."""
-        return joint_test.joint_test_create(user_as_id=self.first.pk, kind="congest-both", actor=self.owner)
+        """At both attachment points; `confirm` before."""
+        return joint_test.joint_test_create(user_as_id=self.first.pk, actor=self.owner)
 
     def lower_all(self) -> None:
         """Defaults that nobody has carried out yet, below what the Links have."""

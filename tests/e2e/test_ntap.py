@@ -176,10 +176,10 @@ def test_n3_form_from_a_file(anna: Anna) -> None:
 def test_n4_create_cancel_status_and_wait(anna: Anna) -> None:
     made = anna.reserve(tool="quick", ahead_s=20).json()
     assert made["state"] == "scheduled"
-    found = anna.ask("GET", f"tests/{made['id']}/")
-    if found.json()["state"] == "scheduled":
-        found = anna.ask("GET", f"tests/{made['id']}/?wait=15", etag=found.headers["ETag"])
-    assert (found.status_code, found.json()["state"]) == (200, "armed")
+    wait_until(lambda: anna.test(made["id"])["state"] != "scheduled", "it is not armed", within_s=15)
+    assert anna.test(made["id"])["state"] == "armed"
+    etag = anna.ask("GET", f"tests/{made['id']}/").headers["ETag"]
+    assert anna.ask("GET", f"tests/{made['id']}/", etag=etag).status_code == 304
     assert anna.ask("DELETE", f"tests/{made['id']}/").status_code == 204
     assert anna.test(made["id"])["state"] == "cancelled"
     code, said = anna.client("test", str(anna.link["id"]), "reach")

@@ -83,7 +83,7 @@ SIDE = {
     **{"alone_kbit": 1, "total": SUM},
 }
 JOINT = {
-    **{"id": 8, "as_id": 5, "kind": "x", "state": "finished", "text": "Good.", "begins_at": T, "is_good": True},
+    **{"id": 8, "as_id": 5, "state": "finished", "text": "Good.", "begins_at": T, "is_good": True},
     **{"parts": [{"id": 9, "link_id": 7}], "to_user": SIDE, "from_user": SIDE},
 }
 ON_PATH = {
@@ -239,7 +239,12 @@ def service(server: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(credentials.URL_VARIABLE, server.url)
     monkeypatch.setenv(credentials.TOKEN_VARIABLE, SECRET)
     monkeypatch.setattr(test_link, "run_user_end", lambda _order, _say: {})
-    for module, name in ((commands, "POLL_S"), (test_link, "POLL_S"), (watch_load, "PAUSE_S")):
+    for module, name in (
+        (commands, "POLL_S"),
+        (test_link, "POLL_S"),
+        (test_link, "FOLLOW_S"),
+        (watch_load, "FOLLOW_S"),
+    ):
         monkeypatch.setattr(module, name, 0.05)
     monkeypatch.setattr(all_links, "_run_ends", lambda *given: (f"{one['id']} {one['link_id']}" for one in given[1]))
     (tmp_path / "paths").write_text("paths")

@@ -155,8 +155,6 @@ def build_world() -> World:
     )
     objects["jointtest"] = JointTest.objects.create(
         user_as=user_as,
-        kind="congest-both",
-        parameters={"seconds": 12},
         begins_at=now + timedelta(days=2),
         ends_at=now + timedelta(days=2, minutes=1),
         created_by=owner,

@@ -290,7 +290,7 @@ HARM_JSON: dict[tuple[str, str], Any] = {
     ("api_link_detail", "PATCH"): {"bandwidth_kbit": 1, "active": False},
     ("api_link_timed_limits", "POST"): {"kind": "outage", "duration_s": 60},
     ("api_link_tests", "POST"): {"duration_s": 60},
-    ("api_as_tests", "POST"): {"kind": "congest-both"},
+    ("api_as_tests", "POST"): {"seconds": 5},
     ("api_attachment_point_detail", "PATCH"): {"own_default_bandwidth_kbit": 1},
     ("api_profile", "PATCH"): {"full_name": "taken over"},
     ("api_policy", "PATCH"): {"default_bandwidth_kbit": 1},

@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
-from scionlab.limits.pages.change_lines import ChangeLine
+from scionlab.limits.pages.change_lines import ChangeLine, change_lines
 from scionlab.limits.pages.presenters import history_of
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
@@ -20,7 +20,6 @@ from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link, UserAS
 from scionlab.usage.models import UsageBatch, UsageSamples, UsageSeries
 from scionlab.usage.packing import pack
-from scionlab.usage.pages.change_lines import change_lines
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case
 from tests.factories import attach, spec

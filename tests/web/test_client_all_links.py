@@ -54,7 +54,7 @@ def test_it_prints_what_passed_alone_and_together_of_each_link_and_of_all(
     assert (code, err) == (0, ""), out
     made = JointTest.objects.get()
     lines = out.splitlines()
-    assert lines[0].startswith(f"Joint test {made.pk} (singles-then-together) of 2 links from ")
+    assert lines[0].startswith(f"Joint test {made.pk} of 2 links from ")
     assert len(ends["parts"]) == 4
     assert "To your AS: together the 2 links passed 1 482 kbit/s of 1 500 kbit/s (99 %)" in out
     first, _ = links_of(wide)
@@ -67,18 +67,15 @@ def test_it_prints_what_passed_alone_and_together_of_each_link_and_of_all(
 def test_json_is_that_of_the_service_and_parameters_are_its(
     run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]
 ) -> None:
-    _, slow = links_of(wide)
-    chosen = ("--set", "seconds=8", "--set", "congested_percent=25", "--set", f"congested_link_id={slow.pk}")
-    code, out, _ = run("test", str(wide.pk), "--all-links", "congest-one", *chosen, "--json")
+    code, out, _ = run("test", str(wide.pk), "--all-links", "--set", "seconds=8", "--json")
     found = json.loads(out)
-    assert (code, found["kind"], found["state"]) == (0, "congest-one", "finished")
-    assert found["parameters"] == {"seconds": 8, "congested_percent": 25, "congested_link_id": slow.pk}
-    assert {one["link_id"] for one in found["to_user"]["shifts"]} == {slow.pk}
+    assert (code, found["state"], found["to_user"]["total"]["limit_kbit"]) == (0, "finished", 1500)
+    assert [one["parameters"]["seconds"] for one in found["parts"]] == [8] * 4
 
 
 def test_interrupted_all_of_it_is_cancelled(run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]) -> None:
     ends["interrupt"] = True
-    assert run("test", wide.isd_as, "--all-links", "congest-both")[0] == 130
+    assert run("test", wide.isd_as, "--all-links")[0] == 130
     assert JointTest.objects.get().cancelled_at is not None
     assert not LinkTest.objects.filter(cancelled_at=None).exists()
 
@@ -86,9 +83,7 @@ def test_interrupted_all_of_it_is_cancelled(run: Run, logged_in: str, wide: User
 def test_one_that_was_scheduled_on_the_page(
     run: Run, logged_in: str, wide: UserAS, owner: User, ends: dict[str, Any]
 ) -> None:
-    made = joint_test_create(
-        user_as_id=wide.pk, kind="congest-both", actor=owner, begins_at=timezone.now() + timedelta(hours=1)
-    )
+    made = joint_test_create(user_as_id=wide.pk, actor=owner, begins_at=timezone.now() + timedelta(hours=1))
     code, out, _ = run("test", wide.isd_as, "--all-links", "--id", str(made.pk))
     assert (code, JointTest.objects.count()) == (0, 1), out
     other = enforced(owner, spec(AttachmentPoint.objects.first(), public_ip="198.51.100.23"), label="other")
@@ -99,7 +94,7 @@ def test_one_that_was_scheduled_on_the_page(
 def test_wrong_input_and_refusals_have_their_exit_codes(
     run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]
 ) -> None:
-    for wrong in (["--all-links", "swarm"], ["reach", "--all-links"], ["--all-links", "--set", "percent=3"]):
+    for wrong in (["reach", "--all-links"], ["--all-links", "--set", "percent=3"]):
         assert run("test", wide.isd_as, *wrong)[0] == 2, wrong
     assert run("test", "nothing", "--all-links")[0] == 2
     code, _, err = run("test", wide.isd_as, "--all-links", "--set", "seconds=99")

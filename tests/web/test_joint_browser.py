@@ -30,12 +30,10 @@ def test_pages_of_joint_tests_are_accessible_and_fit_a_phone(
 ) -> None:
     five = [spec(one, public_port=50_000 + number) for number, one in enumerate([ap, ap, ap, ap_b, ap_b])]
     user_as = enforced(owner, *five)
-    report = joint_test_create(user_as_id=user_as.pk, kind="congest-both", actor=owner)
+    report = joint_test_create(user_as_id=user_as.pk, actor=owner)
     measured(report)
     confirm()
-    waiting = joint_test_create(
-        user_as_id=user_as.pk, kind="singles-then-together", begins_at=report.ends_at + timedelta(hours=1), actor=owner
-    )
+    waiting = joint_test_create(user_as_id=user_as.pk, begins_at=report.ends_at + timedelta(hours=1), actor=owner)
     for url in (
         f"/ases/{user_as.pk}/paths/",
         f"/ases/{user_as.pk}/joint-tests/{report.pk}/",
@@ -45,8 +43,7 @@ def test_pages_of_joint_tests_are_accessible_and_fit_a_phone(
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         judge(page, url)
     page.goto(f"/ases/{user_as.pk}/joint-test/")
-    page.get_by_label("What is done").select_option("congest-one")
-    page.get_by_label("What a congested link keeps").fill("95")
+    page.get_by_label("Time for each direction").fill("21")
     page.get_by_role("button", name="Schedule").click()
-    page.get_by_text("Choose another share").first.wait_for()
+    page.get_by_text("Choose another time").first.wait_for()
     judge(page, "a form with its errors")

@@ -24,7 +24,7 @@ from scionlab.linktests.pages.joint_panel import joint_panel
 from scionlab.linktests.test_mails import link_tests_notify
 from scionlab.linktests.test_slots import SlotTakenError
 from scionlab.site.retention import old_rows_forget
-from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.cases import case, table
 from tests.factories import api_token, spec
@@ -36,6 +36,7 @@ __all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
 
 QUICK_S = 17
+SECOND = timedelta(seconds=1)
 PASSED = (83 + 41) * 1494 * 8 / 1000  # kbit/s: whole frames of both limits
 
 
@@ -47,8 +48,8 @@ def wide(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> UserAS:
     )
 
 
-def create(user_as: UserAS, actor: User, kind: str = "singles-then-together", **values: Any) -> JointTest:
-    return joint_test_create(user_as_id=user_as.pk, kind=kind, actor=actor, **values)
+def create(user_as: UserAS, actor: User, **values: Any) -> JointTest:
+    return joint_test_create(user_as_id=user_as.pk, actor=actor, **values)
 
 
 def refusal(*arguments: Any, **named: Any) -> tuple[str, str]:
@@ -86,36 +87,9 @@ def test_each_link_alone_and_then_all_together_in_one_document_for_each_attachme
         (link, at(begins), at(begins + QUICK_S), "quick", owner)
         for link, begins in ((first, 1), (second, 18), (first, 35), (second, 35))
     ]
-    assert (made.begins_at, made.ends_at, made.parameters) == (at(1), at(52), {"seconds": 5})
+    assert (made.begins_at, made.ends_at) == (at(1), at(52))
     rises = [now - was for was, now in zip(before, versions(), strict=True)]
     assert sorted(rises) == [0, 1, 1], "both attachment points once, the user AS never"
-    assert not TimedLimit.objects.exists()
-
-
-def test_one_link_is_congested_by_a_temporary_limit_of_the_test(wide: UserAS, owner: User) -> None:
-    """The faster one, unless another is chosen."""
-    before = versions()
-    made = create(wide, owner, "congest-one", seconds=8, begins_at=at(60))
-    first, second = links_of(wide)
-    assert {one.begins_at for one in made.parts.all()} == {at(60)}
-    (limit,) = made.congestion.all()
-    assert (limit.link, limit.kind, limit.begins_at, limit.created_by) == (first, "square", at(62), owner)
-    assert limit.steps[:2] == [[0, 500, 500], [2, 1000, 1000]]
-    assert limit.ends_at <= made.ends_at
-    rises = [now - was for was, now in zip(before, versions(), strict=True)]
-    assert sorted(rises) == [0, 1, 1]
-    joint_test_cancel(joint_test_id=made.pk, actor=owner)
-    confirm()
-    chosen = create(wide, owner, "congest-one", seconds=8, congested_link_id=second.pk, congested_percent=20)
-    assert [(one.link, one.steps[0]) for one in chosen.congestion.all()] == [(second, [0, 100, 100])]
-
-
-def test_both_links_are_congested_at_the_same_time(wide: UserAS, owner: User) -> None:
-    made = create(wide, owner, "congest-both")
-    first, second = made.congestion.order_by("link")
-    assert (first.begins_at, first.ends_at) == (second.begins_at, second.ends_at)
-    assert [one.steps[0] for one in (first, second)] == [[0, 500, 500], [0, 250, 250]]
-    assert made.parameters == {"seconds": 12, "congested_percent": 50}
 
 
 def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
@@ -139,7 +113,6 @@ def test_other_peoples_tests_move_it_to_the_next_time_at_which_all_are_free(
         ({}, {"seconds": 21}, "joint_seconds", "21 s for each direction are outside 3 to 20 s"),
         ({}, {"begins_at": at(-61)}, "test_past", "is in the past"),
         ({}, {"begins_at": at(100 * 3600)}, "test_far", "more than 99 h ahead"),
-        ({}, {"kind": "congest-one", "congested_link_id": 999_999}, "joint_link", "is not an active link of this AS"),
         ({"max_seconds": QUICK_S - 1}, {}, "test_long", "17 s exceed the 16 s"),
         ({"limit_percent": 149}, {}, "test_share", "you may offer 149 %"),
         ({"runs_per_day": 3}, {}, "test_runs", "and this is 4 more; you may 3"),
@@ -161,7 +134,7 @@ def test_policies_at_their_bounds(
     assert found[0] == code
     assert words in found[1]
     if code:
-        assert not any(one.objects.exists() for one in (JointTest, LinkTest, TimedLimit))
+        assert not any(one.objects.exists() for one in (JointTest, LinkTest))
         assert versions() == before
 
 
@@ -189,7 +162,7 @@ def test_one_link_that_cannot_keeps_all_from_it(subtests: pytest.Subtests, wide:
          "test_not_enforced", "Waiting"),
         ("blocked", lambda: (link_set_bandwidth(link_id=second.pk, bandwidth_kbit=0, actor=owner), confirm()),
          "test_blocked", "blocked to your AS"),
-        ("a temporary limit of one that is not congested", lambda: (limits(second), confirm()),
+        ("a temporary limit", lambda: (limits(second), confirm()),
          "timed_overlap", "The link to 17-ffaa:0:1108 has a temporary limit at that time"),
         ("inactive", lambda: link_update(link_id=first.pk, active=False, actor=owner),
          "joint_few", "has 1 active links; a joint test needs 2"),
@@ -197,10 +170,9 @@ def test_one_link_that_cannot_keeps_all_from_it(subtests: pytest.Subtests, wide:
         with case(subtests, name):
             change()
             before = versions()
-            for kind in ("singles-then-together", "congest-one"):
-                found = refusal(wide, owner, kind)
-                assert found[0] == code
-                assert words in found[1]
+            found = refusal(wide, owner)
+            assert found[0] == code
+            assert words in found[1]
             assert versions() == before
             assert not LinkTest.objects.exists()
 
@@ -213,8 +185,9 @@ def test_five_links_to_one_attachment_point_have_no_lanes(owner: User, ap: Attac
     )
     link_update(link_id=links_of(user_as)[0].pk, active=False, actor=owner)
     confirm()
-    made = create(user_as, owner, "congest-both")
-    assert sorted(made.parts.values_list("lane", flat=True)) == [0, 1, 2, 3]
+    made = create(user_as, owner)
+    together = made.parts.filter(begins_at=made.ends_at - QUICK_S * SECOND)
+    assert sorted(together.values_list("lane", flat=True)) == [0, 1, 2, 3]
 
 
 def test_nobody_tests_the_as_of_somebody_else(wide: UserAS, staff: User, stranger: User) -> None:
@@ -230,7 +203,7 @@ def test_nobody_tests_the_as_of_somebody_else(wide: UserAS, staff: User, strange
 def test_one_part_cancelled_is_all_cancelled(
     wide: UserAS, owner: User, now: Now, door: str, django_capture_on_commit_callbacks: Any
 ) -> None:
-    made = create(wide, owner, "congest-both")
+    made = create(wide, owner)
     first, second = links_of(wide)
     now.moment = at(10)
     before = versions()
@@ -239,7 +212,7 @@ def test_one_part_cancelled_is_all_cancelled(
             case "joint":
                 joint_test_cancel(joint_test_id=made.pk, actor=owner)
             case "part":
-                link_test_cancel(link_test_id=made.parts.get(link=second).pk, actor=owner)
+                link_test_cancel(link_test_id=made.parts.filter(link=second)[0].pk, actor=owner)
             case "deactivated":
                 link_update(link_id=first.pk, active=False, actor=owner)
             case _:
@@ -250,29 +223,23 @@ def test_one_part_cancelled_is_all_cancelled(
     made.refresh_from_db()
     assert made.cancelled_at == at(10)
     assert {one.cancelled_at for one in LinkTest.objects.all()} == {at(10)}
-    assert {one.cancelled_at for one in TimedLimit.objects.all()} == {at(10)}
     assert sum(versions()) > sum(before)
     assert status(made, now).state == "cancelled"
 
 
 def test_it_goes_with_its_as(wide: UserAS, owner: User, django_capture_on_commit_callbacks: Any) -> None:
-    create(wide, owner, "congest-both")
+    create(wide, owner)
     with django_capture_on_commit_callbacks(execute=True):
         user_as_delete(user_as_id=wide.pk, actor=owner)
-    assert not any(one.objects.exists() for one in (JointTest, LinkTest, TimedLimit))
+    assert not any(one.objects.exists() for one in (JointTest, LinkTest))
 
 
-def test_one_that_is_over_stays_and_its_congestion_is_not_touched(wide: UserAS, owner: User, now: Now) -> None:
-    made = create(wide, owner, "congest-one")
-    other = timed_limit_create(
-        link_id=links_of(wide)[1].pk, profile=constant((200, 100), 600), begins_at=at(3600), actor=owner
-    )
-    now.moment = made.ends_at + timedelta(seconds=1)
+def test_one_that_is_over_stays(wide: UserAS, owner: User, now: Now) -> None:
+    made = create(wide, owner)
+    now.moment = made.ends_at + SECOND
     joint_test_cancel(joint_test_id=made.pk, actor=owner)
     assert not LinkTest.objects.exclude(cancelled_at=None).exists()
     assert JointTest.objects.get().cancelled_at is None
-    other.refresh_from_db()
-    assert other.cancelled_at is None
 
 
 def test_it_is_kept_as_long_as_its_parts(wide: UserAS, owner: User, now: Now) -> None:
@@ -299,7 +266,6 @@ def test_sums_against_limits_alone_and_together(wide: UserAS, owner: User, now: 
         assert side.total.dropped_percent == pytest.approx(100 * 63 / 187)
         assert side.alone_kbit == pytest.approx(PASSED)
         assert [load.sum.limit_kbit for load in side.loads] == [1000, 500]
-        assert not side.shifts
     assert report.is_good
     series = report.series("to_user")
     first, second = links_of(wide)
@@ -308,41 +274,24 @@ def test_sums_against_limits_alone_and_together(wide: UserAS, owner: User, now: 
     assert loaded == {first.pk: alone + both, second.pk: late + both}
 
 
-def test_steps_of_the_congested_link_are_followed_and_those_of_the_other_are_none(
-    wide: UserAS, owner: User, now: Now
-) -> None:
-    made = create(wide, owner, "congest-one", congested_percent=25)
-    measured(made, late_s=1)
-    now.moment = made.ends_at + timedelta(seconds=30)
-    report = status(made, now)
-    first, _ = links_of(wide)
-    for side in report.sides:
-        assert {one.link_id for one in side.shifts} == {first.pk}
-        assert {(one.before_kbit, one.after_kbit, one.took_s) for one in side.shifts} == {
-            (1000, 250, 2),
-            (250, 1000, 2),
-        }
-        assert side.total.limit_kbit is not None
-        assert 750 < side.total.limit_kbit < 1500
-
-
 def test_seconds_in_which_a_link_was_not_measured_are_in_no_sum(wide: UserAS, owner: User) -> None:
     """A sample of the second Link is missing: of the 7 whole seconds under load two are no seconds any more."""
-    made = create(wide, owner, "congest-both", seconds=8, congested_percent=50)
+    made = create(wide, owner, seconds=8)
     measured(made)
-    result = TestResult.objects.get(test__link=links_of(wide)[1], side="ap")
+    together = made.parts.order_by("begins_at").last()
+    result = TestResult.objects.get(test__link=links_of(wide)[1], test__begins_at=together.begins_at, side="ap")
     del result.samples[3]
     result.save()
     found = status_of_joint(with_parts(JointTest.objects.all()).get(), now=made.ends_at)
     assert [len(one.loaded) for one in found.to_user.loads] == [7, 5]
     total = found.to_user.total
-    assert (total.seconds, total.limit_kbit) == (5, (3 * 1500 + 2 * 750) / 5)
+    assert (total.seconds, total.limit_kbit) == (5, 1500)
     assert total.passed_percent == pytest.approx(98.2, abs=0.8)
 
 
 def test_what_does_not_arrive_is_not_good(wide: UserAS, owner: User, now: Now) -> None:
     """The limits pass everything, and a connection that the Links share does not."""
-    made = create(wide, owner, "congest-both", congested_percent=90)
+    made = create(wide, owner)
     measured(made, arrived=200)
     now.moment = made.ends_at + timedelta(seconds=30)
     report = status(made, now)
@@ -385,16 +334,15 @@ def rest(client: Client, user: User, method: str, path: str, body: Any = None, *
 
 
 def test_rest_creates_once_shows_and_cancels(wide: UserAS, owner: User, now: Now, client: Client) -> None:
-    path, body = f"ases/{wide.pk}/tests/", {"kind": "congest-one", "seconds": 8}
+    path, body = f"ases/{wide.pk}/tests/", {"seconds": 8}
     made = rest(client, owner, "post", path, body, **{"Idempotency-Key": "k"})
     again = rest(client, owner, "post", path, body, **{"Idempotency-Key": "k"})
     assert (made.status_code, again.status_code, again.json()) == (201, 201, made.json())
     assert JointTest.objects.count() == 1
     one = made.json()
-    assert (one["kind"], one["state"], one["parameters"], one["as_id"]) == (
-        "congest-one", "scheduled", {"seconds": 8, "congested_percent": 50}, wide.pk,
-    )  # fmt: skip
-    assert [part["joint_test_id"] for part in one["parts"]] == [one["id"]] * 2
+    assert (one["state"], one["as_id"]) == ("scheduled", wide.pk)
+    parts = [(part["joint_test_id"], part["parameters"]["seconds"]) for part in one["parts"]]
+    assert parts == [(one["id"], 8)] * 4
     assert made["Location"].endswith(f"/api/v1/joint-tests/{one['id']}/")
     confirm()
     taken = rest(client, owner, "post", path, body)
@@ -425,11 +373,9 @@ def test_rest_shows_what_was_measured(wide: UserAS, owner: User, now: Now, clien
 @pytest.mark.parametrize(
     ("body", "status_code", "code"),
     [
-        ({"kind": "swarm"}, 400, "invalid_choice"),
-        ({}, 400, "required"),
-        ({"kind": "congest-one", "seconds": "8"}, 400, "invalid"),
-        ({"kind": "congest-one", "links": [1]}, 400, "unknown_field"),
-        ({"kind": "congest-both", "congested_link_id": 1}, 400, "joint_all_congested"),
+        ({"seconds": "8"}, 400, "invalid"),
+        ({"seconds": 2}, 400, "joint_seconds"),
+        ({"kind": "singles-then-together"}, 400, "unknown_field"),
     ],
 )
 def test_rest_names_what_is_wrong(
@@ -446,7 +392,7 @@ def test_of_somebody_elses_as_there_is_none(wide: UserAS, owner: User, stranger:
     own = UserAS.objects.get(owner=stranger)
     for method, path, body in (
         ("get", f"ases/{wide.pk}/tests/", None),
-        ("post", f"ases/{wide.pk}/tests/", {"kind": "congest-both"}),
+        ("post", f"ases/{wide.pk}/tests/", {}),
         ("get", f"joint-tests/{made.pk}/", None),
         ("delete", f"joint-tests/{made.pk}/", None),
     ):
@@ -466,16 +412,14 @@ def test_page_schedules_says_what_is_wrong_shows_and_cancels(
     assert where in client.get(f"/ases/{wide.pk}/paths/").content.decode()
     page = Page(client.get(where))
     assert "Tests whether the 2 active links of this AS together carry the sum of their limits." in page.text
-    typed = {"joint-kind": "congest-one", "joint-seconds": "8", "joint-congested_percent": "95"}
-    wrong = client.post(where, typed)
-    assert "95 % is outside 10 to 90 %" in wrong.content.decode().replace("\N{NO-BREAK SPACE}", " ")
-    sent = client.post(where, typed | {"joint-congested_percent": "", "joint-congested_link_id": links_of(wide)[1].pk})
+    wrong = client.post(where, {"joint-seconds": "21"})
+    assert "21 s for each direction are outside 3 to 20 s" in wrong.content.decode()
+    sent = client.post(where, {"joint-seconds": "8"})
     made = JointTest.objects.get()
     assert sent["Location"] == f"/ases/{wide.pk}/joint-tests/{made.pk}/"
     assert made.begins_at == at(60)
-    assert made.congestion.get().link == links_of(wide)[1]
     confirm()
-    assert client.post(where, typed | {"joint-congested_percent": ""}).status_code == 409
+    assert client.post(where, {"joint-seconds": ""}).status_code == 409
     shown = client.get(sent["Location"]).content.decode()
     assert f"scionlab-bw test {wide.isd_as} --all-links --id {made.pk}" in shown
     client.post(f"{sent['Location']}cancel/")
@@ -488,7 +432,7 @@ def test_page_draws_what_was_measured_in_few_statements_and_bytes(
 ) -> None:
     five = [spec(one, public_port=50_000 + number) for number, one in enumerate([ap, ap, ap, ap_b, ap_b])]
     user_as = enforced(owner, *five)
-    made = create(user_as, owner, "congest-both", seconds=20)
+    made = create(user_as, owner, seconds=20)
     measured(made)
     now.moment = made.ends_at + timedelta(seconds=30)
     client.force_login(owner)
@@ -502,7 +446,6 @@ def test_page_draws_what_was_measured_in_few_statements_and_bytes(
         assert side.rows[0].stacked == side.total.used
         assert len({row.stacked for row in side.rows}) == 5
     assert "To your AS: together the 5 links passed" in html
-    assert "steps of a limit were followed" in html
     assert len(html) < 100_000
     assert len(captured) <= 10
     with CaptureQueriesContext(connection) as captured:

@@ -30,9 +30,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     """A row of each kind that is as old as `at` says, with its column and its age."""
     host = link.interface_a.host
     test = LinkTest.objects.create(link=link, tool="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
-    joint = JointTest.objects.create(
-        user_as_id=link.interface_b.AS_id, kind="congest-both", parameters={}, begins_at=test.begins_at, ends_at=at
-    )
+    joint = JointTest.objects.create(user_as_id=link.interface_b.AS_id, begins_at=test.begins_at, ends_at=at)
     mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
     asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)

@@ -24,13 +24,10 @@ class Migration(migrations.Migration):
             name='JointTest',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('singles-then-together', 'each link alone, then all together'), ('congest-one', 'all together, one congested at times'), ('congest-both', 'all together, all congested at times')], max_length=32)),
-                ('parameters', models.JSONField()),
                 ('begins_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField(db_index=True)),
                 ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('cancelled_at', models.DateTimeField(blank=True, null=True)),
-                ('congestion', models.ManyToManyField(related_name='joint_tests', to='testbed.timedlimit')),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('user_as', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='joint_tests', to='testbed.useras')),
             ],

@@ -10,19 +10,10 @@ from scionlab.platform.readable import readable
 
 
 class JointTest(models.Model):
-    """Tests of all active Links of a user AS that are reserved and cancelled together. `begins_at` is that of the first
-    part, `ends_at` that of the last one. `parameters` are as chosen, with defaults filled in (`links.joint_plan`).
-    `congestion`: the timed limits that congest Links during it."""
-
-    class Kind(models.TextChoices):
-        SINGLES = "singles-then-together", "each link alone, then all together"
-        CONGEST_ONE = "congest-one", "all together, one congested at times"
-        CONGEST_BOTH = "congest-both", "all together, all congested at times"
+    """Tests of all active Links of a user AS, each alone and then together, that are reserved and cancelled together.
+    `begins_at` is that of the first part, `ends_at` that of the last one."""
 
     user_as = models.ForeignKey("testbed.UserAS", on_delete=models.CASCADE, related_name="joint_tests")
-    kind = models.CharField(max_length=32, choices=Kind)
-    parameters = models.JSONField()
-    congestion = models.ManyToManyField("testbed.TimedLimit", related_name="joint_tests")
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField(db_index=True)
     created_by = models.ForeignKey(
@@ -39,7 +30,7 @@ class JointTest(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.user_as} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
+        return f"joint test of {self.user_as} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
 
     @property
     def duration_s(self) -> int:

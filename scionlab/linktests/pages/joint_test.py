@@ -16,16 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab.limits.pages.consequences import local
-from scionlab.linktests.joint_plan import (
-    DEFAULT_CONGESTED_S,
-    DEFAULT_PERCENT,
-    DEFAULT_S,
-    MAX_PERCENT,
-    MAX_S,
-    MIN_CONGESTED_S,
-    MIN_PERCENT,
-    MIN_S,
-)
+from scionlab.linktests.joint_plan import DEFAULT_S, MAX_S, MIN_S
 from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
@@ -34,57 +25,29 @@ from scionlab.linktests.pages.test_forms import AHEAD
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.testbed import selectors
-from scionlab.testbed.models import Link, UserAS
+from scionlab.testbed.models import UserAS
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.forms import RuleField, TimeInput, problems_of, text_input
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 
 SHOWN = 20  # per AS, newest first
-_WHOLE = "Enter a whole number."
-
-
-def _number(label: str, help_text: str, placeholder: str) -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label,
-        required=False,
-        widget=text_input(inputmode="numeric", placeholder=placeholder),
-        help_text=help_text,
-        error_messages={"invalid": _WHOLE},
-    )
 
 
 class JointTestForm(forms.Form):
     """The service checks what is allowed."""
 
-    kind = forms.ChoiceField(label="What is done", choices=JointTest.Kind.choices)
-    seconds = _number(
-        "Time for each direction [s]",
-        f"{MIN_S} to {MAX_S} s; where links are congested {MIN_CONGESTED_S} to {MAX_S} s.",
-        f"{DEFAULT_S}, congested {DEFAULT_CONGESTED_S}",
-    )
-    congested_link_id = forms.TypedChoiceField(
-        label="Congested link",
+    seconds = forms.IntegerField(
+        label="Time for each direction [s]",
         required=False,
-        coerce=int,
-        empty_value=None,
-        help_text="Only where one link is congested.",
-    )
-    congested_percent = _number(
-        "What a congested link keeps [%]",
-        f"{MIN_PERCENT} to {MAX_PERCENT} % of its limit, in turn with all of it. Leave empty where none is congested.",
-        str(DEFAULT_PERCENT),
+        widget=text_input(inputmode="numeric", placeholder=str(DEFAULT_S)),
+        help_text=f"{MIN_S} to {MAX_S} s.",
+        error_messages={"invalid": "Enter a whole number."},
     )
     begins_at = RuleField(str, label="Start", widget=TimeInput())
 
-    def __init__(
-        self, data: Mapping[str, Any] | None = None, *, links: list[Link], zone: ZoneInfo, now: datetime
-    ) -> None:
+    def __init__(self, data: Mapping[str, Any] | None = None, *, zone: ZoneInfo, now: datetime) -> None:
         super().__init__(data, prefix="joint")
         self.zone, self.now = zone, now
-        names = [
-            (link.pk, f"Link to {link.interface_a.AS.isd_as}, port {link.interface_b.public_port}") for link in links
-        ]
-        self.fields["congested_link_id"].choices = [("", "The link with the highest limit"), *names]  # type: ignore[attr-defined]
         here = f"Time zone {zone.key}; it is {write_local_time(now.replace(second=0), zone)} now."
         self.fields["begins_at"].help_text = f"Leave empty to start in a minute. {here}"
 
@@ -110,7 +73,7 @@ def joint_test_new(request: PageRequest, pk: int) -> HttpResponse:
     now = database_now()
     is_sent = request.method == "POST"
     typed = request.POST if is_sent else taken_back(request)
-    form = JointTestForm(typed, links=links, zone=zone_of(request.user), now=now)
+    form = JointTestForm(typed, zone=zone_of(request.user), now=now)
     if is_sent and form.is_valid():
         try:
             made = joint_test_create(user_as_id=user_as.pk, actor=request.user, **form.cleaned_data)

@@ -20,7 +20,7 @@ from scionlab.web.pages.own_pages import PageRequest, many_at_once, own_page
 from scionlab.web.pages.plots import WIDTH
 
 HOUR = timedelta(hours=1)
-DIRECTION_CHOICES = (("to_user", "To your AS"), ("from_user", "From your AS"))
+NAMES = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ def link_why(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
             sides = explain(link_status(link, now=now), points if TRAFFIC else None)
     except ManyAtOnceError as exc:
         return many_at_once(exc)
-    names = dict(DIRECTION_CHOICES)
     context = {
         "nav": "ases",
         "user_as": user_as,
         "link": link,
-        "sides": [(names[side.direction], side, bars_of(side.steps)) for side in sides],
+        "sides": [(NAMES[side.direction], side, bars_of(side.steps)) for side in sides],
     }
     return render(request, "linktests/why.html", context)

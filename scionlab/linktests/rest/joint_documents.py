@@ -8,30 +8,18 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.linktests.joint_plan import DEFAULT_CONGESTED_S, DEFAULT_PERCENT, DEFAULT_S
+from scionlab.linktests.joint_plan import DEFAULT_S, MAX_S, MIN_S
 from scionlab.linktests.joint_report import JointStatus
-from scionlab.linktests.models import JointTest
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.linktests.test_status import State
 from scionlab.web.rest.fields import StrictSerializer, Whole
 
 
 class JointTestBody(StrictSerializer):
-    """What is to be done at all active Links of an AS, and when."""
+    """How long all active Links of an AS are tested, and when."""
 
-    kind = serializers.ChoiceField(choices=JointTest.Kind.choices)
     seconds = Whole(
-        min_value=1,
-        required=False,
-        help_text=f"For each direction. Default: {DEFAULT_S}, or {DEFAULT_CONGESTED_S} where Links are congested.",
-    )
-    congested_percent = Whole(
-        min_value=1,
-        required=False,
-        help_text=f"Of its limit that a congested Link keeps. Default: {DEFAULT_PERCENT}.",
-    )
-    congested_link_id = Whole(
-        min_value=1, required=False, help_text="Of congest-one. Default: the Link with the highest limit."
+        min_value=1, required=False, help_text=f"For each direction, {MIN_S} to {MAX_S}. Default: {DEFAULT_S}."
     )
     begins_at = serializers.DateTimeField(
         required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
@@ -64,18 +52,6 @@ class LoadDocument(serializers.Serializer[Any]):
     sum = SumDocument()
 
 
-class ShiftDocument(serializers.Serializer[Any]):
-    """A step of a limit under load."""
-
-    link_id = serializers.IntegerField()
-    at_s = serializers.IntegerField(help_text="Since the beginning of the joint test.")
-    before_kbit = serializers.IntegerField()
-    after_kbit = serializers.IntegerField()
-    took_s = serializers.IntegerField(
-        allow_null=True, help_text="Whole seconds until what passed followed it; null: it did not."
-    )
-
-
 class JointSideDocument(serializers.Serializer[Any]):
     """One direction."""
 
@@ -84,7 +60,6 @@ class JointSideDocument(serializers.Serializer[Any]):
     links = LoadDocument(source="loads", many=True, help_text="Each Link, while all were tested together.")
     alone = LoadDocument(many=True, help_text="Each Link, tested alone.")
     alone_kbit = serializers.FloatField(allow_null=True, help_text="Sum of what passed of each Link alone.")
-    shifts = ShiftDocument(many=True)
 
 
 class JointTestDocument(serializers.Serializer[Any]):
@@ -92,8 +67,6 @@ class JointTestDocument(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(source="joint.pk")
     as_id = serializers.IntegerField(source="joint.user_as_id")
-    kind = serializers.ChoiceField(source="joint.kind", choices=JointTest.Kind.choices)
-    parameters = serializers.DictField(child=serializers.IntegerField(), source="joint.parameters")
     begins_at = serializers.DateTimeField(source="joint.begins_at")
     ends_at = serializers.DateTimeField(source="joint.ends_at")
     created_at = serializers.DateTimeField(source="joint.created_at")

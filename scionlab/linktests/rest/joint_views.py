@@ -34,17 +34,13 @@ class UserASTestsView(UserASView):
     @describe(
         "tests",
         "Test all Links of an AS together",
-        "Reserves a test of each active Link, or none. The user's end of each part begins with its `/start/`. "
-        "singles-then-together: each Link alone, one after the other, then all at once. congest-one, congest-both: all "
-        "at once, while temporary limits congest one Link, or all of them, at times. 409 `test_slot_taken`: another "
-        "test has that time; `next_free_at` is the next beginning at which all Links are free.",
+        "Reserves two tests of each active Link, or none: each Link alone, one after the other, then all at once. The "
+        "user's end of each part begins with its `/start/`. 409 `test_slot_taken`: another test has that time; "
+        "`next_free_at` is the next beginning at which all Links are free.",
         body=JointTestBody,
         answer=JointTestDocument,
         success=status.HTTP_201_CREATED,
-        examples={
-            "Each Link alone, then all": {"kind": "singles-then-together"},
-            "One Link loses three quarters of its limit at times": {"kind": "congest-one", "congested_percent": 25},
-        },
+        examples={"8 s for each direction": {"seconds": 8}},
     )
     def post(self, request: Request, pk: int) -> Response:
         self.user_as(pk)
@@ -76,7 +72,7 @@ class JointTestDetailView(UserASView):
     @describe(
         "tests",
         "Cancel a joint test",
-        "All its parts, and the temporary limits that congest Links. Cancelling one that has ended has no effect.",
+        "All its parts. Cancelling one that has ended has no effect.",
         success=status.HTTP_204_NO_CONTENT,
     )
     def delete(self, request: Request, pk: int) -> Response:
