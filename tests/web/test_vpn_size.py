@@ -16,6 +16,7 @@ from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.scion_config import vpn as vpns
 from scionlab.scion_config.vpn import files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.testbed import vpn_clients
 from scionlab.testbed.infrastructure import vpn_create
 from scionlab.testbed.models import (
     VPN,
@@ -80,7 +81,6 @@ def test_agents_read_the_tarball_of_a_full_vpn_with_room_for_routers_and_trcs(
     owner: User, ap: AttachmentPoint, vpn: VPN
 ) -> None:
     fill(vpn, ap, owner)
-    Host.objects.filter(pk=ap.host_id).update(configuration_format=2)
     found = read_bundle(config_for(Host.objects.get(pk=ap.host_id)).content, host_id=ap.host.uid)
     assert len([name for name in found.members if "/ccd/" in name]) == len(found.links) == MAX_CLIENTS == 500
     assert DEFAULT_LIMITS.members - len(found.members) - numbers.LAST_BORDER_ROUTER >= 200, "20 TRCs of 10 ISDs"
@@ -89,7 +89,7 @@ def test_agents_read_the_tarball_of_a_full_vpn_with_room_for_routers_and_trcs(
 def test_one_client_more_is_refused(
     owner: User, teammate: User, ap: AttachmentPoint, vpn: VPN, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vpns, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(vpn_clients, "MAX_CLIENTS", 2)
     made = [attach(owner, spec(ap, use_vpn=True)) for _ in range(2)]
     before = files_for(ap.host)
     with pytest.raises(FieldRuleError) as refused:
