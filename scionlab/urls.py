@@ -35,7 +35,6 @@ second_factor_step = require_http_methods(["GET", "HEAD", "POST"])(sensitive_pos
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", front.front, name="front"),
-    path("healthz", health.healthz, name="healthz"),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),

@@ -153,7 +153,7 @@ def test_who_waits_holds_no_thread_and_goes_when_the_client_does(
         waiting = server.application._tests
         reader = Reader(server, watch, owner)
         first, second = reader.wait(), reader.wait()
-        assert server.ask("/healthz").status == 200
+        assert server.ask("/readyz").status == 200
         assert (first.done(), second.done()) == (False, False)
         with socket.create_connection(("127.0.0.1", server.port)) as line:
             line.sendall(
