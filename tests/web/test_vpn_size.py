@@ -9,13 +9,11 @@ import pytest
 
 from ap_agent.agent.archive import DEFAULT_LIMITS
 from ap_agent.agent.bundle import read_bundle
-from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.scion_config import vpn as vpns
-from scionlab.scion_config.vpn import files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.scion_config.vpn import files_for, vpn_clients_admit
 from scionlab.testbed import vpn_clients
 from scionlab.testbed.infrastructure import vpn_create
 from scionlab.testbed.models import (
@@ -27,7 +25,6 @@ from scionlab.testbed.models import (
     Link,
     UserAS,
     VPNClient,
-    VPNServerKeys,
     numbers,
 )
 from scionlab.testbed.selectors import links_of
@@ -105,19 +102,3 @@ def test_one_client_more_is_refused(
     user_as_delete(user_as_id=made[0].pk, actor=None)
     attach(teammate, spec(ap, use_vpn=True))
     assert VPNClient.objects.filter(vpn=vpn).count() == 2
-
-
-def test_an_operators_vpn_with_too_many_clients_is_refused_keys(
-    owner: User, teammate: User, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for one in (owner, teammate):
-        attach(one, spec(ap_b, use_vpn=True))
-    monkeypatch.setattr(vpns, "MAX_CLIENTS", 1)
-    with pytest.raises(RuleError) as refused:
-        vpn_keys_renew(vpn_id=ap_b.host.vpn.pk, actor=None)
-    assert refused.value.code == "vpn_full"
-    assert refused.value.message == (
-        f"{ap_b.host.vpn} has 2 clients, and keys can be made for 1: more files than its agent takes. Have user ASes "
-        "leave it, or attach them at another attachment point."
-    )
-    assert not VPNServerKeys.objects.exists()
