@@ -96,7 +96,7 @@ def _require_free(bind: str) -> None:
 def is_healthy(site_url: str) -> bool:
     """True when the site answers; called in the network in which it is to be reached."""
     try:
-        with urllib.request.urlopen(f"{site_url}/healthz", timeout=2) as answer:  # noqa: S310  our own http address
+        with urllib.request.urlopen(f"{site_url}/readyz", timeout=2) as answer:  # noqa: S310  our own http address
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -200,7 +200,7 @@ def _port_of(master: subprocess.Popen[bytes], log: Path) -> int:
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
             return True
     except urllib.error.HTTPError:
         return True  # the stand-in has no such page

@@ -1,8 +1,7 @@
 """Health checks for supervisors and load balancers, without a session and without TLS (docs/operations.md).
 
-    livez    this process responds: restart it if not
-    readyz   it can serve: send requests elsewhere if not
-    healthz  the database responds: for balancers of earlier versions
+    livez   this process responds: restart it if not
+    readyz  it can serve: send requests elsewhere if not
 
 Without Redis everything works, only later: both mention it, and neither fails. Nor does readyz where a machine's clock
 differs, which it names: the database's is used. The text names the part and the remedy, but no address or message of a
@@ -34,20 +33,13 @@ def livez(_request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @never_cache
-def healthz(_request: HttpRequest) -> HttpResponse:
-    """200 while the database responds, otherwise 503."""
-    return _answer(_first_reason(_database))
-
-
-@require_safe
-@never_cache
 def readyz(_request: HttpRequest) -> HttpResponse:
     """200 while the database responds, has this version's tables, and signing keys are readable; otherwise 503."""
-    return _answer(_first_reason(_database, _migrations, _signing_keys), clock_problems)
+    return _answer(_first_reason(_database, _migrations, _signing_keys))
 
 
-def _answer(reasons: list[str], to_know: Callable[[], list[str]] = list) -> HttpResponse:
-    lines = [*(reasons or ["ok"]), *(redis_problems() or to_know())]
+def _answer(reasons: list[str]) -> HttpResponse:
+    lines = [*(reasons or ["ok"]), *(redis_problems() or clock_problems())]
     headers = {"Retry-After": "5"} if reasons else {}
     return HttpResponse(
         "\n".join(lines) + "\n", status=503 if reasons else 200, content_type="text/plain", headers=headers

@@ -227,9 +227,8 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
 
 @transaction.atomic
 def host_take_over(*, host_id: int, actor: User | None) -> None:
-    """Give the stock client of the host its full configuration from now on, whatever files it deletes. H rises if the
-    host only has topology.json: it gets the complete configuration. Raises `RuleError` (`limits_only`,
-    `nothing_to_take_over`), `Host.DoesNotExist`."""
+    """Give the stock client of the host its full configuration from now on, whatever files it deletes. Raises
+    `RuleError` (`limits_only`, `nothing_to_take_over`), `Host.DoesNotExist`."""
     host, known = _locked(host_id)
     if host.limits_only:
         raise RuleError("limits_only", f"{host} has limits only. Switch it off first, then take over the host.")

@@ -6,7 +6,6 @@ from scionlab.delivery import health
 from scionlab.delivery.host_api import enrol, views
 
 urlpatterns = [
-    path("healthz", health.healthz, name="healthz"),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
     path("api/v4/enrol", enrol.enrol, name="host_enrol"),

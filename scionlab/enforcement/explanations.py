@@ -126,11 +126,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "Rotate the signing key before it expires.",
         is_warning=True,
     ),
-    "kernel_refused": Explanation(
-        KERNEL,
-        "The kernel rejected an operation.",
-        "The operation is retried. If the problem persists, see the error number in the message.",
-    ),
     "apply_failed": Explanation(
         KERNEL,
         "An operation in the kernel failed.",
@@ -149,11 +144,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "not_permitted": Explanation(
         KERNEL, "The limiter lacks CAP_NET_ADMIN.", "Start it through its systemd unit, or as root."
     ),
-    "foreign_state": Explanation(
-        FOREIGN,
-        "An object that does not belong to the agent is in the way.",
-        "Remove it on the host if it is not needed; the agent never deletes foreign objects.",
-    ),
     "agent_failed": Explanation(
         KERNEL, "The kernel of the host lacks a required feature.", "Load the kernel module named in the message."
     ),
@@ -167,12 +157,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "health_unwritable": Explanation(
         SERVICE, "The health file cannot be written.", "Repair the folder run_dir on the host.", is_warning=True
-    ),
-    "usage_unread": Explanation(
-        USAGE,
-        "The counters of the kernel cannot be read, so no traffic is reported.",
-        "If the problem persists, see the message.",
-        True,
     ),
     "usage_unwritable": Explanation(
         USAGE,
@@ -291,11 +275,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "A foreign root qdisc is in the place of ours.",
         "Decide which program owns the interface, and remove the other by hand.",
     ),
-    "foreign_in_root": Explanation(
-        FOREIGN,
-        "A foreign class or filter is inside our root qdisc.",
-        "Decide which program owns the interface, and remove the other by hand.",
-    ),
     "foreign_filter": Explanation(
         FOREIGN, "A foreign filter uses a preference of ours.", "Move it behind preference 160 on the host."
     ),
@@ -306,36 +285,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         is_warning=True,
         beside="A foreign filter stands in front at {name}: packets that it matches are not limited",
     ),
-    "foreign_uses_ifb": Explanation(
-        FOREIGN, "Another program redirects traffic to our device.", "Remove that redirect."
-    ),
-    "whole_datagrams_unavailable": Explanation(
-        KERNEL,
-        "Fragmented datagrams are not admitted whole, although the configuration of the host requests it.",
-        "See the message for what is missing on the host. All limits are enforced without that option.",
-        is_warning=True,
-    ),
     "no_route": Explanation(LINK, "No route to the user AS.", "Correct the route on the host, or the link's address."),
-    "route_loopback": Explanation(
-        LINK,
-        "The address of the user AS is routed back to the host itself.",
-        "Correct the route, or the link's address.",
-    ),
-    "route_blackhole": Explanation(
-        LINK, "The address of the user AS is routed into a blackhole.", "Correct the route, or the link's address."
-    ),
     "ambiguous_interface": Explanation(
         LINK,
         "The link-local address is ambiguous: several interfaces match.",
         "Set interfaces in the agent's configuration, or give the link a local address.",
-    ),
-    "unmanaged_interface": Explanation(
-        LINK,
-        "The link uses an interface that is not configured.",
-        "Add it to interfaces in the configuration of the agent.",
-    ),
-    "too_many_alike": Explanation(
-        LINK, "Hundreds of links have the same address and port.", "Spread them over more addresses or ports."
     ),
     "local_address_missing": Explanation(
         LINK, "The host does not have the link's local address.", "Add the address, or correct the bind IP here."

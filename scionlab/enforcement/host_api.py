@@ -26,7 +26,7 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
         text = f"A receipt of a host that is not an attachment point has at most {MAX_BYTES_WITHOUT_LINKS} bytes."
         return error_response("too_large", text, 413)
     try:
-        receipt = parse_receipt(content, known_links(host.pk).has)
+        receipt = parse_receipt(content, known_links(host.pk))
     except DocumentError as exc:
         logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         receipt_refused(host_id=host.pk, why=exc.message)

@@ -17,11 +17,9 @@ __all__ = ["EXPLANATIONS", "LIMITER_SILENT", "Reported", "in_short", "reported"]
 _OF_A_DEVICE: Final = frozenset(
     {
         "foreign_root",
-        "foreign_in_root",
         "foreign_filter",
         "foreign_filter_in_front",
         "foreign_device",
-        "foreign_uses_ifb",
         "interface_missing",
         "hook_obstructed",
         "filter_behind",

@@ -109,7 +109,7 @@ def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
 
 
 def _is_newer(receipt: Receipt, newest: HostReceipt) -> bool:
-    """Compare the agent's count, which is independent of clocks; for older agents, `observed_at`."""
+    """Compare the agent's count, which is independent of clocks; without one, `observed_at`."""
     if not receipt.run:
         return receipt.observed_at > newest.observed_at
     return receipt.run != newest.run or (receipt.number or 0) > (newest.number or 0)
@@ -143,7 +143,7 @@ def _store(
     if newest is not None:
         note_run(newest, receipt, received_at=received_at)
     row = newest or HostReceipt(host_id=host_id)
-    row.links_digest = mark_of(receipt.links_digest, received_at) if said.is_plain and receipt.links_digest else ""
+    row.links_digest = mark_of(receipt.links_digest) if said.is_plain and receipt.links_digest else ""
     row.address, row.contradiction = address, contradiction(host_id, receipt)
     saved = _save_host_receipt(row, receipt, content, received_at)
     if is_ours:

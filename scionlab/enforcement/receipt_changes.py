@@ -7,9 +7,10 @@ Otherwise the rows are compared, and only Links with more than changed counters 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -33,26 +34,20 @@ _stated_of, _counted_of = attrgetter(*_STATED), attrgetter(*_COUNTED)
 _WRITTEN: Final = [one.name for one in LinkEnforcement._meta.concrete_fields if one.name not in {"id", "link"}]
 
 
-def mark_of(links_digest: str, received_at: datetime) -> str:
-    """Derive the stored value from `Receipt.links_digest` and the time of receipt. A previous version of this service
-    that stores a receipt keeps the value, which then does not match."""
-    text = "|".join((FORMAT, received_at.astimezone(UTC).isoformat(), links_digest))
-    return hashlib.sha256(text.encode()).hexdigest()
+def mark_of(links_digest: str) -> str:
+    """Derive the stored value from `Receipt.links_digest`."""
+    return hashlib.sha256(f"{FORMAT}|{links_digest}".encode()).hexdigest()
 
 
-def known_links(host_id: int) -> Known:
-    """Links of the host's newest receipt; one statement."""
-    row = HostReceipt.objects.filter(host_id=host_id).values_list("links_digest", "received_at").first()
-    return Known(*row) if row else Known("", datetime.min.replace(tzinfo=UTC))
+def known_links(host_id: int) -> Callable[[str], bool]:
+    """Return whether the host's newest receipt says the same of all links, by `Receipt.links_digest`; one statement."""
+    return partial(
+        _has_mark, HostReceipt.objects.filter(host_id=host_id).values_list("links_digest", flat=True).first()
+    )
 
 
-class Known(NamedTuple):
-    mark: str
-    received_at: datetime
-
-    def has(self, links_digest: str) -> bool:
-        """Whether the newest receipt said the same of all links."""
-        return bool(links_digest) and self.mark == mark_of(links_digest, self.received_at)
+def _has_mark(mark: str | None, links_digest: str) -> bool:
+    return bool(links_digest) and mark == mark_of(links_digest)
 
 
 @dataclass
@@ -90,7 +85,7 @@ def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content)
         receipt.versions == known == (former.generation, former.host.config_version, former.host.limits_version)
         and content == former.content
         and not receipt.is_limiter_silent
-        and Known(former.links_digest, former.received_at).has(receipt.links_digest)
+        and _has_mark(former.links_digest, receipt.links_digest)
     )
 
 

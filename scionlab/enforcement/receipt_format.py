@@ -120,7 +120,7 @@ def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[i
 
 def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
     if "limits_digest" not in document:
-        return None  # agent too old
+        return None  # the agent does not report it
     digest = document["limits_digest"]
     if digest is None or not has_bundle:
         is_right = digest is None and not has_bundle

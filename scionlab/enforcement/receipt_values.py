@@ -53,8 +53,8 @@ class Receipt:
 
     `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle. `run`
     identifies one start of the agent, and `number` counts its receipts. `clock_skew_ms` is the agent's clock minus
-    ours. `says_total`: the agent can enforce a total; `total` is None without one. From agents that are too old,
-    `limits_digest`, `observe_only`, `devices` and `tests` (armed or running) are None; `run`, `sending_tests` and
+    ours. `says_total`: the agent can enforce a total; `total` is None without one. Where the agent does not support
+    them, `limits_digest`, `observe_only`, `devices` and `tests` (armed or running) are None; `run`, `sending_tests` and
     `test_kinds` (as in signed documents) are empty. Receipts with equal `links_digest` say the same of all links;
     empty: unknown.
     """

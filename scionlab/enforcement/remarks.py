@@ -36,7 +36,7 @@ def _remarks(
     agent: Agent, receipt: HostReceipt, row: LinkEnforcement | None, stage: Stage, is_to_observe: bool
 ) -> Iterator[Remark]:
     if is_to_observe and stage == "enforced":
-        why = "is too old for that" if receipt.observe_only is None else "enforces its limit"
+        why = "does not support that" if receipt.observe_only is None else "enforces its limit"
         yield Remark("not_observed", f"This link is set to observe only, but the agent of {agent.name} {why}")
     if not _is_explained(agent, row, stage):
         devices = {row.to_user_dev, row.from_user_dev} - {""} if row is not None else set()
@@ -46,7 +46,7 @@ def _remarks(
     if agent.is_foreign:
         yield Remark("foreign_content", f"{agent.name} reports limits that this service did not issue")
     if receipt.content == HostReceipt.Content.COUNTED and stage in {"enforced", "observed", "failed"}:
-        yield Remark("unproven", "The agent is too old to prove content", is_warning=False)
+        yield Remark("unproven", "The agent does not prove which limits it has", is_warning=False)
 
 
 def _is_explained(agent: Agent, row: LinkEnforcement | None, stage: Stage) -> bool:

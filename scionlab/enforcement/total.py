@@ -34,7 +34,7 @@ class TotalStatus:
 
     @property
     def remark(self) -> str:
-        """Return `not enforced: agent too old`; empty if enforced."""
+        """Return `not enforced: not supported by this agent`; empty if enforced."""
         return "" if self.is_in_force else f"not enforced: {self.why}"
 
     @property
@@ -92,7 +92,7 @@ def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, genera
     if agent.is_foreign:
         return "delivered", "the agent reports limits that this service did not issue"
     if receipt is None or not receipt.says_total:
-        return "failed", "agent too old"
+        return "failed", "not supported by this agent"
     if receipt.observe_only:
         return "observed", "observed only" if ap.observe_only else "the operator set it to observe only"
     if agent.is_behind(generation):

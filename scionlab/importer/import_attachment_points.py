@@ -33,6 +33,8 @@ def import_vpns(this: Import) -> None:
         found = here.get(host.pk)
         if found is None:
             found = VPN.objects.create(host=host, **wanted)
+            for life in LIVES:
+                life.vpn_made(found)
             this.report.counts["vpn"].made += 1
         elif is_to_change(this, "vpn", row, found, wanted, is_ours=not host.limits_only):
             found.save(update_fields=list(wanted))
@@ -90,12 +92,11 @@ def import_clients(this: Import) -> None:
             this.refuse("vpnclient", row, text)
             continue
         if found is None:
-            if room.get(vpn.pk) == 0:
-                text = f"{vpn} has keys and {MAX_CLIENTS} clients, the most. Attach the AS at another one there."
+            if room[vpn.pk] <= 0:
+                text = f"{vpn} has {MAX_CLIENTS} clients, the most. Attach the AS at another one there."
                 this.refuse("vpnclient", row, text)
                 continue
-            if vpn.pk in room:
-                room[vpn.pk] -= 1
+            room[vpn.pk] -= 1
             new[row.pk] = VPNClient(vpn=vpn, host=host, ip=row.ip)
             continue
         if is_to_change(this, "vpnclient", row, found, {"ip": row.ip}, is_ours=not host.limits_only):
@@ -112,9 +113,8 @@ def import_clients(this: Import) -> None:
 
 
 def _room() -> dict[int, int]:
-    """Free client places of each VPN with keys. One managed by an operator has no files of ours, so no limit."""
-    with_keys = VPN.objects.filter(keys__isnull=False).annotate(count=Count("clients"))
-    return {vpn.pk: max(0, MAX_CLIENTS - vpn.count) for vpn in with_keys}
+    """Free client places of each VPN."""
+    return {vpn.pk: MAX_CLIENTS - vpn.count for vpn in VPN.objects.annotate(count=Count("clients"))}
 
 
 def _is_in_file(this: Import, client: VPNClient) -> bool:

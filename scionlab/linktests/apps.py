@@ -21,6 +21,7 @@ class LinktestsConfig(AppConfig):
         from scionlab.linktests.models.link_test import tests_of
         from scionlab.linktests.offer import TestsOffer
         from scionlab.linktests.pages.link_panel import TESTS as TESTS_PANEL
+        from scionlab.linktests.reservations import guard_reservations
         from scionlab.platform.retention import KEPT, Kept
         from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES

@@ -108,7 +108,6 @@ def _side(reader: DocumentReader, value: object, place: str, count: int) -> list
     segments = _column(reader, said.get("segment"), f"{place}.segment", count)
     for index, one in enumerate(segments):
         reader.matching(one, f"{place}.segment.{index}", _HEX_16, "16 hexadecimal digits in lower case")
-    said = {**{name: [0] * count for name in SideSample._field_defaults}, **said}  # absent from older agents
     columns = [
         _numbers(reader, said.get(name), f"{place}.{name}", count, MAX_COUNTER) for name in SideSample._fields[1:]
     ]

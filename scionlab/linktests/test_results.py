@@ -17,7 +17,7 @@ MAX_SAMPLES = 1300  # twice the longest test: a restarted agent may repeat sampl
 
 
 class SideSample(NamedTuple):
-    """One direction at one moment (docs/api.md). Older agents do not send `lost_packets`."""
+    """One direction at one moment (docs/api.md)."""
 
     segment: str
     rate_kbit: int
@@ -25,7 +25,7 @@ class SideSample(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
-    lost_packets: int = 0
+    lost_packets: int
 
 
 class Sample(NamedTuple):

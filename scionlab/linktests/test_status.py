@@ -171,16 +171,16 @@ def reason_against(agent: Agent, *, kind: str) -> str:
         return since[0].lower() + since[1:]
     if agent.voided_by is not None:
         return agent.voided_by.in_words
-    too_old = "" if agent.receipt.says_tests else "the agent of the attachment point is too old for tests"
-    if kind in SENDING_KINDS and not too_old:
-        too_old = _SENDING[agent.receipt.sending_tests]
-    if kind == TCP and not too_old and not agent.receipt.says_tcp_tests:
-        too_old = "the agent of the attachment point is too old for tests over TCP"
-    return too_old or _clock(agent.clock_off)
+    unsupported = "" if agent.receipt.says_tests else "the agent of the attachment point does not support tests"
+    if kind in SENDING_KINDS and not unsupported:
+        unsupported = _SENDING[agent.receipt.sending_tests]
+    if kind == TCP and not unsupported and not agent.receipt.says_tcp_tests:
+        unsupported = "the agent of the attachment point does not support tests over TCP"
+    return unsupported or _clock(agent.clock_off)
 
 
 _SENDING: Final = {
-    "": "the agent of the attachment point is too old for tests that send",
+    "": "the agent of the attachment point does not support tests that send",
     HostReceipt.SendingTests.OFF.value: "the operator of the attachment point has not enabled tests that send",
     HostReceipt.SendingTests.STOPPED.value: "the operator of the attachment point has stopped all tests that send",
     HostReceipt.SendingTests.ON.value: "",

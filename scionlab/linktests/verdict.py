@@ -40,7 +40,7 @@ class Interval(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
-    lost_packets: int = 0
+    lost_packets: int
 
     @property
     def kbit(self) -> float:
@@ -70,8 +70,7 @@ def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> 
     at = _SIDE[direction]
     for earlier, later in pairwise(samples):
         before, after = earlier[at], later[at]
-        # HTB's drops restart with a class; older agents do not send them.
-        lost = max(0, after[6] - before[6]) if len(before) == len(after) == 7 else 0
+        lost = max(0, after[6] - before[6])  # HTB's drops restart with a class
         counted = [*(now - then for then, now in zip(before[2:6], after[2:6], strict=True)), lost]
         took_ms = later[1] - earlier[1]
         if before[0] == after[0] and took_ms > 0 and min(counted) >= 0:

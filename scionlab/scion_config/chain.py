@@ -1,8 +1,7 @@
 """Keys of an AS: master keys, and certificate and key of its control service. The AS's row is the lock.
 
-A new certificate raises H only of the control service's host, and only if its configuration is complete. So an upgrade
-of this service, which creates keys for every AS, restarts nothing; the keys are delivered with the host's next change,
-or by the button.
+A new certificate raises H only of the control service's host, new master keys that of all hosts of the AS: with
+different ones they would reject each other's paths.
 """
 
 from __future__ import annotations
@@ -67,14 +66,19 @@ def own_keys_make(
     issued: list[Issue] = []
     stale = set()
     for as_ in ases:
-        host = control_service_host(as_.pk)
         keys = stored.get(as_.pk) or _master_keys(as_)
-        if not is_new and host is not None and not host.limits_only:
-            stale.add(host.pk)
+        if not is_new:
+            stale |= _hosts_with_new_files(as_, has_new_master_keys=keys.pk is None)
         issued += _certify(keys, as_, now)
         keys.save(update_fields=None if keys.pk is None else _OF_A_CERTIFICATE)
     audit.note_issues(issued, actor=actor, reason=reason)
     return stale
+
+
+def _hosts_with_new_files(as_: AS, *, has_new_master_keys: bool) -> set[int]:
+    first = control_service_host(as_.pk)
+    served = Host.objects.filter(AS=as_, limits_only=False)
+    return {host.pk for host in served if has_new_master_keys or host == first}
 
 
 def _master_keys(as_: AS) -> ASKeys:
@@ -112,8 +116,7 @@ def ca_for(as_: AS, now: datetime) -> Certificate | None:
 @retried
 @transaction.atomic
 def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = False, core: bool = False) -> AS:
-    """Replace lost or leaked keys: a new certificate and key. H of the control service's host rises once, and that of
-    all hosts of an AS whose configurations have no keys yet.
+    """Replace lost or leaked keys: a new certificate and key. H of the hosts that get them rises once.
 
     `master`: also new master keys, so H of all hosts of the AS rises, and paths through it are renewed over hours.
     `core`: also new voters, root and CA of a core AS, and a TRC with them; the task then issues new certificates to all
@@ -130,14 +133,11 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
     if ca_for(as_, now) is None:
         text = f"ISD {as_.isd.isd_id} has no core AS with a CA that issues certificates. Create a core AS first."
         raise RuleError("isd_without_core_as", text)
-    has_some = bool(own_keys_make([as_], actor=actor, now=now, reason=reason))
+    stale = own_keys_make([as_], actor=actor, now=now, reason=reason)
     if master:
         _renew_master_keys(as_, actor=actor, reason=reason)
-    served = list(Host.objects.filter(AS=as_, limits_only=False))
-    # Hosts of one AS with different master keys would reject each other's paths.
-    everybody = {host.pk for host in served} if master or not has_some else set()
-    own = {host.pk for host in served if host == control_service_host(as_id)}
-    hosts_bump(config_ids=everybody, alone_ids=own)
+        stale |= _hosts_with_new_files(as_, has_new_master_keys=True)
+    hosts_bump(alone_ids=stale)
     return as_
 
 

@@ -1,8 +1,4 @@
-"""Keys and files of OpenVPN: created with a VPN server and each client, renewed by administrators.
-
-A VPN older than this feature has no keys and files: its operator's OpenVPN and keys stay in use until an administrator
-creates keys, which are delivered to the server and all clients at once.
-"""
+"""Keys and files of OpenVPN: created with a VPN server and each client, renewed by administrators."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from cryptography import x509
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.platform.secrets_box import opened, sealed
@@ -36,7 +31,6 @@ from scionlab.scion_config.pki.keys import key_from_pem, key_to_pem
 from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.models import VPN, BandwidthChange, Host, Interface, VPNClient, VPNClientKeys, VPNServerKeys
 from scionlab.testbed.versions.counters import hosts_bump
-from scionlab.testbed.vpn_clients import MAX_CLIENTS
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +87,7 @@ def _server_of(vpn: VPN) -> Server | None:
 
 
 def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:
-    """Create keys for new clients whose VPN has keys of this service."""
+    """Create keys for new clients."""
     by_vpn: dict[int, list[VPNClient]] = {}
     for client in clients:
         by_vpn.setdefault(client.vpn_id, []).append(client)
@@ -122,20 +116,9 @@ def vpn_keys_make(vpn: VPN) -> None:
 @transaction.atomic
 def vpn_keys_renew(*, vpn_id: int, actor: User | None, reason: str = "") -> None:
     """Create new keys for the server and all clients; the previous ones stop working. H rises once for the hosts with
-    these files, and the whole VPN is down until they have installed them. Raises `RuleError` (`vpn_without_ipv4`,
-    `vpn_full`), `VPN.DoesNotExist`."""
+    these files, and the whole VPN is down until they have installed them. Raises `VPN.DoesNotExist`."""
     vpn = VPN.objects.select_related("host__AS__isd").get(pk=vpn_id)
     locks.lock_attachment_points_of_hosts([vpn.host_id])
-    if ":" in vpn.server_ip:
-        text = f"{vpn} is an IPv6 network, which is not supported. Use an IPv4 network, like 10.10.1.0/24."
-        raise RuleError("vpn_without_ipv4", text)
-    count = vpn.clients.count()
-    if count > MAX_CLIENTS:
-        text = (
-            f"{vpn} has {count} clients, and keys can be made for {MAX_CLIENTS}: more files than its agent takes. Have "
-            "user ASes leave it, or attach them at another attachment point."
-        )
-        raise RuleError("vpn_full", text)
     VPNClientKeys.objects.filter(client__vpn=vpn).delete()
     VPNServerKeys.objects.filter(vpn=vpn).delete()
     vpn_keys_make(vpn)

@@ -20,7 +20,7 @@ CSRF_COOKIE_NAME = "__Host-csrftoken"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
 # Health checks and Prometheus connect without TLS, bypassing the proxy.
-SECURE_REDIRECT_EXEMPT = [r"\A(healthz|livez|readyz|metrics)\Z"]
+SECURE_REDIRECT_EXEMPT = [r"\A(livez|readyz|metrics)\Z"]
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.boolean("SECURE_HSTS_SUBDOMAINS", True)
 STORAGES = collect.STORAGES

@@ -51,11 +51,7 @@ def compute_due(*, now: datetime) -> int:
 
 
 def settled_before() -> date | None:
-    """Day before which no percentile needs five-minute rows; None if unknown for some."""
-    known = UsageProgress.objects.values("ap_isd_as")
-    others = UsageSeries.objects.exclude(ap_isd_as__in=known).values("ap_isd_as")
-    if UsageUplink.objects.filter(ap_isd_as__in=others).exists():
-        return None
+    """Day before which no percentile needs five-minute rows; None without traffic."""
     found: date | None = UsageProgress.objects.aggregate(first=Min("settled_before"))["first"]
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from scionlab.usage.models import UsageDay, UsageMonth, UsageProgress, UsageUplink
+from scionlab.usage.models import UsageDay, UsageMonth, UsageProgress
 from scionlab.usage.totals import LATE, month_of, next_month
 
 Who = tuple[str, str]  # an AS at an attachment point, and its owner
@@ -19,7 +19,10 @@ def hold_progress(earliest: Mapping[str, datetime]) -> dict[str, UsageProgress]:
     found = _locked(earliest)
     missing = sorted(earliest.keys() - found.keys())
     if missing:
-        made = [_begun(ap_isd_as, earliest[ap_isd_as]) for ap_isd_as in missing]
+        made = [
+            UsageProgress(ap_isd_as=one, ranked_until=earliest[one], settled_before=month_of(earliest[one]).date())
+            for one in missing
+        ]
         UsageProgress.objects.bulk_create(made, ignore_conflicts=True)  # another worker may create them now
         found = _locked(earliest)
     return found
@@ -28,18 +31,6 @@ def hold_progress(earliest: Mapping[str, datetime]) -> dict[str, UsageProgress]:
 def _locked(ap_isd_ases: Collection[str]) -> dict[str, UsageProgress]:
     rows = UsageProgress.objects.select_for_update(no_key=True).filter(ap_isd_as__in=list(ap_isd_ases))
     return {row.ap_isd_as: row for row in rows.order_by("pk")}
-
-
-def _begun(ap_isd_as: str, at: datetime) -> UsageProgress:
-    """State left by the previous version: everything moved is before `at`, and to be recomputed."""
-    oldest = UsageUplink.objects.filter(ap_isd_as=ap_isd_as).order_by("begins_at").first()
-    month = month_of(at if oldest is None else min(oldest.begins_at, at))
-    while is_settled(ap_isd_as, month):
-        month = next_month(month)
-    begun = UsageProgress(ap_isd_as=ap_isd_as, ranked_until=at, settled_before=month.date())
-    if oldest is not None:
-        skip(begun, at)
-    return begun
 
 
 def is_settled(ap_isd_as: str, month: datetime) -> bool:

@@ -15,26 +15,27 @@ import pytest
 import pytest_django
 from django.core.cache import cache
 from django.db import connection, models, transaction
+from django.test import Client
 from django.utils import timezone
 
 import scionlab
 from bandwidth_config import Limits
 from scionlab.accounts import account, api_token, mail_links, second_factor
 from scionlab.accounts.models import AccountRequest, MailKind, User
-from scionlab.delivery import enrolment, evidence, generation, render, signing
+from scionlab.delivery import enrolment, evidence, installed, render, signing
 from scionlab.delivery.models import SigningKey
-from scionlab.enforcement import notices, receipt, receipt_mails
+from scionlab.enforcement import generation, notices, receipt, receipt_mails
 from scionlab.enforcement.models import LinkEnforcement, NoticeWatch
 from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
 from scionlab.importer import importer
 from scionlab.importer.network import read_network
-from scionlab.limits import default_changes, defaults, exceptions, profiles, timed_limit
+from scionlab.limits import default_changes, defaults, exceptions, profiles, timed_limit, uplink
 from scionlab.limits import update as link
 from scionlab.limits.default_plan import SITE, Operation
 from scionlab.limits.models import MaximumException
 from scionlab.linktests import joint_test, link_test, test_mails, test_results
 from scionlab.linktests.models import JointTest, LinkTest
-from scionlab.scion_config import chain, complete, installed, isd, renewal, vpn
+from scionlab.scion_config import chain, isd, renewal, vpn
 from scionlab.scion_config.models import TRC
 from scionlab.testbed import first_setup, host, infrastructure, infrastructure_links, selectors
 from scionlab.testbed import locks as guards
@@ -51,7 +52,6 @@ from scionlab.testbed.models import (
     UserAS,
 )
 from scionlab.testbed.versions import counters, restarts
-from scionlab.usage import uplink
 from scionlab.user_ases import user_as
 from scionlab.web.rest import idempotency
 from tests.concurrency.row_locks import ORDER, recorded
@@ -59,6 +59,7 @@ from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
 from tests.joint_world import confirm
 from tests.upstream_dump import Dump, small
+from tests.web.polling import credentials
 
 
 @dataclass
@@ -321,9 +322,11 @@ def _notices(w: World) -> Work:
     return lambda: notices.notices_find(now=now)
 
 
-def _complete(w: World) -> Work:
-    Host.objects.update(configuration_format=1)
-    return lambda: complete.host_complete(host_id=w.near.host_id, actor=w.boss)
+def _deploy(w: World) -> Work:
+    near = w.near.host
+    url = f"/api/v4/host/{near.uid}/deployed_config_version"
+    version = f"{selectors.generation()}.{near.config_version}"
+    return lambda: Client().post(url, {"version": version}, headers=credentials(near))
 
 
 def _take_over(w: World) -> Work:
@@ -595,8 +598,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "host_take_over_undo": lambda w: (
         _take_over(w)() or (lambda: installed.host_take_over_undo(host_id=w.near.host_id, actor=w.boss))
     ),
-    "host_complete": _complete,
-    "completing_set": lambda w: lambda: complete.completing_set(wanted=True, actor=w.boss),
+    "deployed_config_version": _deploy,
     "deployment_note": lambda w: lambda: receipt_mails.deployment_note(host_id=w.near.host_id),
     "generation_raise": _raise,
     "signing_key_ensure": lambda _: SigningKey.objects.all().delete() and signing.signing_key_ensure,
@@ -630,7 +632,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "account_delete": lambda w: lambda: account.account_delete(user_id=w.boss.pk),
     "second_factor_remove": lambda w: lambda: second_factor.second_factor_remove(user_id=w.boss.pk),
 }
-ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
+ROOMS = {"accounts", "testbed", "delivery", "enforcement", "limits", "user_ases", "scion_config", "usage", "linktests"}
+ROOMS |= {"paths", "importer"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
 ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}

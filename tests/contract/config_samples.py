@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
 from link_tests import TCP, UDP, WATCH, LinkTest
-from scion_files import TOPOLOGY_ONLY
 
 SITE_URL = "https://scionlab.example.org"
 
@@ -56,9 +55,9 @@ class SampleHost:
     config_version: int = 18
     limits_version: int = 7
     internal_ip: str = "127.0.0.1"
-    configuration_format: int = TOPOLOGY_ONLY
     scion_packages: str = "scionlab"
     attachment_point: object = field(default=None)
+    limits_only: bool = False
 
 
 AP_HOST = SampleHost(
@@ -156,6 +155,7 @@ VPN_FILES = {
     "etc/openvpn/ccd/17-ffaa_1_c0ff": b"ifconfig-push 10.10.1.2 255.255.255.0\n",
     "etc/openvpn/server.conf": b"settings with a private key",
 }
+ADDED_FILES = TRUST_FILES | VPN_FILES
 
 HOSTS = {
     "ap": AP_HOST,

@@ -111,7 +111,7 @@ def test_every_old_sample_is_still_read(tmp_path: Path) -> None:
 
 def test_signed_sample_is_believed_with_the_key_that_signed_it_and_with_no_other() -> None:
     """The bytes are from the day of the contract: whoever changes what is signed, or how, notices it here."""
-    data = (SAMPLES / "schema1-ap-signed.tar.gz").read_bytes()
+    data = (SAMPLES / "schema1-ap-complete.tar.gz").read_bytes()
     key = TrustedKey(base64.b64decode("iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w="), NOW + timedelta(days=1))
     other = TrustedKey(bytes(32), NOW + timedelta(days=1))
 

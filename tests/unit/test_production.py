@@ -1,7 +1,6 @@
 """The production settings in a web server of their own: what is answered without TLS, and the health check of compose.
 
-The server is a process, because Django's settings are read once; its database is an embedded one, which is all that
-`healthz` asks.
+The server is a process, because Django's settings are read once; its database is an embedded one.
 """
 
 from __future__ import annotations
@@ -124,20 +123,18 @@ def get(port: int, path: str, **headers: str) -> tuple[int, str]:
 
 
 def test_health_checks_are_answered_without_tls(port: int) -> None:
-    assert get(port, "/healthz") == get(port, "/livez") == (200, "")
+    assert get(port, "/livez") == (200, "")
     assert get(port, "/readyz") == (503, "")  # this database has no tables
     assert get(port, "/metrics") == (404, "")  # nobody may, unless a setting says so
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/login/", "/healthzz", "/healthz/", "/x/healthz", "/admin/healthz", "/healthz%0A"]
-)
+@pytest.mark.parametrize("path", ["/", "/login/", "/livezz", "/livez/", "/x/livez", "/admin/livez", "/livez%0A"])
 def test_every_other_page_is_redirected_to_tls(port: int, path: str) -> None:
     assert get(port, path) == (301, f"https://{HOST}{path}")
 
 
 def test_behind_the_proxy_nothing_is_redirected_to_tls(port: int) -> None:
-    assert get(port, "/healthz", X_Forwarded_Proto="https") == (200, "")
+    assert get(port, "/livez", X_Forwarded_Proto="https") == (200, "")
     assert get(port, "/nowhere", X_Forwarded_Proto="https")[0] == 404
 
 
@@ -184,7 +181,7 @@ def test_production_hashes_passwords_with_argon2_and_serves_json_alone(server: S
 
 
 def test_the_health_check_wants_a_host_name_of_the_site(port: int) -> None:
-    assert get(port, "/healthz", Host="127.0.0.1")[0] == 400
+    assert get(port, "/livez", Host="127.0.0.1")[0] == 400
 
 
 @pytest.mark.parametrize(

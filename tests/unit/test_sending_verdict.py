@@ -50,7 +50,7 @@ def samples(
                 counted[name][0] += passed.get(name, 0)
                 counted[name][1] += dropped.get(name, 0)
             done, lost = counted[name]
-            sides.append(["0" * 16, limit, done * FRAME, done, lost * FRAME, lost])
+            sides.append(["0" * 16, limit, done * FRAME, done, lost * FRAME, lost, 0])
         rows.append([1000 * second, 1000 * second, in_force, *sides])
     return rows
 

@@ -24,8 +24,8 @@ def samples(
             total += passed[number - 1]
             lost += dropped[number - 1] if dropped else 0
         limit = (limits or [LIMIT] * (len(passed) + 1))[min(number, len(limits or passed) - 1)]
-        side = ["07", limit, total, total // 1000, lost, -(-lost // 1000)]
-        rows.append([1000 * number, 5000 + 1000 * number, True, side, ["08", LIMIT, 0, 0, 0, 0]])
+        side = ["07", limit, total, total // 1000, lost, -(-lost // 1000), 0]
+        rows.append([1000 * number, 5000 + 1000 * number, True, side, ["08", LIMIT, 0, 0, 0, 0, 0]])
     return rows
 
 
@@ -57,8 +57,8 @@ def test_verdict_of_one_direction(rows: list[list[Any]], code: str, text: str) -
 def test_packets_that_the_queue_lost_are_told_where_the_limit_refused_none() -> None:
     """The first sample is of an agent that did not tell them; of another class they are counted anew."""
     rows = samples([50_000] * 6)
-    for row, lost in zip(rows[1:], [4, 4, 69, 2, 2, 2], strict=True):
-        row[3] = [*row[3], lost]
+    for row, lost in zip(rows, [4, 4, 4, 69, 2, 2, 2], strict=True):
+        row[3][6] = lost
     found = verdict_of(rows)
     assert found.code == "at_times"
     assert found.text.replace("\N{NO-BREAK SPACE}", " ") == (
@@ -70,7 +70,7 @@ def test_packets_that_the_queue_lost_are_told_where_the_limit_refused_none() -> 
 def test_worse_direction_is_told() -> None:
     rows = samples([50_000] * 4)
     for number, row in enumerate(rows):
-        row[4] = ["08", LIMIT, SECOND * number, 100 * number, 12_000 * number, 12 * number]
+        row[4] = ["08", LIMIT, SECOND * number, 100 * number, 12_000 * number, 12 * number, 0]
     found = verdict_of(rows)
     assert [side.code for side in found.sides] == ["free", "full"]
     assert "this link was full from your AS; 11" in found.text
@@ -99,9 +99,9 @@ def test_rate_is_by_the_clock_that_nobody_sets() -> None:
 def test_nothing_is_made_up_between_two_lives_of_the_counters() -> None:
     rows = samples([SECOND] * 4)
     for row in rows[2:]:
-        row[3] = ["99", LIMIT, 10, 1, 0, 0]
+        row[3] = ["99", LIMIT, 10, 1, 0, 0, 0]
     assert [one.passed_bytes for one in intervals_of(rows, "to_user")] == [SECOND, 0, 0]
-    rows[3][3] = ["99", LIMIT, 5, 1, 0, 0]  # below what it was: whatever that is, it is no count
+    rows[3][3] = ["99", LIMIT, 5, 1, 0, 0, 0]  # below what it was: whatever that is, it is no count
     assert [one.passed_bytes for one in intervals_of(rows, "to_user")] == [SECOND, 5]
 
 

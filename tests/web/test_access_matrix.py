@@ -69,7 +69,6 @@ SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
 
 RULES: dict[str, Rule] = {
     "front": LogIn(READ),
-    "healthz": Form(READ),
     "security_txt": Form({"GET": 404, "HEAD": 404}),  # no contact is set
     "livez": Form(READ),
     "readyz": Form(READ),
@@ -209,7 +208,6 @@ RULES: dict[str, Rule] = {
     "admin:testbed_host_config": Admin({"GET": 200}, shows=SECRET),
     "admin:testbed_host_files": Admin({"GET": 200}, shows=SECRET),
     "admin:testbed_host_files_change": Admin({"POST": DONE}),
-    "admin:testbed_host_complete": Admin({"GET": 200, "POST": DONE}),
     "admin:testbed_host_enrol": Admin({"POST": DONE}, shows=SECRET),
     "admin:testbed_as_keys": Admin(READ | {"POST": DONE}),
     "admin:delivery_signingkey_rotate": Admin(READ | {"POST": DONE}),

@@ -17,12 +17,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
-from scionlab.scion_config.complete import host_complete
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.store import Store
 from bandwidth_config import RuleError
-from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.delivery.download import install_commands
 from scionlab.delivery.installed import Effect, effect_of, host_set_limits_only, host_take_over, host_take_over_undo
@@ -43,6 +41,7 @@ from tests.contract.stock_client import (
     complaints,
 )
 from tests.factories import HostFactory, api_token
+from tests.web.counters import Counters
 from tests.web.polling import AGENT, WebServer, basic, config_members, credentials
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -184,21 +183,6 @@ def test_after_a_take_over_it_gets_all_and_loses_what_was_named(
     assert InstalledFiles.objects.get(host=user_host).owner == "ours"
     machine.run()  # from now on with its version
     assert code_of(say(user_host, other_manifest())) == (409, "other_coordinator")
-
-
-def test_a_client_from_before_gets_the_rest_when_its_host_is_completed(
-    site: str, machine: StockHost, user_host: Host, tmp_path: Path, staff: User
-) -> None:
-    Host.objects.filter(pk=user_host.pk).update(configuration_format=TOPOLOGY_ONLY)
-    assert run_commands(machine, user_host, site, tmp_path).returncode == 0
-    assert sorted(machine.files) == ["etc/scion/topology.json"]
-    before = machine.unit_log
-    machine.run()
-    assert machine.unit_log == before  # nothing newer
-    host_complete(host_id=user_host.pk, actor=staff)
-    machine.run()
-    assert sorted(machine.files) == OURS
-    assert "enable scion-dispatcher.service" in machine.unit_log
 
 
 def test_a_client_with_limits_only_changes_nothing_whatever_it_has(
@@ -379,18 +363,14 @@ def test_the_same_files_shown_again_leave_the_take_over_and_others_end_it(user_h
     assert code_of(say(user_host, other_manifest(files={"etc/scion/sd.toml": "0"}))) == (409, "other_coordinator")
 
 
-def test_a_host_that_had_topology_alone_is_taken_over_complete(user_host: Host, staff: User) -> None:
-    sibling = HostFactory(AS=user_host.AS)
-    Host.objects.filter(pk=user_host.pk).update(configuration_format=TOPOLOGY_ONLY)
+def test_a_take_over_replaces_what_it_named_and_raises_nobody_s_h(user_host: Host, staff: User) -> None:
+    HostFactory(AS=user_host.AS)
     say(user_host, other_manifest())
-    user_host.refresh_from_db()
-    known = InstalledFiles.objects.get(host=user_host)
-    named = effect_of(user_host, known)
+    named = effect_of(user_host, InstalledFiles.objects.get(host=user_host))
+    counters = Counters()
     host_take_over(host_id=user_host.pk, actor=staff)
-    after = Host.objects.get(pk=user_host.pk)
-    assert (after.configuration_format, after.config_version) == (COMPLETE, user_host.config_version + 1)
-    assert Host.objects.get(pk=sibling.pk).config_version == sibling.config_version
-    members = config_members(ask(after).content).keys()
+    assert counters.risen() == {}
+    members = config_members(ask(user_host).content).keys()
     assert named is not None
     assert named.replaced == sorted(OTHER_FILES.keys() & members)
     assert "etc/scion/sd.toml" in named.replaced

@@ -334,7 +334,7 @@ POLICY = {
         "/admin/testbed/link/",
         "/api/v1/links/",
         "/api/v4/host/x/config",
-        "/healthz",
+        "/readyz",
         "/api/host",
     ],
 )

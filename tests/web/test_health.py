@@ -1,4 +1,4 @@
-"""/livez, /readyz and /healthz: each says no for its own reasons, to operators, and tells nothing that is secret."""
+"""/livez and /readyz: each says no for its own reasons, to operators, and tells nothing that is secret."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(path: str) -> tuple[int, str]:
     return answer.status_code, answer.content.decode()
 
 
-@table("path", ["/livez", "/readyz", "/healthz"])
+@table("path", ["/livez", "/readyz"])
 def test_all_is_well(path: str) -> None:
     signing_key_ensure()
     assert ask(path) == (200, "ok\n")
@@ -44,7 +44,7 @@ def test_a_process_lives_without_a_database_and_is_not_ready(monkeypatch: pytest
 
     monkeypatch.setattr(connection, "cursor", broken)
     assert ask("/livez") == (200, "ok\n")
-    assert ask("/readyz") == ask("/healthz") == (503, "database: DatabaseError\n")
+    assert ask("/readyz") == (503, "database: DatabaseError\n")
 
 
 def test_it_is_not_ready_before_the_migrations_are_applied() -> None:
@@ -54,7 +54,6 @@ def test_it_is_not_ready_before_the_migrations_are_applied() -> None:
     applied.delete()
     status, text = ask("/readyz")
     assert (status, text) == (503, f"migrations: 1 missing, the first is linktests.{newest}; run manage.py migrate\n")
-    assert ask("/healthz") == (200, "ok\n")
     MigrationRecorder.Migration.objects.bulk_create(rows)
     assert ask("/readyz") == (200, "ok\n")
 
@@ -89,7 +88,7 @@ def test_health_names_which_of_the_two_redis_is_away(settings: Settings, url: st
     if not settings.REDIS_URL:
         pytest.skip("needs Redis (REDIS_URL)")
     setattr(settings, url, "unix:///nowhere/redis.sock")
-    assert ask("/healthz") == (200, f"ok\n{line}\n")
+    assert ask("/readyz") == (200, f"ok\n{line}\n")
 
 
 def test_the_id_of_a_request_ends_with_it() -> None:

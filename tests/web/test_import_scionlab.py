@@ -21,7 +21,6 @@ from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.scion_config.vpn import files_for as vpn_files
-from scionlab.scion_config.vpn import vpn_keys_renew
 from scionlab.testbed.models import (
     ISD,
     VPN,
@@ -305,10 +304,9 @@ def with_two_clients() -> Dump:
     return dump
 
 
-def test_a_new_client_of_a_vpn_that_has_keys_gets_one_and_others_none() -> None:
+def test_an_imported_vpn_and_each_of_its_clients_get_keys() -> None:
     run(small())
-    assert not VPNClientKeys.objects.exists(), "its operator's OpenVPN goes on"
-    vpn_keys_renew(vpn_id=VPN.objects.get().pk, actor=None)
+    assert VPNServerKeys.objects.get().vpn == VPN.objects.get()
     run(with_two_clients())
     clients = VPNClientKeys.objects.order_by("pk").values_list("client__ip", flat=True)
     assert list(clients) == ["10.10.1.2", "10.10.1.3"]
@@ -316,16 +314,13 @@ def test_a_new_client_of_a_vpn_that_has_keys_gets_one_and_others_none() -> None:
     assert len(vpn_files(host_of(10))) == 1
 
 
-def test_a_vpn_that_has_keys_is_not_overfilled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vpn_is_not_overfilled(monkeypatch: pytest.MonkeyPatch) -> None:
     run(small())
     monkeypatch.setattr(import_attachment_points, "MAX_CLIENTS", 1)
-    vpn_keys_renew(vpn_id=VPN.objects.get().pk, actor=None)
     report = run(with_two_clients(), skip_invalid=True)
     (problem,) = report.problems
     assert (problem.kind, problem.pk) == ("vpnclient", 2)
-    assert problem.message.endswith("has keys and 1 clients, the most. Attach the AS at another one there.")
-    VPNServerKeys.objects.all().delete()
-    assert run(with_two_clients()).problems == []
+    assert problem.message.endswith("has 1 clients, the most. Attach the AS at another one there.")
 
 
 def test_what_is_new_in_a_newer_dump_is_made_beside_what_is_here() -> None:

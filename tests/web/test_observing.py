@@ -221,7 +221,7 @@ def test_the_cockpit_counts_it_and_says_whose_choice_it_is(
     say(host_a, "observed")
     assert "set by an administrator: no link is to be limited; not confirmed yet" in Page(door.get(page)).text
     HostReceipt.objects.update(observe_only=None)
-    shown = "set by an administrator: no link is to be limited; not supported: agent too old"
+    shown = "set by an administrator: no link is to be limited; not supported by this agent"
     assert shown in Page(door.get(page)).text
     HostReceipt.objects.update(observe_only=True)
     observe_ap(ap, False)

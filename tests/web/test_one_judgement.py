@@ -142,10 +142,10 @@ UNFETCHED = {"wanted_limits_version": 99}
 
 CASES: dict[str, Case] = {
     "enforced": Case("enforced", "enforced", "Enforced in both directions since"),
-    "enforced, and the agent is too old to prove content": Case(
+    "enforced, and the agent reports no digest": Case(
         "enforced",
         "enforced",
-        "The agent is too old to prove content.",
+        "The agent does not prove which limits it has.",
         lambda _now: update(HostReceipt, content="counted"),
         "unproven",
     ),
@@ -254,10 +254,10 @@ CASES: dict[str, Case] = {
         None,
         "failed",
     ),
-    "to be observed, and the agent is too old": Case(
+    "to be observed, which the agent does not support": Case(
         "enforced",
         "enforced",
-        f"This link is set to observe only, but the agent of {AP} is too old for that.",
+        f"This link is set to observe only, but the agent of {AP} does not support that.",
         to_observe(Link),
         "not_observed",
     ),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import Error as DatabaseError
-from django.db import connection
 from django.test import Client
 
 from scionlab.accounts.models import User
@@ -183,7 +181,7 @@ def test_other_methods_are_405(user_as: UserAS, link: Link, owner: User, rest: s
 
 @table(
     ("url", "allowed"),
-    [("/", {"GET", "HEAD"}), ("/ases/", {"GET", "HEAD"}), ("/healthz", {"GET", "HEAD"}), ("/logout/", {"POST"})],
+    [("/", {"GET", "HEAD"}), ("/ases/", {"GET", "HEAD"}), ("/readyz", {"GET", "HEAD"}), ("/logout/", {"POST"})],
 )
 def test_other_methods_are_405_on_the_pages_of_the_site(owner: User, url: str, allowed: set[str]) -> None:
     browser = browser_of(owner)
@@ -300,23 +298,7 @@ def test_logging_out_ends_the_session(owner: User) -> None:
     assert browser.get("/ases/").status_code == 302
 
 
-# --- health and errors --------------------------------------------------------------------------------------
-
-
-def test_healthz_answers_without_a_session(db: None) -> None:
-    answer = Client().get("/healthz")
-    assert (answer.status_code, answer.content) == (200, b"ok\n")
-    assert not answer.cookies
-    assert "no-store" in answer.headers["Cache-Control"]
-
-
-def test_healthz_says_when_the_database_is_away(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise DatabaseError("the server closed the connection")
-
-    monkeypatch.setattr(connection, "cursor", broken)
-    answer = Client().get("/healthz")
-    assert (answer.status_code, answer.content) == (503, b"database: Error\n")
+# --- errors --------------------------------------------------------------------------------------
 
 
 def test_a_page_that_does_not_exist_is_explained_to_everybody(owner: User) -> None:

@@ -159,7 +159,7 @@ def test_what_lowers_the_limit_is_named(
         AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=400)
         amount, text = found()["Total of all links"]
         assert amount == "500 kbit/s"
-        assert text.endswith("carry at most 400 kbit/s in each direction (not enforced: agent too old).")
+        assert text.endswith("carry at most 400 kbit/s in each direction (not enforced: not supported by this agent).")
     with case(subtests, "a narrow uplink"):
         AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=250)
         assert "uplink is entered as 250 kbit/s, less than this limit, for all it carries." in found()["Elsewhere"][1]

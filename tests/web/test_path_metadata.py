@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bandwidth_config import Limits
-from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
+from scion_files import PATH_METADATA_PATH
 from scionlab.accounts.models import User
 from scionlab.delivery.installed import full_configuration, host_set_limits_only
 from scionlab.delivery.render import config_for
@@ -91,13 +91,6 @@ def test_siblings_of_the_control_service_s_host_do_not_restart(publishing: Attac
     set_ap(publishing, path_metadata=NOTE)
     assert counters.risen() == {publishing.host: CONFIG}
     assert metadata(sibling) is None
-
-
-def test_a_host_with_topology_alone_becomes_complete_by_it(ap: AttachmentPoint, link: Link) -> None:
-    Host.objects.update(configuration_format=TOPOLOGY_ONLY)
-    set_ap(ap, publishes_limits=True)
-    assert Host.objects.get(pk=ap.host_id).configuration_format == COMPLETE
-    assert limit_of(link) == 1000
 
 
 def test_limits_only_has_none(publishing: AttachmentPoint, client: Client, owner: User, link: Link) -> None:

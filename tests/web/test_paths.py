@@ -22,7 +22,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scion_files import TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits.update import link_update
@@ -150,12 +149,9 @@ def test_of_another_user_s_link_only_what_scion_tells_everybody(
         assert (found.status, found.direction, found.enforced_kbit, found.used) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("values", [{"limits_only": True}, {"configuration_format": TOPOLOGY_ONLY}])
-def test_a_limit_that_is_in_no_configuration_of_scion_is_not_published(
-    other: Link, owner: User, values: dict[str, Any]
-) -> None:
+def test_a_limit_that_is_in_no_configuration_of_scion_is_not_published(other: Link, owner: User) -> None:
     AttachmentPoint.objects.update(publishes_limits=True)
-    Host.objects.filter(pk=other.interface_a.host_id).update(**values)
+    Host.objects.filter(pk=other.interface_a.host_id).update(limits_only=True)
     assert look(across(other), owner).links[0].kind == "withheld"
 
 

@@ -133,7 +133,7 @@ def test_a_body_that_breaks_off_reaches_no_view(settings: Settings, host: Host) 
             line.sendall(f"{head}{kind}{auth}version=1.1".encode())
             time.sleep(0.1)  # so that it is read before the end of it is noticed
         time.sleep(0.1)
-        assert server.ask("/healthz").status == 200
+        assert server.ask("/readyz").status == 200
     assert Host.objects.get(pk=host.pk).config_version_deployed == 0
 
 
@@ -239,8 +239,8 @@ def test_receipts_take_no_thread_from_pages(server: WebServer, host: Host, monke
 
     monkeypatch.setattr(Django, "_in_thread", noted)
     server.ask(f"/api/v4/host/{host.uid}/enforcement", method="POST", headers=credentials(host), body=b"{}")
-    server.ask("/healthz")
-    assert taken == [("enforcement", "receipts"), ("healthz", "pages")]
+    server.ask("/readyz")
+    assert taken == [("enforcement", "receipts"), ("readyz", "pages")]
 
 
 def test_pages_and_reports_are_djangos(server: WebServer, host: Host) -> None:
@@ -314,7 +314,7 @@ def is_read(port: int) -> bool:
     """The server has looked at the poll before this one: polls are read in their order."""
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     try:
-        line.request("GET", "/healthz", headers={"Host": "x"})
+        line.request("GET", "/readyz", headers={"Host": "x"})
         return line.getresponse().status == 200
     finally:
         line.close()

@@ -124,6 +124,7 @@ def upload(test: LinkTest, host: Host, given: dict[str, Any] | None, *, passed: 
     side = {"segment": ["0" * 16] * 13, "rate_kbit": [1000] * 13}
     side |= {"passed_bytes": [1514 * passed * s for s in seconds], "passed_packets": [passed * s for s in seconds]}
     side |= {"dropped_bytes": [1514 * 70 * s for s in seconds], "dropped_packets": [70 * s for s in seconds]}
+    side |= {"lost_packets": [0] * len(seconds)}
     document = {
         "schema": 1,
         "agent_version": "1",
@@ -174,7 +175,7 @@ def test_phases_are_of_the_limits_that_hold_when_it_begins(link: Link, owner: Us
 @table(
     "change, code, words",
     [
-        ({"sending_tests": ""}, "test_not_possible", "too old for tests that send"),
+        ({"sending_tests": ""}, "test_not_possible", "does not support tests that send"),
         ({"sending_tests": "off"}, "test_not_possible", "has not enabled tests that send"),
         ({"sending_tests": "stopped"}, "test_not_possible", "has stopped all tests that send"),
         ({"received_at": at(-181), "observed_at": at(-181)}, "test_not_possible", "No report since"),
@@ -725,7 +726,10 @@ def test_tcp_is_asked_for_told_and_drawn(link: Link, host: Host, owner: User, ap
 def test_agent_that_is_too_old_for_tcp_is_named_and_other_tools_go_on(link: Link, owner: User) -> None:
     HostReceipt.objects.update(says_tcp_tests=False)
     code, words = refusal(link, owner, tool="tcp")
-    assert (code, "too old for tests over TCP, so this test is not possible" in words) == ("test_not_possible", True)
+    assert (code, "does not support tests over TCP, so this test is not possible" in words) == (
+        "test_not_possible",
+        True,
+    )
     assert create(link, owner).kind == "udp"
 
 

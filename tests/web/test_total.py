@@ -153,7 +153,7 @@ NOT_IN_FORCE: dict[str, tuple[dict[str, Any], str, str]] = {
     "an agent that cannot": (
         {"says_total": False, "total_to_user_kbit": None, "total_from_user_kbit": None},
         "failed",
-        "agent too old",
+        "not supported by this agent",
     ),
     "an agent that reports a foreign document": (
         {"content": "foreign"},
@@ -260,9 +260,9 @@ def test_the_cockpit_shows_it_beside_the_uplink(door: Client, wanted: Attachment
     for url in pages:
         text = Page(door.get(url)).text
         assert "5 000 kbit/s" in text, url
-        assert "not enforced: agent too old" in text, url
+        assert "not enforced: not supported by this agent" in text, url
     assert [one.words for one in state_of(wanted).troubles if "total" in one.words] == [
-        "total not enforced: agent too old"
+        "total not enforced: not supported by this agent"
     ]
     confirm(wanted.host)
     for url in pages:
@@ -282,7 +282,7 @@ def test_users_of_links_there_see_what_they_share(
     HostReceipt.objects.update(says_total=False)
     for url in urls:
         text = Page(client.get(url)).text
-        assert f"{words} This total is not enforced: agent too old." in text, url
+        assert f"{words} This total is not enforced: not supported by this agent." in text, url
     confirm(wanted.host)
     for url in urls:
         text = Page(client.get(url)).text

@@ -10,7 +10,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scion_files import TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.delivery.models import SigningKey
 from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
@@ -80,22 +79,6 @@ def test_new_master_keys_reach_all_hosts_of_the_as(core: AS, staff: User, furthe
     as_new_keys(as_id=core.pk, actor=staff, master=True)
     assert list(Host.objects.filter(AS=core).values_list("config_version", flat=True)) == [2, 2]
     assert [name for name, content in files_for(further).items() if content != old[name]] == MASTER_KEYS
-
-
-def test_button_gives_all_hosts_of_an_as_from_before_an_upgrade_the_same_master_keys(
-    core: AS, ap: AttachmentPoint, staff: User
-) -> None:
-    Host.objects.filter(pk=ap.host_id).update(internal_ip="10.0.0.1")
-    values = {"public_ipv4": "192.0.2.98", "public_ipv6": None, "bind_ip": None, "internal_ip": "10.0.0.2"}
-    second = host_create(as_=ap.AS, actor=staff, label="", **values)
-    Host.objects.update(configuration_format=TOPOLOGY_ONLY)
-    was = dict(Host.objects.filter(AS=ap.AS).values_list("pk", "config_version"))
-    keys_renew()
-    as_new_keys(as_id=ap.AS_id, actor=staff)
-    now = Host.objects.filter(AS=ap.AS).values_list("pk", "config_version")
-    assert {pk: version - was[pk] for pk, version in now} == {ap.host_id: 1, second.pk: 1}
-    as_new_keys(as_id=ap.AS_id, actor=staff)
-    assert {pk: version - was[pk] for pk, version in now.all()} == {ap.host_id: 2, second.pk: 1}
 
 
 def test_new_voters_root_and_ca_make_a_trc_and_new_chains_for_all_below(core: AS, user_as: UserAS, staff: User) -> None:

@@ -16,7 +16,6 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from scion_files import TOPOLOGY_ONLY
 from scionlab.accounts.models import User
 from scionlab.scion_config.chain import as_new_keys
 from scionlab.scion_config.credentials import files_for
@@ -28,8 +27,7 @@ from scionlab.scion_config.renewal import keys_renew
 from scionlab.scion_config.tasks import renew_keys
 from scionlab.testbed.host import host_create
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link, UserAS
-from scionlab.testbed.versions.counters import hosts_bump
-from tests.factories import attach, spec
+from tests.factories import HostFactory, attach, spec
 from tests.trust_world import (
     DAY,
     MASTER_KEYS,
@@ -44,6 +42,7 @@ from tests.trust_world import (
     verified_line,
     version_of,
 )
+from tests.web.counters import Counters
 
 pytestmark = pytest.mark.django_db
 
@@ -212,28 +211,13 @@ def test_when_the_first_core_as_comes_its_isd_gets_chains_and_hosts_that_wait_fo
     assert {name: after[name] for name in MASTER_KEYS} == before
 
 
-def test_keys_made_for_hosts_of_before_an_upgrade_raise_nobody_s_h(core: AS, ap: AttachmentPoint) -> None:
-    Host.objects.update(configuration_format=TOPOLOGY_ONLY)
-    host = ap.host
-    assert list(files_for(host)) == [TRC_1]
-    assert keys_renew() == 1
-    assert version_of(ap.AS) == host.config_version
-    assert len(files_for(host)) == 5
-    assert keys_renew() == 0
-
-
-def test_renewal_tells_a_host_of_before_an_upgrade_only_once_a_change_has_brought_it_the_keys(
-    core: AS, ap: AttachmentPoint
-) -> None:
-    Host.objects.update(configuration_format=TOPOLOGY_ONLY)
-    now = timezone.now()
-    keys_renew(now=now)
-    was = version_of(ap.AS)
-    keys_renew(now=now + 60 * DAY)
-    assert version_of(ap.AS) == was
-    hosts_bump(config_ids=[ap.host_id])
-    keys_renew(now=now + 120 * DAY)
-    assert version_of(ap.AS) == was + 2
+def test_an_as_without_keys_gets_them_once_and_h_of_all_its_hosts_rises_once(core: AS, ap: AttachmentPoint) -> None:
+    second = HostFactory(AS=ap.AS)
+    assert [list(files_for(one)) for one in (ap.host, second)] == [[TRC_1], [TRC_1]]
+    counters = Counters()
+    assert [keys_renew(), keys_renew()] == [1, 0]
+    assert counters.risen() == {ap.host: (1, 0), second: (1, 0)}  # with different master keys they reject each other
+    assert [len(files_for(one)) for one in (ap.host, second)] == [5, 3]
 
 
 def test_an_isd_of_another_service_gets_no_keys_before_its_core_as_is_taken_over(ap: AttachmentPoint) -> None:
@@ -260,7 +244,7 @@ def test_a_chain_is_renewed_before_two_thirds_of_its_life_and_its_host_is_told_o
     core: AS, user_as: UserAS, link: Link
 ) -> None:
     now = timezone.now()
-    Host.objects.exclude(AS=user_as).update(configuration_format=TOPOLOGY_ONLY)
+    Host.objects.exclude(AS=user_as).update(limits_only=True)  # their chains are due on other days
     keys = ASKeys.objects.get(AS=user_as)
     assert keys.renew_at is not None
     assert now + 31 * DAY < keys.renew_at < now + 60 * DAY

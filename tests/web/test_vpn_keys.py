@@ -416,32 +416,22 @@ def test_without_its_secret_the_service_says_what_to_do(inside: UserAS, vpn: VPN
     assert list(files_of(inside)) == [CLIENT_CONF]
 
 
-# --- VPNs from before, and new keys ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(owner: User, ap_b: AttachmentPoint) -> UserAS:
-    """In the VPN of `ap_b`, which has no keys of ours."""
-    return attach(owner, spec(ap_b, use_vpn=True))
-
-
-def test_the_openvpn_of_an_operator_is_left_alone(old: UserAS, ap_b: AttachmentPoint, teammate: User) -> None:
-    """Its server would refuse the keys of ours, and ours the keys that its clients have."""
-    later = attach(teammate, spec(ap_b, use_vpn=True))
-    assert (files_of(ap_b), files_of(old), files_of(later)) == ({}, {}, {})
-    assert not VPNClientKeys.objects.exists()
+# --- new keys -------------------------------------------------------------------------------------------------------
 
 
 def test_new_keys_reach_the_server_and_all_clients_at_once_and_nobody_else(
-    old: UserAS, ap_b: AttachmentPoint, stranger: User, teammate: User
+    inside: UserAS, ap: AttachmentPoint, vpn: VPN, stranger: User, teammate: User
 ) -> None:
-    idle = attach(teammate, spec(ap_b, use_vpn=True, active=False))
+    idle = attach(teammate, spec(ap, use_vpn=True, active=False))
+    before = dict(VPNClientKeys.objects.values_list("client__host__AS", "common_name"))
     counters = Counters()
-    vpn_keys_renew(vpn_id=ap_b.host.vpn.pk, actor=stranger)
-    assert counters.risen() == {ap_b.host: CONFIG, old.hosts.get(): CONFIG}
-    assert len(files_of(ap_b)) == 2
-    assert len(files_of(old)) == 1
-    assert VPNClientKeys.objects.filter(client__host__AS=idle.pk).exists(), "for when it is activated"
+    vpn_keys_renew(vpn_id=vpn.pk, actor=stranger)
+    assert counters.risen() == {ap.host: CONFIG, inside.hosts.get(): CONFIG}
+    assert len(files_of(ap)) == 2
+    assert len(files_of(inside)) == 1
+    after = dict(VPNClientKeys.objects.values_list("client__host__AS", "common_name"))
+    assert set(after) == set(before) == {inside.pk, idle.pk}, "also for when it is activated"
+    assert not set(after.values()) & set(before.values())
 
 
 def test_former_keys_open_nothing_after_new_ones_were_made(inside: UserAS, ap: AttachmentPoint, vpn: VPN) -> None:
@@ -455,28 +445,20 @@ def test_former_keys_open_nothing_after_new_ones_were_made(inside: UserAS, ap: A
 
 
 def test_an_administrator_makes_new_keys_and_it_is_on_record(
-    old: UserAS, ap_b: AttachmentPoint, door: Client, staff: User
+    inside: UserAS, vpn: VPN, door: Client, staff: User
 ) -> None:
-    vpn = ap_b.host.vpn
-    assert '<td class="field-keys_made">none</td>' in door.get(page(VPN, LIST)).content.decode()
+    before = VPNServerKeys.objects.get()
     answer = door.post(page(VPN, LIST), {"action": "make_keys", "_selected_action": [vpn.pk]}, follow=True)
     assert "1 VPNs have new keys. Each is down until its hosts have installed them." in answer.content.decode()
-    assert len(files_of(ap_b)) == 2
+    keys = VPNServerKeys.objects.get()
+    assert keys.certificate != before.certificate
     entry = LogEntry.objects.get()
     assert (entry.user, entry.object_id, entry.change_message) == (staff, str(vpn.pk), "Created new keys.")
     for url in (page(VPN, LIST), page(VPN, CHANGE, vpn.pk)):
         text = door.get(url).content.decode()
         assert "s ago" in text
         assert "BEGIN" not in text
-        assert VPNServerKeys.objects.get().key_encrypted not in text
-
-
-def test_a_vpn_of_ipv6_from_before_is_refused_keys(old: UserAS, ap_b: AttachmentPoint) -> None:
-    VPN.objects.filter(host=ap_b.host).update(subnet="fd00:10::/64", server_ip="fd00:10::1")
-    with pytest.raises(RuleError) as refused:
-        vpn_keys_renew(vpn_id=ap_b.host.vpn.pk, actor=None)
-    assert refused.value.code == "vpn_without_ipv4"
-    assert not VPNServerKeys.objects.exists()
+        assert keys.key_encrypted not in text
 
 
 def test_an_attachment_point_that_nobody_finds_has_no_files(owner: User) -> None:

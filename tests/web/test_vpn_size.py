@@ -9,13 +9,12 @@ import pytest
 
 from ap_agent.agent.archive import DEFAULT_LIMITS
 from ap_agent.agent.bundle import read_bundle
-from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.scion_config import vpn as vpns
-from scionlab.scion_config.vpn import files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.scion_config.vpn import files_for, vpn_clients_admit
+from scionlab.testbed import vpn_clients
 from scionlab.testbed.infrastructure import vpn_create
 from scionlab.testbed.models import (
     VPN,
@@ -26,7 +25,6 @@ from scionlab.testbed.models import (
     Link,
     UserAS,
     VPNClient,
-    VPNServerKeys,
     numbers,
 )
 from scionlab.testbed.selectors import links_of
@@ -80,7 +78,6 @@ def test_agents_read_the_tarball_of_a_full_vpn_with_room_for_routers_and_trcs(
     owner: User, ap: AttachmentPoint, vpn: VPN
 ) -> None:
     fill(vpn, ap, owner)
-    Host.objects.filter(pk=ap.host_id).update(configuration_format=2)
     found = read_bundle(config_for(Host.objects.get(pk=ap.host_id)).content, host_id=ap.host.uid)
     assert len([name for name in found.members if "/ccd/" in name]) == len(found.links) == MAX_CLIENTS == 500
     assert DEFAULT_LIMITS.members - len(found.members) - numbers.LAST_BORDER_ROUTER >= 200, "20 TRCs of 10 ISDs"
@@ -89,7 +86,7 @@ def test_agents_read_the_tarball_of_a_full_vpn_with_room_for_routers_and_trcs(
 def test_one_client_more_is_refused(
     owner: User, teammate: User, ap: AttachmentPoint, vpn: VPN, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vpns, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(vpn_clients, "MAX_CLIENTS", 2)
     made = [attach(owner, spec(ap, use_vpn=True)) for _ in range(2)]
     before = files_for(ap.host)
     with pytest.raises(FieldRuleError) as refused:
@@ -105,19 +102,3 @@ def test_one_client_more_is_refused(
     user_as_delete(user_as_id=made[0].pk, actor=None)
     attach(teammate, spec(ap, use_vpn=True))
     assert VPNClient.objects.filter(vpn=vpn).count() == 2
-
-
-def test_an_operators_vpn_with_too_many_clients_is_refused_keys(
-    owner: User, teammate: User, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for one in (owner, teammate):
-        attach(one, spec(ap_b, use_vpn=True))
-    monkeypatch.setattr(vpns, "MAX_CLIENTS", 1)
-    with pytest.raises(RuleError) as refused:
-        vpn_keys_renew(vpn_id=ap_b.host.vpn.pk, actor=None)
-    assert refused.value.code == "vpn_full"
-    assert refused.value.message == (
-        f"{ap_b.host.vpn} has 2 clients, and keys can be made for 1: more files than its agent takes. Have user ASes "
-        "leave it, or attach them at another attachment point."
-    )
-    assert not VPNServerKeys.objects.exists()

@@ -120,7 +120,7 @@ def fill(size: Size, *, links_digest: str = "") -> None:  # noqa: PLR0915  one t
         seen: Mapping[str, Any] = {"generation": 1, "config_version": 1, "limits_version": 1, "received_at": now}
         receipt = HostReceipt.objects.create(
             host=ap_host, agent_version="bench", observed_at=now, content=HostReceipt.Content.PROVEN,
-            limits_digest="0" * 64, links_digest=mark_of(links_digest, now), **seen,
+            limits_digest="0" * 64, links_digest=mark_of(links_digest), **seen,
         )  # fmt: skip
         said = {name: value for name, value in entry(1)["to_user"].items() if name not in {"dev", "backlog_bytes"}}
         row = LinkEnforcement.objects.create(

@@ -93,7 +93,7 @@ _TOTAL = object_of(
         "from_user_kbit": _KBIT_IN_FORCE,
     },
     type=["object", "null"],
-    description="Total of all links; null: no total. Absent: the agent is too old to enforce one.",
+    description="Total of all links; null: no total. Absent: not supported by the agent.",
 )
 _RECEIPT = object_of(
     {
@@ -130,16 +130,16 @@ _RECEIPT = object_of(
         "observe_only": {"type": ["boolean", "null"], "description": "Nothing is limited on this host."},
         "tests": {
             "type": ["array", "null"],
-            "description": "Ids of the tests of links that are armed or running. Absent: the agent is too old.",
+            "description": "Ids of the tests of links that are armed or running. Absent: not supported by the agent.",
             "items": TEST_ID,
         },
         "sending_tests": {
             "enum": ["on", "off", "stopped"],
-            "description": "Whether the operator lets tests send. Absent: the agent is too old.",
+            "description": "Whether the operator lets tests send. Absent: not supported by the agent.",
         },
         "test_kinds": {
             "type": "array",
-            "description": "Kinds of tests that this agent knows. Absent: the agent is too old for tests over TCP.",
+            "description": "Kinds of tests that the agent supports.",
             "items": {"type": "string", "maxLength": 16},
         },
         "problems": {"type": "array", "items": object_of(dict.fromkeys(("code", "subject", "message"), TEXT))},

@@ -37,8 +37,7 @@ _TESTED = object_of(
         "segment": {"type": "array", "maxItems": 610, "items": {"type": "string", "pattern": "^[0-9a-f]{16}$"}},
         **dict.fromkeys(("rate_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets"), _SERIES),
         "lost_packets": {**_SERIES, "description": "Part of passed: dropped by the queue behind the limit."},
-    },
-    optional=["lost_packets"],  # from older agents
+    }
 )
 _TEST_RESULT = object_of(
     {

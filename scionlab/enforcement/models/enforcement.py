@@ -19,7 +19,7 @@ class HostReceipt(models.Model):
         """The document of the receipt, compared with those issued by this service (`IssuedLimits`)."""
 
         PROVEN = "proven", "a document of this service, by its digest"
-        COUNTED = "counted", "identified by its versions: the agent is too old to prove content"
+        COUNTED = "counted", "identified by its versions: the agent reports no digest"
         FOREIGN = "foreign", "a document that this service did not issue"
 
     class SendingTests(models.TextChoices):
@@ -36,7 +36,7 @@ class HostReceipt(models.Model):
         max_length=64,
         blank=True,
         db_default="",
-        help_text="SHA-256 of the link_info.json in force; empty from agents too old to report it.",
+        help_text="SHA-256 of the link_info.json in force; empty if not reported.",
     )
     links_digest = models.CharField(
         max_length=64,
@@ -61,26 +61,26 @@ class HostReceipt(models.Model):
     )
     # The total of all Links [kbit/s]: as configured, and as in force in each direction.
     says_total = models.BooleanField(
-        default=False, db_default=False, help_text="Not set: the agent is too old to enforce a total."
+        default=False, db_default=False, help_text="Not set: the agent does not support a total."
     )
     total_wanted_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     says_tests = models.BooleanField(
-        default=False, db_default=False, help_text="Not set: the agent is too old to carry out tests of Links."
+        default=False, db_default=False, help_text="Not set: the agent does not support tests of Links."
     )
     sending_tests = models.CharField(
         max_length=8,
         choices=SendingTests,
         blank=True,
         db_default="",
-        help_text="Whether the operator lets tests send. Empty: the agent is too old for tests that send.",
+        help_text="Whether the operator lets tests send. Empty: the agent does not support tests that send.",
     )
     says_tcp_tests = models.BooleanField(
-        default=False, db_default=False, help_text="Not set: the agent is too old for tests over TCP."
+        default=False, db_default=False, help_text="Not set: the agent does not support tests over TCP."
     )
     observe_only = models.BooleanField(
-        null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."
+        null=True, blank=True, help_text="Nothing is limited. Empty: the agent does not support observing only."
     )
     gaps_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="From here on every gap between receipts is recorded."

@@ -5,7 +5,7 @@ import scionlab.accounts.models.user
 import scionlab.linktests.models.link_test
 import scionlab.platform.clock
 from django.conf import settings
-from scionlab.platform.reservations import LANES, LINKS, keep_apart, let_overlap
+from scionlab.linktests.reservations import LANES, LINKS, keep_apart, let_overlap
 from django.db import migrations, models
 
 

@@ -121,9 +121,9 @@ class TestResult(models.Model):
     """Result of one end; immutable once final.
 
     Of the attachment point, `samples` are rows in order of time, one per moment: `[at_ms, clock_ms, in_force, [segment,
-    rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets, lost_packets], the same from the user]`;
-    those of older agents lack the last one. `report` is the report of an end that sends (`station.report`), None before
-    it arrives; the user's end has only that. docs/api.md describes both.
+    rate_kbit, passed_bytes, passed_packets, dropped_bytes, dropped_packets, lost_packets], the same from the user]`.
+    `report` is the report of an end that sends (`station.report`), None before it arrives; the user's end has only
+    that. docs/api.md describes both.
     """
 
     __test__ = False  # not a test class of pytest

@@ -54,8 +54,7 @@ class VPNWithKeys(VPNAdmin):
     fields = [*VPNAdmin.fields, "keys_made"]
     actions = ["make_keys"]
     note = (
-        "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
-        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients. "
+        "This service creates the keys of the server and its clients and sends them with the configurations. "
         f"{VPNAdmin.note}"
     )
 

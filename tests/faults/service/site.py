@@ -109,7 +109,7 @@ class Site:
     def answers(self, port: int) -> bool:
         """True when the web tier at this port can work."""
         try:
-            return self.request("GET", "/healthz", headers={}, port=port).status == 200
+            return self.request("GET", "/readyz", headers={}, port=port).status == 200
         except OSError:
             return False
 
@@ -153,7 +153,7 @@ class Site:
 
     def is_healthy(self) -> bool:
         try:
-            return self.get("/healthz", as_nobody=True).body == b"ok\n"
+            return self.get("/readyz", as_nobody=True).body == b"ok\n"
         except OSError:
             return False
 

@@ -42,7 +42,7 @@ def port(site: Site, cache: Redis) -> Iterator[int]:
 
 def answers(site: Site, port: int) -> bool:
     try:
-        return site.request("GET", "/healthz", headers={}, port=port).status == 200
+        return site.request("GET", "/readyz", headers={}, port=port).status == 200
     except OSError:
         return False
 
@@ -86,7 +86,7 @@ def test_a_full_cache_fails_no_save_and_no_poll(site: Site, cache: Redis, port: 
 
     cache.stop()
     assert saves_and_polls(site, port, 5) == {("save", 200): 5, ("poll", 200): 5}
-    assert "cache: ConnectionError" in site.request("GET", "/healthz", headers={}, port=port).text
+    assert "cache: ConnectionError" in site.request("GET", "/readyz", headers={}, port=port).text
     cache.start()
 
 

@@ -41,7 +41,7 @@ def test_two_processes_of_a_web_tier_count_together_and_lose_nothing_when_they_e
     (tier.var_dir / "log").mkdir(parents=True)
     web = tier.start_part("web")
     try:
-        wait_for(lambda: answers_of(site, port, "/healthz"), "it answers")
+        wait_for(lambda: answers_of(site, port, "/readyz"), "it answers")
         assert [answers_of(site, port, "/livez") for _ in range(40)] == [200] * 40
         workers = Path(f"/proc/{web.pid}/task/{web.pid}/children").read_text(encoding="utf-8").split()
         assert len(workers) == 2

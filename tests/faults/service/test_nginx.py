@@ -253,7 +253,7 @@ def test_a_hashed_file_comes_from_the_folder_of_all_versions_or_from_the_web_tie
     assert nginx.ask("GET", "/static/site.css").json["path"] == "/static/site.css", "each version has its own"
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
 def test_health_is_not_for_strangers(nginx: Nginx, path: str) -> None:
     assert nginx.ask("GET", path, headers={"X-Test-Address": "198.51.100.1"}).status == 403
     assert nginx.ask("GET", path, headers={"X-Test-Address": "127.0.0.1"}).status == 200

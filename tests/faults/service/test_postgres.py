@@ -34,7 +34,7 @@ def test_while_the_database_is_away_everybody_is_told_when_to_come_back(site: Si
     for answer in scripts:
         assert is_told_to_come_back(answer), answer.text
         assert answer.json["code"] == "unavailable"
-    health = site.get("/healthz", as_nobody=True)
+    health = site.get("/readyz", as_nobody=True)
     assert is_told_to_come_back(health)
     assert health.text.startswith("database: OperationalError")
     assert current.result().status in {304, 503}, "who waits is answered from what is known, or sent away for a moment"

@@ -28,7 +28,7 @@ def everything_is_served_quickly(site: Site) -> None:
 def test_without_redis_saves_are_accepted_and_carried_out_when_it_is_back(site: Site) -> None:
     version, limits = site.versions()
     site.redis.stop()
-    health = site.get("/healthz", as_nobody=True)
+    health = site.get("/readyz", as_nobody=True)
     assert (health.status, health.text.splitlines()[0]) == (200, "ok")
     assert "redis: ConnectionError" in health.text
     saved = site.save(300)

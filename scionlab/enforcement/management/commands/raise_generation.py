@@ -46,6 +46,6 @@ class Command(BaseCommand):
             self.stdout.write(f"{raised.ahead} of them proved that they have configurations unknown to this database.")
         for uid, claim in raised.unproven.items():
             self.stdout.write(
-                f"Host {uid} reports generation {claim} without proof (its agent may be too old). If this is "
+                f"Host {uid} reports generation {claim} without proof. If this is "
                 f"correct, use --to {claim + 1} --force."
             )

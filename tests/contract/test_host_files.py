@@ -1,8 +1,7 @@
-"""Complete configurations: exact files, units and modes; what both clients make of them; what stays as it was."""
+"""All files of a host, those made elsewhere too: names, units, modes; what both clients make of them."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -19,10 +18,11 @@ import pytest
 from ap_agent.agent.archive import Limits
 from ap_agent.agent.bundle import read_bundle
 from config_tar import full_paths, host_members, pack, snapshot
-from scion_files import COMPLETE, as_mtu_bytes, link_mtu_bytes
+from scion_files import as_mtu_bytes, link_mtu_bytes
 from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (
+    ADDED_FILES,
     AP_HOST,
     CORE_HOST,
     FULL_AP_HOST,
@@ -31,16 +31,11 @@ from tests.contract.config_samples import (
     SITE_URL,
     TRUST_FILES,
     USER_HOST,
-    VPN_FILES,
     SampleHost,
 )
 from tests.contract.stock_client import OTHER_FILES, Ended, StockHost, complaints
 
 SAMPLE = Path(__file__).with_name("samples") / "schema1-ap-complete.tar.gz"
-
-
-def complete(host: SampleHost, **values: Any) -> SampleHost:
-    return replace(host, configuration_format=COMPLETE, **values)
 
 
 def tar_of(host: SampleHost, **options: Any) -> bytes:
@@ -58,36 +53,14 @@ def units_of(host: SampleHost, **options: Any) -> list[str]:
 
 def full(host: SampleHost, **options: Any) -> bytes:
     """With everything that is handed in."""
-    return tar_of(complete(host), trust_files=TRUST_FILES, vpn_files=VPN_FILES, **options)
-
-
-# --- hosts that keep topology.json alone ------------------------------------------------------------------------------
-
-# SHA-256 of the tarballs, unpacked, that the version before complete configurations made (commit f95fcb2).
-BEFORE = {
-    "ap": "9fb113396b895e1a5fe14ed22c07ffcfd0083cf7397a991645a7b46ecad38f8d",
-    "user": "0d289e38623e68d5b108751004f6d8bb9e4d0a86cf4914baf472ecb5c62b65b0",
-    "core": "5d60dce3e0c99415c50d194f1050af536ac1cd6471fb50ce53909d0305d0febb",
-    "ap_without_customers": "22c25ea2926c9dfc848ce46dc96cbe90eb38fd30c3e6510751d5ebdd5c7db8f7",
-    "ap_alone": "6ff6204cac042c69d2865b43110d17f53f73ca3721ae79bbc908bed0ed65c054",
-    "user_ap": "ad8a056e0a8874354abde2f8418be42c1a90b37784a6886d94509e37969de7c0",
-    "ap_full": "1f046a864052f704db6060250848bf1cb41e8433d49fe412fd3abc522aeec0b2",
-}
-
-
-@table("name", HOSTS)
-def test_a_host_that_was_there_before_keeps_every_byte(name: str) -> None:
-    """Whatever is made for it meanwhile, and whichever packages are set: H did not rise."""
-    host = replace(HOSTS[name], scion_packages="upstream")
-    tarball = tar_of(host, trust_files=TRUST_FILES, vpn_files=VPN_FILES)
-    assert hashlib.sha256(gzip.decompress(tarball)).hexdigest() == BEFORE[name]
+    return tar_of(host, added_files=ADDED_FILES, **options)
 
 
 # --- exactly these files ----------------------------------------------------------------------------------------------
 
 
 def test_an_attachment_point_gets_all_that_its_as_needs() -> None:
-    members = members_of(complete(AP_HOST), trust_files=TRUST_FILES, vpn_files=VPN_FILES)
+    members = members_of(AP_HOST, added_files=ADDED_FILES)
     assert sorted(members) == [
         "etc/openvpn/ccd/17-ffaa_1_c0ff",
         "etc/openvpn/server.conf",
@@ -108,7 +81,7 @@ def test_an_attachment_point_gets_all_that_its_as_needs() -> None:
 
 
 def test_settings_of_the_programs_are_exactly_these() -> None:
-    members = members_of(complete(AP_HOST))
+    members = members_of(AP_HOST)
     assert members["etc/scion/br-2.toml"].decode() == (
         '[general]\nid = "br-2"\nconfig_dir = "/etc/scion"\n[log.console]\nlevel = "info"\n'
         '[metrics]\nprometheus = "127.0.0.1:30443"\n'
@@ -134,8 +107,8 @@ def test_settings_of_the_programs_are_exactly_these() -> None:
 
 def test_upstream_s_packages_look_for_other_files_and_have_other_units() -> None:
     """As dist/systemd of SCION names them; SCIONLab's are in the test above."""
-    host = complete(AP_HOST, scion_packages="upstream")
-    ours, theirs = members_of(complete(AP_HOST)), members_of(host)
+    host = replace(AP_HOST, scion_packages="upstream")
+    ours, theirs = members_of(AP_HOST), members_of(host)
     assert sorted(theirs.keys() - ours.keys()) == ["etc/scion/daemon.toml", "etc/scion/dispatcher.toml"]
     assert sorted(ours.keys() - theirs.keys()) == ["etc/scion/disp.toml", "etc/scion/sd.toml"]
     assert theirs["etc/scion/daemon.toml"] == ours["etc/scion/sd.toml"]
@@ -148,7 +121,7 @@ def test_upstream_s_packages_look_for_other_files_and_have_other_units() -> None
         "scion-router@br-1.service",
         "scion-router@br-2.service",
     ]
-    assert units_of(complete(AP_HOST)) == [
+    assert units_of(AP_HOST) == [
         "openvpn@server.service",
         "scion-border-router@br-1.service",
         "scion-border-router@br-2.service",
@@ -159,8 +132,8 @@ def test_upstream_s_packages_look_for_other_files_and_have_other_units() -> None
 
 
 def test_a_second_host_has_its_own_routers_and_no_control_service() -> None:
-    first = complete(AP_HOST, link_ends=AP_HOST.link_ends[:3], internal_ip="10.0.0.1")
-    second = complete(
+    first = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3], internal_ip="10.0.0.1")
+    second = replace(
         AP_HOST, uid="2" * 32, link_ends=AP_HOST.link_ends[3:], internal_ip="10.0.0.2", attachment_point=None
     )
     members = members_of(second, as_hosts=[first, second])
@@ -183,33 +156,31 @@ def test_a_second_host_has_its_own_routers_and_no_control_service() -> None:
 
 def test_only_a_host_with_the_key_of_the_ca_renews_chains() -> None:
     key = {"etc/scion/crypto/ca/cp-ca.key": b"a private key"}
-    without, with_key = (members_of(complete(CORE_HOST), trust_files=files) for files in ({}, key))
+    without, with_key = (members_of(CORE_HOST, added_files=files) for files in ({}, key))
     assert b"[ca]" not in without["etc/scion/cs-1.toml"]
     assert with_key["etc/scion/cs-1.toml"].endswith(b'\n[ca]\nmode = "in-process"\n')
 
 
 def test_no_port_of_metrics_is_given_twice_on_one_host() -> None:
     ends = tuple(replace(AP_HOST.link_ends[1], interface_id=n, border_router=n) for n in range(1, 254))
-    members = members_of(complete(AP_HOST, link_ends=ends))
+    members = members_of(replace(AP_HOST, link_ends=ends))
     ports = [port for text in members.values() for port in re.findall(rb'prometheus = "127\.0\.0\.1:(\d+)"', text)]
     assert len(ports) == len(set(ports)) == 254
     assert not {b"30254", b"30255"} & set(ports)  # control service and daemon
 
 
 def test_limits_only_is_link_info_alone_here_too() -> None:
-    host = complete(AP_HOST)
-    object.__setattr__(host, "limits_only", True)  # as the model has it
-    assert sorted(members_of(host, trust_files=TRUST_FILES, vpn_files=VPN_FILES)) == [
+    host = replace(AP_HOST, limits_only=True)
+    assert sorted(members_of(host, added_files=ADDED_FILES)) == [
         "etc/scion/link_info.json",
         "scionlab-config.json",
     ]
 
 
-@table("host", [complete(AP_HOST), complete(USER_HOST, scion_packages="upstream"), AP_HOST])
+@table("host", [AP_HOST, replace(USER_HOST, scion_packages="upstream")])
 def test_full_paths_are_the_files_that_a_full_tarball_has(host: SampleHost) -> None:
-    members = members_of(host, trust_files=TRUST_FILES, vpn_files=VPN_FILES)
-    further = {*TRUST_FILES, *VPN_FILES}
-    assert full_paths(snapshot(host), runs_control_service=True, further=further) == {*members} - {
+    members = members_of(host, added_files=ADDED_FILES)
+    assert full_paths(snapshot(host), runs_control_service=True, further=ADDED_FILES) == {*members} - {
         "scionlab-config.json"
     }
 
@@ -237,26 +208,26 @@ def test_a_link_s_mtu_leaves_room_for_the_headers_of_its_underlay(ip: str, mtu: 
 
 
 def test_the_as_s_mtu_is_that_of_its_inner_network_on_all_its_hosts() -> None:
-    first, second = complete(AP_HOST, link_ends=()), complete(USER_HOST, internal_ip="2001:db8:1::2", link_ends=())
+    first, second = replace(AP_HOST, link_ends=()), replace(USER_HOST, internal_ip="2001:db8:1::2", link_ends=())
     assert as_mtu_bytes([snapshot(first)]) == 1472
     for host in (first, second):
         topology = json.loads(members_of(host, as_hosts=[first, second])["etc/scion/topology.json"])
         assert topology["mtu"] == 1452
-    assert json.loads(members_of(CORE_HOST)["etc/scion/topology.json"])["mtu"] == 1472  # over IPv6 inside, as ever
+    assert json.loads(members_of(CORE_HOST)["etc/scion/topology.json"])["mtu"] == 1452  # over IPv6 inside
 
 
 # --- what the clients take --------------------------------------------------------------------------------------------
 
 
 @table("name", HOSTS)
-def test_stock_client_has_no_complaint_of_a_complete_one(name: str) -> None:
+def test_stock_client_has_no_complaint_of_what_is_added(name: str) -> None:
     assert complaints(full(HOSTS[name])) == []
 
 
 def test_stock_client_installs_every_file_with_its_mode(tmp_path: Path) -> None:
     machine = StockHost(tmp_path)
     machine.install_tar(full(AP_HOST))
-    members = members_of(complete(AP_HOST), trust_files=TRUST_FILES, vpn_files=VPN_FILES)
+    members = members_of(AP_HOST, added_files=ADDED_FILES)
     assert machine.files == {name: one for name, one in members.items() if name != "scionlab-config.json"}
     modes = {name: oct((tmp_path / name).stat().st_mode & 0o777) for name in machine.files}
     assert modes["etc/scion/crypto/as/cp-as.key"] == "0o600"
@@ -268,8 +239,8 @@ def test_stock_client_deletes_what_was_ours_and_nothing_else(tmp_path: Path) -> 
     machine = StockHost(tmp_path)
     machine.install_tar(full(AP_HOST))
     (tmp_path / "etc/scion/beacon_policy.yaml").write_text("an operator's own")
-    one_router = complete(replace(AP_HOST, link_ends=AP_HOST.link_ends[:1], config_version=19))
-    machine.install_tar(tar_of(one_router, trust_files=TRUST_FILES))
+    one_router = replace(AP_HOST, link_ends=AP_HOST.link_ends[:1], config_version=19)
+    machine.install_tar(tar_of(one_router, added_files=TRUST_FILES))
     assert "etc/scion/br-2.toml" not in machine.files
     assert "etc/openvpn/server.conf" not in machine.files
     assert machine.files["etc/scion/beacon_policy.yaml"] == b"an operator's own"
@@ -277,11 +248,11 @@ def test_stock_client_deletes_what_was_ours_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_stock_client_overwrites_nothing_that_an_operator_put_there_by_hand(tmp_path: Path) -> None:
-    """As our README told until there was more than topology.json. It asks; where nobody answers it ends."""
+    """It asks; where nobody answers it ends."""
     machine = StockHost(tmp_path)
     machine.install_tar(tar_of(AP_HOST))
     for name, content in OTHER_FILES.items():
-        if name != "etc/scion/topology.json":
+        if name not in machine.files:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
     before = machine.files
@@ -290,7 +261,7 @@ def test_stock_client_overwrites_nothing_that_an_operator_put_there_by_hand(tmp_
     assert machine.files == before
 
 
-def test_agents_in_the_field_take_the_largest_complete_tarball() -> None:
+def test_agents_in_the_field_take_the_largest_tarball() -> None:
     """These limits are in every agent that was released. A core AS with 4094 links, ten TRCs of 100 kB each (as long as
     those of an ISD with a hundred voters), which no compressor makes smaller, and 253 clients of its VPN."""
     released = Limits(
@@ -304,8 +275,8 @@ def test_agents_in_the_field_take_the_largest_complete_tarball() -> None:
     trust = {f"etc/scion/certs/ISD17-B1-S{n}.trc": noise(n, 100_000) for n in range(1, 11)}
     trust |= {f"etc/scion/crypto/voting/{kind}.key": noise(20, 300) for kind in ("sensitive", "regular")}
     vpn = {f"etc/openvpn/ccd/17-ffaa_1_{n:x}": b"ifconfig-push 10.10.1.2 255.255.255.0\n" for n in range(253)}
-    core = complete(FULL_AP_HOST, AS=CORE_HOST.AS)
-    tarball = tar_of(core, trust_files=TRUST_FILES | trust, vpn_files=VPN_FILES | vpn)
+    core = replace(FULL_AP_HOST, AS=CORE_HOST.AS)
+    tarball = tar_of(core, added_files=ADDED_FILES | trust | vpn)
     bundle = read_bundle(tarball, host_id=core.uid, limits=released)
     assert len(bundle.links) == 4094
     assert len(bundle.members) == 278
@@ -318,7 +289,7 @@ def noise(seed: int, count: int) -> bytes:
     return b"".join(blocks)[:count]
 
 
-def test_a_complete_tarball_is_published_for_agents_to_come() -> None:
+def test_today_s_tarball_is_the_published_sample() -> None:
     """Fails when the contract changes: then raise `_FORMAT` in configuration.render and add a sample beside the old
     ones."""
     assert contents(SAMPLE.read_bytes()) == contents(full(AP_HOST))
@@ -346,7 +317,7 @@ def readme_of(host: SampleHost, **options: Any) -> str:
 
 
 def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
-    readme = readme_of(complete(AP_HOST), trust_files=TRUST_FILES, vpn_files=VPN_FILES)
+    readme = readme_of(AP_HOST, added_files=ADDED_FILES)
     table = readme.partition("|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
     assert table == [
         "| `etc/scion/topology.json` | the links and addresses of the AS | everyone |",
@@ -364,10 +335,9 @@ def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
 @table(
     ("host", "files", "said"),
     [
-        (complete(USER_HOST), {"trust_files": TRUST_FILES}, None),
-        (complete(USER_HOST), {}, "folder:** `certs/`, `crypto/`, `keys/`. This service issues no certificates"),
-        (complete(USER_HOST), {"trust_files": MASTER_KEYS}, "folder:** `certs/`, `crypto/`. This service"),
-        (USER_HOST, {}, "so `topology.json` is\nits only SCION file"),
+        (USER_HOST, {"added_files": TRUST_FILES}, None),
+        (USER_HOST, {}, "folder:** `certs/`, `crypto/`, `keys/`. This service issues no certificates"),
+        (USER_HOST, {"added_files": MASTER_KEYS}, "folder:** `certs/`, `crypto/`. This service"),
     ],
 )
 def test_readme_says_what_is_not_in_the_folder_where_that_is_so(
@@ -380,7 +350,7 @@ def test_readme_says_what_is_not_in_the_folder_where_that_is_so(
 
 
 def test_readme_has_no_client_for_upstream_s_packages() -> None:
-    readme = readme_of(complete(USER_HOST, scion_packages="upstream"), trust_files=TRUST_FILES)
+    readme = readme_of(replace(USER_HOST, scion_packages="upstream"), added_files=TRUST_FILES)
     assert "sudo scionlab-config" not in readme
     assert "journalctl -u 'scion-router@*'" in readme
     start = (
@@ -392,12 +362,12 @@ def test_readme_has_no_client_for_upstream_s_packages() -> None:
 
 def test_openvpn_is_started_before_the_router_that_binds_to_its_address() -> None:
     vpn = replace(USER_HOST.link_ends[0], is_vpn=True)
-    readme = readme_of(complete(USER_HOST, link_ends=(vpn,)), trust_files=TRUST_FILES)
+    readme = readme_of(replace(USER_HOST, link_ends=(vpn,)), added_files=TRUST_FILES)
     lines = [line for line in readme.splitlines() if line.startswith("sudo systemctl")]
     assert lines[0] == "sudo systemctl enable --now openvpn@client-scionlab-17-ffaa_0_1107.service"
     assert "scion-border-router@br-1.service" in lines[1]
     assert "install `openvpn` too" in readme
-    assert "install `openvpn` too" not in readme_of(complete(USER_HOST))
+    assert "install `openvpn` too" not in readme_of(USER_HOST)
 
 
 def shell_of(readme: str, having: str) -> str:
@@ -409,7 +379,7 @@ def shell_of(readme: str, having: str) -> str:
 
 def test_commands_by_hand_install_every_file_and_keep_what_was_there(tmp_path: Path) -> None:
     """As they stand in README.md, but for the root of the file system and the user scion, who is not here."""
-    files = download_of(complete(AP_HOST), trust_files=TRUST_FILES, vpn_files=VPN_FILES)
+    files = download_of(AP_HOST, added_files=ADDED_FILES)
     folder, root = tmp_path / "download", tmp_path / "root"
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -441,18 +411,18 @@ def test_commands_by_hand_install_every_file_and_keep_what_was_there(tmp_path: P
 
 def test_a_virtual_machine_gets_a_vagrantfile_that_fetches_the_configuration() -> None:
     end = replace(USER_HOST.link_ends[0], public_port=50_004)
-    host = complete(USER_HOST, link_ends=(end,))
-    files = download_of(host, in_virtual_machine=True, trust_files=TRUST_FILES)
+    host = replace(USER_HOST, link_ends=(end,))
+    files = download_of(host, in_virtual_machine=True, added_files=TRUST_FILES)
     text = files["Vagrantfile"].decode()
     assert '  config.vm.network "forwarded_port", protocol: "udp", host: 50004, guest: 50000\n' in text
     assert f"    sudo scionlab-config --host-id={host.uid} --host-secret={host.secret} --url={SITE_URL}\n" in text
     assert "*We have not tested the box or the packages" in files["README.md"].decode()
-    assert "Vagrantfile" not in download_of(host, trust_files=TRUST_FILES)
+    assert "Vagrantfile" not in download_of(host, added_files=TRUST_FILES)
 
 
 def test_a_virtual_machine_with_upstream_s_packages_takes_its_files_from_the_folder() -> None:
-    host = complete(USER_HOST, scion_packages="upstream")
-    text = download_of(host, in_virtual_machine=True, trust_files=TRUST_FILES)["Vagrantfile"].decode()
+    host = replace(USER_HOST, scion_packages="upstream")
+    text = download_of(host, in_virtual_machine=True, added_files=TRUST_FILES)["Vagrantfile"].decode()
     assert "scionlab-config" not in text
     assert "    for file in $(find etc/scion -type f); do\n" in text
     assert "    sudo systemctl enable --now scion-control@cs-1.service" in text
