@@ -270,22 +270,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         voids=True,
     ),
     # Only from agents with the first engine (docs/adr/0028); kept while there are some.
-    "foreign_root": Explanation(
-        FOREIGN,
-        "A foreign root qdisc is in the place of ours.",
-        "Decide which program owns the interface, and remove the other by hand.",
-    ),
-    "foreign_filter": Explanation(
-        FOREIGN, "A foreign filter uses a preference of ours.", "Move it behind preference 160 on the host."
-    ),
-    "foreign_filter_in_front": Explanation(
-        FOREIGN,
-        "A foreign filter stands in front of ours: packets that it matches are not limited.",
-        "Move it behind preference 160 on the host.",
-        is_warning=True,
-        beside="A foreign filter stands in front at {name}: packets that it matches are not limited",
-    ),
-    "no_route": Explanation(LINK, "No route to the user AS.", "Correct the route on the host, or the link's address."),
     "ambiguous_interface": Explanation(
         LINK,
         "The link-local address is ambiguous: several interfaces match.",

@@ -16,9 +16,6 @@ __all__ = ["EXPLANATIONS", "LIMITER_SILENT", "Reported", "in_short", "reported"]
 # Their subject is a device; the subject of all others is the whole host.
 _OF_A_DEVICE: Final = frozenset(
     {
-        "foreign_root",
-        "foreign_filter",
-        "foreign_filter_in_front",
         "foreign_device",
         "interface_missing",
         "hook_obstructed",

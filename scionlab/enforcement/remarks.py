@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.judgement import Stage
@@ -12,7 +12,7 @@ from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 _WITHOUT: frozenset[Stage] = frozenset({"inactive", "silent", "not_verified"})
 
 
-_CATCHES: frozenset[str] = frozenset({"hook_obstructed", "foreign_filter_in_front"})
+_CATCHES: Final = "hook_obstructed"  # lets packets pass unlimited
 
 
 class Remark(NamedTuple):
@@ -58,7 +58,7 @@ def _problem(agent: Agent, devices: Collection[str]) -> Iterator[Remark]:
     """Of the problems that concern a Link on these devices, those that let packets pass unlimited come first."""
     found = [one for one in agent.problems if one.explanation.remark and one.concerns(devices)]
     if found:
-        first = min(found, key=lambda one: (one.code not in _CATCHES, one.explanation.is_warning))
+        first = min(found, key=lambda one: (one.code != _CATCHES, one.explanation.is_warning))
         yield Remark(first.code, first.explanation.remark.format(name=agent.name, subject=first.subject))
 
 

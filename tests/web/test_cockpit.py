@@ -174,15 +174,15 @@ def test_reported_problems_are_explained_with_their_remedy(
 ) -> None:
     HostReceipt.objects.update(
         problems=[
-            {"code": "foreign_root", "subject": "eth1", "message": "eth1 has <b>cake</b> as its root"},
+            {"code": "foreign_device", "subject": "eth1", "message": "eth1 has <b>cake</b> as its root"},
             {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
         ]
     )
     assert troubles(ap) == ["the kernel rejects the limits", "foreign traffic control is in the way"]
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     for words in (
-        "A foreign root qdisc is in the place of ours",
-        "Decide which program owns the interface",
+        "A foreign device has a name that the limiter needs",
+        "Rename or remove it",
         "eth1 has <b>cake</b>",
     ):
         assert words in page.text
@@ -211,13 +211,13 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
 ) -> None:
     url = reverse("cockpit_not_enforced")
     assert "All requested limits are enforced." in get(door, url).text
-    LinkEnforcement.objects.update(state="error", problem="no_route: nothing leads to 198.51.100.7")
+    LinkEnforcement.objects.update(state="error", problem="local_address_missing: nothing leads to 198.51.100.7")
     text = get(door, url).text
     for words in (
         "1 link",
         "17-ffaa:1:1",
         "owner@example.org",
-        "Failed: no_route: nothing leads to 198.51.100.7",
+        "Failed: local_address_missing: nothing leads to 198.51.100.7",
     ):
         assert words in text
     assert "No link is in this state." in get(door, url, why="no_report").text
@@ -414,7 +414,7 @@ def test_full_pages_weigh_less_than_100_kb(
     for number in range(9):
         attach(owner, *[spec(ap, public_port=51_000 + 10 * number + one) for one in range(5)])
     Link.objects.update(from_user_kbit=64)
-    problems = [{"code": "foreign_filter_in_front", "subject": "eth1", "message": "m" * 400}] * 20
+    problems = [{"code": "hook_obstructed", "subject": "eth1", "message": "m" * 400}] * 20
     HostReceipt.objects.update(problems=problems)
     now = timezone.now()
     for number in range(30):

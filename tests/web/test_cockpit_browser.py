@@ -59,14 +59,19 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
     versions = {"config_version": 1, "limits_version": 1, "generation": 1, "received_at": now}
     HostReceipt.objects.update(
         problems=[
-            {"code": "foreign_root", "subject": "eth1", "message": "eth1 has a root qdisc cake 8001: " + "x" * 90},
+            {"code": "foreign_device", "subject": "eth1", "message": "eth1 has a root qdisc cake 8001: " + "x" * 90},
             {"code": "key_expires_soon", "subject": "", "message": "ends on 2026-12-12"},
         ],
         **versions,
     )
     LinkEnforcement.objects.update(**versions)
     LinkEnforcement.objects.create(
-        link=failed, kbit=1000, state="error", problem="no_route: nothing leads there", since=now, **versions
+        link=failed,
+        kbit=1000,
+        state="error",
+        problem="local_address_missing: nothing leads there",
+        since=now,
+        **versions,
     )
     long_ago = now - timedelta(hours=2)
     HostReceipt.objects.create(host=elsewhere.interface_a.host, observed_at=long_ago, received_at=long_ago)
@@ -109,7 +114,7 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         ("/cockpit/", "4 links,"),
         ("/cockpit/", "foreign traffic control is in the way"),
         (f"/cockpit/aps/{troubled.pk}/", "Top talkers"),
-        ("/cockpit/not-enforced/", "no_route: nothing leads there"),
+        ("/cockpit/not-enforced/", "local_address_missing: nothing leads there"),
         ("/cockpit/traffic/", "0.10 CHF"),
         ("/cockpit/exceptions/", "A course"),
         (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),

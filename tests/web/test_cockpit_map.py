@@ -125,7 +125,7 @@ def test_the_map_shows_every_attachment_point_by_its_links_and_what_needs_attent
 ) -> None:
     for number in range(3):
         attach(owner, spec(ap, public_port=50_020 + number))
-    LinkEnforcement.objects.update(state="error", problem="no_route: nothing leads there")
+    LinkEnforcement.objects.update(state="error", problem="local_address_missing: nothing leads there")
     first, second = cockpit_map.draw(read_testbed(now=timezone.now()).states)
     assert (first.name[:6], second.name[:6]) == ("ISD 17", "ISD 19")
     assert [(node.name, node.radius, node.edge, node.words) for node in (*first.nodes, *second.nodes)] == [

@@ -74,7 +74,7 @@ def documents(world: World) -> dict[str, dict[str, Any]]:
             "observed_at": now.isoformat(),
             "writes": 0,
             "links": {"1": {**link, "to_user": side(), "from_user": side()}},
-            "problems": [{"code": "foreign_root", "subject": "eth1", "message": "A root qdisc."}],
+            "problems": [{"code": "foreign_device", "subject": "eth1", "message": "A root qdisc."}],
             "run": "0" * 32,
             "number": 7,
             "clock_skew_ms": 3,

@@ -190,7 +190,7 @@ def test_links_are_counted_as_their_pages_show_them(
     assert stages() == page_says() == {"delivered": 1}
     failed = receipt_of(host_a, link, 700)
     said = failed.links[link.interface_a.interface_id]
-    broken = LinkReceipt(**{**said.__dict__, "state": "error", "problem": "no_route"})
+    broken = LinkReceipt(**{**said.__dict__, "state": "error", "problem": "local_address_missing"})
     receipt_store(
         host_id=host_a.pk,
         receipt=Receipt(**{**failed.__dict__, "links": {link.interface_a.interface_id: broken}}),

@@ -131,7 +131,7 @@ def all_of(*changes: Callable[[datetime], None]) -> Callable[[datetime], None]:
     return change
 
 
-FILTER = problem("foreign_filter_in_front", "eth0")
+FILTER = problem("hook_obstructed", "eth0")
 ON_ETH0 = reported(to_user_dev="eth0", from_user_dev="slbw0")
 ON_IFBS = all_of(
     reported(to_user_dev="slbw0", from_user_dev="slbw1"), lambda _now: update(HostReceipt, devices=["eth0", "eth1"])
@@ -338,15 +338,15 @@ CASES: dict[str, Case] = {
     "foreign filter on its device": Case(
         "enforced",
         "enforced",
-        f"A foreign filter stands in front at {AP}: packets that it matches are not limited.",
+        f"A foreign filter stands in front at {AP}: packets that it takes are not limited.",
         all_of(ON_ETH0, FILTER),
-        "foreign_filter_in_front",
+        "hook_obstructed",
     ),
     "foreign filter on another device": Case(
         "enforced",
         "enforced",
         "Enforced in both directions",
-        all_of(ON_ETH0, problem("foreign_filter_in_front", "eth7")),
+        all_of(ON_ETH0, problem("hook_obstructed", "eth7")),
     ),
     "a problem of the whole host": Case(
         "enforced",

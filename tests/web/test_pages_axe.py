@@ -127,9 +127,7 @@ def silent(link: Link, ap: AttachmentPoint) -> None:
 
 def foreign_filter(link: Link, ap: AttachmentPoint) -> None:
     confirm(link)
-    problems = [
-        {"code": "foreign_filter_in_front", "subject": "eth0", "message": "eth0 has filters that are not ours."}
-    ]
+    problems = [{"code": "hook_obstructed", "subject": "eth0", "message": "eth0 has filters that are not ours."}]
     HostReceipt.objects.filter(host=ap.host).update(problems=problems)
 
 

@@ -94,7 +94,7 @@ def host(link: Link) -> Host:
 
 
 def test_receipt_is_stored_as_it_was_sent(host: Host, link: Link) -> None:
-    problem = {"code": "foreign_root", "subject": "eth1", "message": "eth1 has a root qdisc that is not ours."}
+    problem = {"code": "foreign_device", "subject": "eth1", "message": "eth1 has a root qdisc that is not ours."}
     body = document(host, {"1": link_entry(1000)}, problems=[problem], observed_at="2020-01-01T06:00:00.123456Z")
     response = post(host, body)
     assert (response.status_code, json.loads(response.content)) == (200, {"stored": True})
