@@ -347,7 +347,7 @@ class Writes:
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         harmless = sql.lstrip().startswith(("SELECT", "SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT"))
         result = execute(sql, params, many, context)
-        is_note = '"django_session"' in sql or '"enforcement_issuedlimits"' in sql
+        is_note = '"django_session"' in sql or '"delivery_issuedlimits"' in sql
         if not harmless and not is_note and context["cursor"].rowcount != 0:
             self.seen.append(sql[:120])
         return result

@@ -71,7 +71,7 @@ def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> N
     host = site.facts["ap_hosts"][0]
     site.postgres.ask("UPDATE testbed_host SET delivered_limits_version = 0 WHERE id = %s", host)
     with site.postgres.holding("SELECT 1 FROM testbed_host WHERE id = %s FOR UPDATE", host):
-        site.postgres.ask("DELETE FROM enforcement_issuedlimits WHERE host_id = %s", host)
+        site.postgres.ask("DELETE FROM delivery_issuedlimits WHERE host_id = %s", host)
         site.redis.command("flushall")  # nobody has rendered what the host lacks, so the sweep has it done
         wait_for(site.postgres.somebody_waits, "the worker waits for the host's row")
         site.kill("worker")
