@@ -11,5 +11,5 @@ importer      the whole import in one transaction; import_state: shared state of
 import_rules  our rules on the dump, before anything is written
 import_ases, import_attachment_points, import_links, import_trust    its steps
 
-An extension: offers the command `import_scionlab`; needs scion_config (keys of the dump) and the core.
+An extension: offers the command `import_scionlab`; needs the core, and scion_config for the keys of the dump.
 """
