@@ -2,5 +2,5 @@
 
 Is      pages and REST about a pasted SCION path (`scion_path`, without Django) and about all Links of an AS
 Offers  the settings `publishes_limits` and `path_metadata` of an attachment point (`limits.ap_settings`)
-Needs   usage and linktests (what passed, and the last test of each Link) and the core; no models
+Needs   the core; shows traffic and last tests where others offer them (`limits.measured`); no models
 """
