@@ -71,7 +71,7 @@ def _report(test: LinkTest, limit_kbit: int, arrived: int | None) -> None:
     samples = []
     counted = {"to_user": [0, 0], "from_user": [0, 0]}  # packets
     for second in range(test.duration_s + 1):
-        both = [["0" * 16, limit_kbit, p * FRAME, p, d * FRAME, d] for p, d in counted.values()]
+        both = [["0" * 16, limit_kbit, p * FRAME, p, d * FRAME, d, 0] for p, d in counted.values()]
         samples.append([began_ms + second * 1000, second * 1000, True, *both])
         for direction, seconds in windows.items():
             if second in seconds:

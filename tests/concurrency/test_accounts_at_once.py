@@ -66,7 +66,7 @@ def test_the_last_token_is_one_person_s_last(
     for number in range(MAX_TOKENS - 1):
         api_token_create(user_id=owner.pk, name=f"number {number}")
     if not is_locked:
-        monkeypatch.setattr(api_token.locks, "lock_user", lambda user_id: User.objects.get(pk=user_id))
+        monkeypatch.setattr(api_token, "lock_user", lambda user_id: User.objects.get(pk=user_id))
     meet_in(api_token, "_hash", patience_s=0.5 if is_locked else 5.0)  # behind the counting
     made = at_once(*[lambda name=name: api_token_create(user_id=owner.pk, name=name) for name in ("a", "b")])
     assert sum(isinstance(one, IssuedApiToken) for one in made) == (1 if is_locked else 2)

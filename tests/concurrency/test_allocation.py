@@ -288,7 +288,7 @@ def test_without_locks_the_quota_is_exceeded(
 ) -> None:
     User.objects.filter(pk=owner.pk).update(as_quota=1)
     without_lock(locks, "lock_as_ids")
-    monkeypatch.setattr(locks, "lock_user", lambda pk: User.objects.get(pk=pk))
+    monkeypatch.setattr(user_as, "lock_user", lambda pk: User.objects.get(pk=pk))
     given = iter((0xFFAA_0001_0001, 0xFFAA_0001_0002))
     monkeypatch.setattr(numbers, "free_user_as_id", lambda: next(given))
     meeting = meet_in(user_as, "check_quota")

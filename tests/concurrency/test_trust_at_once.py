@@ -99,7 +99,7 @@ def test_a_key_that_is_renewed_while_all_are_encrypted_anew_stays_that_of_its_ce
 ) -> None:
     """The one that encrypts has read the former key, and waits; the other one would replace it meanwhile."""
     for other in (SigningKey, Certificate):
-        monkeypatch.delitem(secrets_box.COLUMNS, other)
+        monkeypatch.delitem(secrets_box._COLUMNS, other)
     meet_in(secrets_box, "opened")
     renew = partial(renewal.keys_renew, now=timezone.now() + timedelta(days=60))
     answers = at_once(renew, signing.signing_keys_rewrap)

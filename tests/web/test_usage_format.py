@@ -17,19 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from link_rules import MAX_INTERFACE_ID
+from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, TooLargeError, read_body
 from scionlab.delivery.host_api.document_reader import DocumentError
 from scionlab.testbed.models import Host, Link
 from scionlab.usage.batch import Sample
-from scionlab.usage.host_api.usage_format import (
-    MAX_BRACKETS,
-    MAX_BYTES,
-    MAX_COMMAS,
-    MAX_SENT_BYTES,
-    MAX_TIMES,
-    TooLargeError,
-    parse_usage,
-    read_body,
-)
+from scionlab.usage.host_api.usage_format import MAX_BRACKETS, MAX_COMMAS, MAX_TIMES, parse_usage
 from scionlab.usage.models import UsageBatch
 from tests.cases import table
 from tests.usage_world import simple, upload
