@@ -34,9 +34,8 @@
 #define GUARD_NS 20000000ull        // in which a busy processor hands on what HTB has sent
 #define WAYS 3                      // slots in which a datagram may be
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
-#define SLOT_TICKS (64000u << 4)      // 1/16 ms; longer than any host keeps an incomplete datagram
-#define PLAIN_TICKS (4000u << 4)      // shorter than any host keeps one,
-#define EARLIER_TICKS (1000u << 4)    // by which a slot goes earlier of which nobody else has any use
+#define SLOT_MS 64000u              // longer than any host keeps an incomplete datagram
+#define PLAIN_MS 4000u              // shorter than any host keeps one,
 #define PLAIN_DISTANCE 64u          // and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
 #define PLAIN_HOPS 16               // more than are behind us
 #define NOT_FREE_BITS 19
@@ -71,15 +70,14 @@ struct lane {
     __u64 segment;       // 0: nobody's
     __u64 empty_at;      // when the virtual queue will be empty, monotonic; from here on written by this program
     __u64 beat_at;
-    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // most of an observed link's refused ones passed
+    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // an observed link's refused ones passed, too
     __u64 beat_bytes, beat_packets;  // among those that passed
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed unpaid before the first fragment. `seams`: of the pieces so far, `end`: of the datagram, if
- * known.
+/* `bytes`, `packets`: what passed unpaid before the first fragment. `got`: bytes of the datagram so far, of `end`, if known.
  * `lane`: the link's; of a nobody's datagram a 16th of its last fragment's number in its side. */
-struct slot { __u32 datagram, at, bytes; __u16 seams, end, lane; __u8 packets, state; };
+struct slot { __u32 datagram, at_ms, bytes; __u16 got, end, lane; __u8 packets, state; };
 struct side { __u64 unseen_at; __u32 number; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
@@ -406,9 +404,9 @@ refused:
         charge(&lane->empty_at, now, debt, longest);
     ADD(lane->refused_bytes, p->bytes);
     ADD(lane->refused_packets, p->packets);
-    if (!(lane->flags & OBSERVED) || datagram == DROPPED)  // count: nobody knows how much of it has passed
+    if (!(lane->flags & OBSERVED))
         return REFUSED;
-    ADD(lane->passed_bytes, p->bytes);  // of an observed link it passes
+    ADD(lane->passed_bytes, p->bytes);  // count: of an observed link it passes
     ADD(lane->passed_packets, p->packets);
     return STRAIGHT;
 }
@@ -445,10 +443,6 @@ static __always_inline void give_away(struct slot *slot, __u32 tick)
     slot->state = FREE;
 }
 
-/* verdict: a datagram is whole when pieces that Linux surely takes meet end to end, from 0 to its end: then all seams but
- * those two have come once with either sign. Lengths would add up with a gap and an overlap, too. */
-#define SEAM(place) ((__u16)mixed(mixed(settings.seed, place, place), place, 0))
-
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
@@ -469,10 +463,9 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     if (!p->is_fragment || !p->payload)
         return REFUSED;  // parsing: it cannot be read
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
-    __u32 datagram, now_ticks = now >> 16, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
+    __u32 datagram, now_ms = now >> 20, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
     long is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;  // 64 bits: a spilled half is refused
-    long is_whole = 0, is_there = p->is_plain && (!p->from_user || skb->pkt_type == PACKET_HOST);
-    __u16 seam = SEAM(end) - SEAM(p->offset);
+    long is_whole = 0, is_taken = p->is_plain && !settings.unmatched && (!p->from_user || skb->pkt_type == PACKET_HOST);
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -490,47 +483,40 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     UNROLLED for (int i = 0; i < WAYS; i++) {
         struct slot *one = first + i;
         asm volatile("" : "+r"(one));  // nor may a sum differ by the way to it
-        __u32 age = now_ticks - one->at;
-        if (one->at - now_ticks < EARLIER_TICKS)  // limit: another processor was here since we looked at the clock
-            age = 0;
-        if (one->state == FREE || age >= SLOT_TICKS) {
+        __u32 age = now_ms - one->at_ms + (one->state == ACCEPTED ? 1 : 1000);  // harm: a link's are kept longer
+        if (one->state == FREE || now_ms - one->at_ms >= SLOT_MS) {
             one->state = FREE;
-            age = ~0u - EARLIER_TICKS;
+            age = ~0u;
         } else if (one->datagram == datagram) {
             state = one->state;
             slot = one;
             break;
         }
-        int may_complete = one->state == ACCEPTED || one->state == OF_NOBODY;
-        int is_own = is_links ? one->state == ACCEPTED && one->lane == p->lane : p->is_first && one->state == OF_NOBODY;
-        age += may_complete && !is_own ? 1 : EARLIER_TICKS;  // harm: who has many takes the slots of his own
         if (age > oldest) {
             oldest = age;
             slot = one;
         }
     }
     if (state == OF_NOBODY && !slot->bytes &&
-        ((__s32)(now_ticks - slot->at) >= (__s32)PLAIN_TICKS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
+        (now_ms - slot->at_ms >= PLAIN_MS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
         state = FREE;  // Linux may have forgotten the first fragment
     if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
         goto unlock;  // verdict: it contradicts what was decided
     if (p->is_first ? !is_links && !p->is_plain : state <= UNSEEN) {
-        if ((state == UNSEEN ? slot->packets == 255 : !p->is_first && is_not_free(datagram, tick)) ||
+        if ((state == UNSEEN && slot->packets == 255) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
         if (!p->is_first)
             verdict = STRAIGHT;
     }
     if (state == FREE) {
-        if (slot->state == ACCEPTED)  // count: what comes of it later would be nobody's
-            slot->bytes += charge(&side->unseen_at, now, UNSEEN_COST(0, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE);
         give_away(slot, tick);
         slot->datagram = datagram;
-        slot->bytes = slot->packets = slot->seams = slot->end = 0;
+        slot->bytes = slot->packets = slot->got = slot->end = 0;
     }
     if (state != OF_NOBODY || slot->bytes)
-        slot->at = now_ticks;
-    slot->seams += is_there ? seam : 1;
+        slot->at_ms = now_ms;
+    slot->got += p->payload;
     if (p->is_last)
         slot->end = end;
     if (verdict == STRAIGHT) {
@@ -544,11 +530,11 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         p->seen_packets = slot->packets;
         slot->lane = p->lane;
         slot->state = !is_links ? OF_NOBODY : is_not_free(datagram, tick) ? DROPPED : ACCEPTED;
-        if (!is_links && (!is_there || settings.unmatched))
+        if (!is_links && !is_taken)
             slot->bytes += p->bytes;
     }
     state = slot->state;
-    is_whole = slot->end && slot->seams == (__u16)(SEAM(slot->end) - SEAM(0));
+    is_whole = slot->end && slot->got == slot->end;
     if (state == OF_NOBODY) {
         verdict = NOBODY;
         slot->lane = side->number >> 4;
@@ -562,8 +548,6 @@ unlock:
     bpf_spin_unlock(&here->lock);
     if (verdict == ADMITTED) {
         verdict = admit(p, p->is_first && state == ACCEPTED ? FREE : state);
-        if (verdict == REFUSED && state == ACCEPTED && !p->is_first)
-            is_whole = 0;
         if (verdict == REFUSED || is_whole || p->seen_bytes) {
             bpf_spin_lock(&here->lock);
             if (slot->datagram == datagram && slot->state >= ACCEPTED) {

@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -56,7 +56,7 @@ class Result:
     seconds: float
 
 
-class Runner:
+class TestRun:
     """One thread's call, prepared once."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Runner:
 class Replay:
     def __init__(self, program: Program, settings: mmap.mmap) -> None:
         self._program, self._settings = program, settings
-        self._runs = Runner(), Runner()
+        self._runs = TestRun(), TestRun()
         self._keys = {
             Key(ip_address(address), port).packed(): 2 * link
             for address in (shape.USER4, shape.USER6)
@@ -152,30 +152,21 @@ class Replay:
     def both(self, frames: Sequence[bytes], repeat: int, *, from_user: bool) -> float:
         """Each frame so often from each of two processors at once; how long it took [s]."""
         program, ready = self.program_fd(from_user=from_user), threading.Barrier(2)
+        allowed = sorted(os.sched_getaffinity(0))
 
         def work(number: int) -> None:
+            os.sched_setaffinity(0, {allowed[number % len(allowed)]})  # of this thread
             for frame in frames:
                 ready.wait(20)
                 self._runs[number].run(program, frame, repeat)
 
-        return on_two_processors(work)
-
-
-def on_two_processors(work: Callable[[int], object]) -> float:
-    """The work of 0 and 1 at the same time; how long it took [s]."""
-    allowed = sorted(os.sched_getaffinity(0))
-
-    def at(number: int) -> None:
-        os.sched_setaffinity(0, {allowed[number % len(allowed)]})  # of this thread
-        work(number)
-
-    threads = [threading.Thread(target=at, args=(number,)) for number in (0, 1)]
-    began = time.monotonic()
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    return time.monotonic() - began
+        threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+        began = time.monotonic()
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        return time.monotonic() - began
 
 
 def _copies(frame: Frame) -> Iterator[bytes]:
