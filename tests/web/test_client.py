@@ -309,7 +309,7 @@ def test_watch_load_prints_each_second_and_ends_with_the_verdict(
             time.sleep(0.05)
         assert test is not None
         began_ms = round(test.begins_at.timestamp() * 1000)
-        none = SideSample("0" * 16, 1000, 0, 0, 0, 0)
+        none = SideSample("0" * 16, 1000, 0, 0, 0, 0, 0)
         sides = [none._replace(passed_bytes=passed * s, passed_packets=100 * s) for s in range(6)]
         samples = [Sample(began_ms + 1000 * s, 1000 * s, True, side, none) for s, side in enumerate(sides)]
         result_store(host_id=host.pk, upload=Upload(test.test_id, "1", True, samples))

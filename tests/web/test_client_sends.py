@@ -76,7 +76,7 @@ class AttachmentPoint(threading.Thread):
             LinkTest.objects.filter(pk=test.pk).update(armed_at=timezone.now())
             self.report = json.loads(child.stdout.read())
         began_ms = round(test.begins_at.timestamp() * 1000)
-        side = SideSample("0" * 16, 1000, 0, 0, 0, 0)
+        side = SideSample("0" * 16, 1000, 0, 0, 0, 0, 0)
         samples = []
         for second in range(15):
             count = self.passed * second
