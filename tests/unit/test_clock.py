@@ -83,9 +83,9 @@ def test_the_database_is_asked_every_30_s(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_row_gets_its_time_from_the_machine() -> None:
     """Ruff bans the functions; Django calls them for these options."""
-    fields: list[Any] = [
-        field for model in apps.get_app_config("scionlab").get_models() for field in model._meta.fields
-    ]
+    ours = [model for model in apps.get_models() if model.__module__.startswith("scionlab.")]
+    fields: list[Any] = [field for model in ours for field in model._meta.fields]
+    assert len(fields) > 200
     assert [
         str(field)
         for field in fields

@@ -232,5 +232,5 @@ def test_watches_leave_room_for_tests_that_send(world: World, monkeypatch: pytes
     "data", [b"", b"[]", b'{"schema":2}', b'{"schema":1}', b'{"schema":1,"tests":[1]}', b"[" * 9999]
 )
 def test_file_that_is_none_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"invalid JSON|schema|missing"):
+    with pytest.raises(ValueError, match=r"invalid JSON|schema|missing|nested too deeply"):
         parse_series(data)

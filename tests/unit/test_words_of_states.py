@@ -13,8 +13,8 @@ from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.web.admin.columns import Tone
 from scionlab_bw import tables
 
-STATIC = Path(__file__).resolve().parents[2] / "scionlab" / "static" / "scionlab"
-ICONS = Path(__file__).resolve().parents[2] / "templates" / "parts" / "icons.html"
+STATIC = Path(__file__).resolve().parents[2] / "scionlab" / "web" / "static" / "scionlab"
+ICONS = Path(__file__).resolve().parents[2] / "templates" / "web" / "parts" / "icons.html"
 
 
 @pytest.mark.parametrize("state", get_args(State))
