@@ -76,6 +76,10 @@ class UploadRefusedError(AgentError):
     """The service permanently rejects the upload."""
 
 
+class NotEnabledError(FetchError):
+    """The service is installed without the part that takes the upload (`SCIONLAB_EXTENSIONS`)."""
+
+
 FetchResult = NewBundle | NotModified | NoAS
 
 
@@ -158,7 +162,7 @@ class Client:
 
     def send_usage(self, data: bytes) -> None:
         """POST one batch of usage, gzipped JSON (docs/api.md). A duplicate counts as stored. Raises
-        `UploadRefusedError` if a retry cannot help, and as above."""
+        `UploadRefusedError` if a retry cannot help, `NotEnabledError`, and as above."""
         self._upload("/usage", data)
 
     def send_test_result(self, result: Mapping[str, Any]) -> None:
@@ -192,6 +196,8 @@ class Client:
                 raise UploadRefusedError(
                     f"The service rejected the request ({answer.status_code}): {_message_of(said)}"
                 )
+            if answer.status_code == 404:  # host and secret are right: the same client fetches with them
+                raise NotEnabledError("The service does not take this kind of report.", retryable=False)
             raise self._error_of(answer)
 
     @contextmanager

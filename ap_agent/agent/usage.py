@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import Client, UploadRefusedError
+from ap_agent.agent.fetch import Client, NotEnabledError, UploadRefusedError
 from ap_agent.agent.problems import contained
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError, StoreError
@@ -212,6 +212,9 @@ class Usage:
     def took(self, outcome: _Spooled | AgentError) -> AgentError | None:
         if isinstance(outcome, StoreError):
             self._failed(outcome)
+            return outcome
+        if isinstance(outcome, NotEnabledError):
+            self._log.info("usage.not_enabled", url=self.settings.url)
             return outcome
         if isinstance(outcome, AgentError):
             self.failed += 1

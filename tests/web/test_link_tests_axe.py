@@ -51,7 +51,7 @@ def measured(test: LinkTest, host: Host) -> None:
     began_ms = round(test.begins_at.timestamp() * 1000)
     samples = []
     for second in range(test.duration_s):
-        both = SideSample("0" * 16, 1000, 62_500 * second, 42 * second, 62_500 * second, 42 * second)
+        both = SideSample("0" * 16, 1000, 62_500 * second, 42 * second, 62_500 * second, 42 * second, 0)
         if second not in {3, 4}:
             samples.append(Sample(began_ms + 1000 * second, 1000 * second, True, both, both))
     made = report("ap", phases=half(test, "ap")) if test.sends else None
