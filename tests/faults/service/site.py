@@ -153,7 +153,7 @@ class Site:
 
     def is_healthy(self) -> bool:
         try:
-            return self.get("/readyz", as_nobody=True).body == b"ok\n"
+            return self.get("/readyz", as_nobody=True).body.startswith(b"ok\n")
         except OSError:
             return False
 
