@@ -2,9 +2,10 @@
 
 What a token bucket promises (rate r, bucket b, frames of at most m bytes), and what is judged here:
 
-* any window of length T carries at most r*T + b + m bytes. `excess_bytes` finds the worst window of a run. With
-  heartbeats it is at most the room of the link's virtual queue more: they pass at once and are charged to that queue,
-  while what was admitted before them still leaves at r (docs/adr/0028).
+* any window of length T carries at most r*T + b + 2m bytes, m of them because a packet that finds the link's virtual
+  queue empty goes straight on, past the bucket (docs/adr/0028). `excess_bytes` finds the worst window of a run. With
+  heartbeats it is at most the room of the virtual queue more: they pass at once and are charged to that queue,
+  while what was admitted before them still leaves at r.
 * once the first bucket is spent and as long as more is offered than r, the long-run rate is r. `steady_rate` takes
   the arrivals from 1 s after the start until the senders stop: by then the bucket is empty (at 2-fold overload it
   lasts b/r, 64 ms at 500 kbit/s, 1 s at 32 kbit/s), and what a leaf still holds
@@ -90,6 +91,12 @@ def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:
 def bucket_bytes(limit_kbit: int) -> int:
     """The burst that the design gives a limit: 4 ms of its rate, at least 4000 bytes (docs/adr/0028)."""
     return max(LEAST_BUCKET_BYTES, limit_kbit * 125 * BUCKET_MS // 1000)
+
+
+def ahead_bytes(limit_kbit: int, largest_bytes: int = FRAME_BYTES) -> int:
+    """What an idle link may carry beyond its rate: a packet that goes straight on, the burst, and a packet that begins
+    on the last byte of it (docs/adr/0028)."""
+    return bucket_bytes(limit_kbit) + 2 * largest_bytes
 
 
 def room_bytes(limit_kbit: int) -> int:

@@ -204,7 +204,7 @@ def _accuracy(outcome: Outcome) -> Iterator[Verdict]:
     if found := accuracy.gigabit_deviations(outcome):
         yield _worst_deviation(f"1 Gbit/s in super-packets: within {LONG_RUN_TOLERANCE:.1%}", found, LONG_RUN_TOLERANCE)
     if shares := accuracy.window_shares(outcome):
-        target = "any window T: bytes <= rate*T + burst + room + one frame"
+        target = "any window T: bytes <= rate*T + burst + room + two frames"
         yield Verdict(target, f"at most {max(shares):.3f} of what may pass above rate*T", max(shares) <= 1)
 
 

@@ -16,7 +16,7 @@ from lab.evaluation.core import WARM_UP_S, EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from lab.evaluation.together import Pair, beds, receivers, run
 from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
-from measuring.judge import NS, bucket_bytes, goodput_samples, zero_samples
+from measuring.judge import NS, ahead_bytes, bucket_bytes, goodput_samples, zero_samples
 from measuring.netns import Namespace
 from measuring.traffic import Results, data, ends
 
@@ -45,9 +45,9 @@ class Cell:
         return min(self.offered_kbit, goodput_bound(LIMIT_KBIT, self.payload_bytes))
 
     def allowed_kbit(self, seconds: float) -> float:
-        """Payload by which the average of a window may differ from `bound_kbit`: a burst and one frame more or less
-        than rate*T, and one datagram that an edge cuts."""
-        burst_bytes = bucket_bytes(LIMIT_KBIT) + FRAME_BYTES
+        """Payload by which the average of a window may differ from `bound_kbit`: a burst and two frames more or
+        less than rate*T, and one datagram that an edge cuts."""
+        burst_bytes = ahead_bytes(LIMIT_KBIT)
         share = goodput_bound(1, self.payload_bytes)
         return burst_bytes * 8 / seconds / 1000 * share + self.edge_kbit(seconds)
 

@@ -168,8 +168,9 @@ the same traffic at the same moment.
 datagram over IPv4 in one frame); a goodput is payload of complete datagrams, and where the limit is compared with
 it, *what headers leave* is limit * L / (L + 42), with 34 bytes for each further fragment.
 
-**What is allowed.** A window of T seconds may carry rate * T + burst + one frame, no more (with heartbeats, which do
-not wait, the room of the link's queue more); while more is offered, it carries no less than rate * T minus the same,
+**What is allowed.** A window of T seconds may carry rate * T + burst + two frames, no more: one that finds the
+queue empty and goes straight on, and one that begins on the last byte of the burst. With heartbeats, which do not wait,
+it is the room of the link's queue more; while more is offered, it carries no less than rate * T minus the same,
 but for the time in which the whole machine stood still, which is measured. No tolerance is chosen. Negative controls
 run along: *a wrong limit* (ours, told 110 % of the limit) and *no limit*; a suite whose judge lets one of them pass
 fails."""

@@ -43,7 +43,7 @@ def never_more_claim(grid: GridOutcome, whose: Sequence[str]) -> Claim:
     worst = max(shares, default=0.0)
     return Claim(
         "Our limiter never lets more through than the limit, whatever the size and the rate that is offered",
-        f"in every run at most rate * {seconds} s + burst + one frame + one datagram, as payload",
+        f"in every run at most rate * {seconds} s + burst + two frames + one datagram, as payload",
         f"at most {worst:.1%} of that in {len(shares)} cells",
         bool(shares) and worst <= 1,
     )

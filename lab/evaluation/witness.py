@@ -112,7 +112,7 @@ def claim(grid: GridOutcome, cells: Sequence[Cell]) -> Claim:
     furthest = max((abs(one.median / cell.bound_kbit - 1) for cell, one in cases), default=0.0)
     return Claim(
         "iperf3 sees the same: within the MTU our limiter gives exactly the limit, in both directions",
-        f"burst, one frame and one datagram of {seconds} s away from what headers leave",
+        f"burst, two frames and one datagram of {seconds} s away from what headers leave",
         f"{len(cases) - len(off)} of {len(cases)} medians within it; furthest {furthest:.2%} away",
         bool(cases) and not off,
     )

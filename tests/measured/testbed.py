@@ -162,14 +162,14 @@ def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int
 
 
 def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES) -> float:
-    """What a window of any length may carry above rate*T: HTB's burst and a frame. Heartbeats go past HTB, so with them
-    a frame more and all that the link's queue has room for.
+    """What a window of any length may carry above rate*T: HTB's burst, a frame that begins on its last byte, and one
+    that found the link's queue empty. Heartbeats go past HTB, so with them all that the queue has room for.
 
     `largest_bytes` is what counts as one: a datagram in fragments arrives whole, at the moment of its last fragment.
     """
-    allowed = bucket_bytes(kbit) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
+    allowed = bucket_bytes(kbit) + 2 * largest_bytes + kbit * 125 * CLOCK_SLACK_S
     if with_heartbeats:
-        allowed += FRAME_BYTES + room_bytes(kbit)
+        allowed += room_bytes(kbit)
     return allowed
 
 

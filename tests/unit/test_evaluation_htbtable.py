@@ -40,7 +40,7 @@ def test_headers_leave_what_full_frames_carry() -> None:
 
 def test_what_passes_at_once_counts_more_in_a_small_file() -> None:
     assert headers_leave(OURS, 20) < at_most(OURS, 20, FILE_BYTES) < at_most(OURS, 20, FILE_BYTES // 10)
-    assert at_most(OURS, 20, FILE_BYTES) == pytest.approx(19.170, abs=0.001)
+    assert at_most(OURS, 20, FILE_BYTES) == pytest.approx(19.182, abs=0.001)
 
 
 def test_published_values_lie_between_what_headers_leave_and_what_may_pass_where_a_bucket_shows() -> None:

@@ -63,9 +63,9 @@ def test_what_can_be_reached_is_what_headers_and_fragments_leave_or_what_is_offe
     assert (FRAME.is_whole_frame, LARGE.is_whole_frame) == (True, False)
 
 
-def test_a_window_allows_a_burst_a_frame_and_a_datagram_and_no_more() -> None:
-    # (4000 B of burst + a frame of 1514 B) as payload, and one datagram of 1472 B, in ten seconds
-    assert FRAME.allowed_kbit(10) == pytest.approx(((4000 + 1514) * 1472 / 1514 + 1472) * 8 / 10_000)
+def test_a_window_allows_a_burst_two_frames_and_a_datagram_and_no_more() -> None:
+    # (4000 B of burst + two frames of 1514 B) as payload, and one datagram of 1472 B, in ten seconds
+    assert FRAME.allowed_kbit(10) == pytest.approx(((4000 + 3028) * 1472 / 1514 + 1472) * 8 / 10_000)
     grid = outcome_of(as_it_should_be)
     edge = FRAME.bound_kbit + FRAME.allowed_kbit(SECONDS)
     assert is_exact(grid, FRAME, edge - 0.01)

@@ -6,7 +6,7 @@ Mbit/s), both directions at once, judged at the receiving socket by the kernel's
 the same moment.
 
 - `slope`: bytes after the first frame over the time from the first to the last one, from when the burst is spent.
-- `window`: the most that any window of any length carried above rate*T, over burst + room + one frame. Above 1 is too
+- `window`: the most that any window of any length carried above rate*T, over burst + room + two frames. Above 1 is too
   much.
 - 1 Gbit/s is TCP (cubic, 8 flows) in super-packets, as every host makes them: payload over what headers leave. It is
   judged where the same wire moves twice as much without a limit.
@@ -53,7 +53,7 @@ OVERLOAD = {100_000: 1.3}  # of others 2; two processors send, shape and receive
 ENOUGH_OFFERED = 1.02
 FLOWS, TCP_WARM_UP_S = 8, 1.0
 WIRE = FrameWire(4)
-ABOVE = "above burst and one frame"
+ABOVE = "above burst and two frames"
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _judge(flow: Flow, arrivals: Arrivals, sizes: Sequence[int], outcome: Outcom
         outcome.add(slope / flow.kbit, "of the limit", what="slope", **labels)
     most = excess_bytes(arrivals, WIRE, flow.kbit)
     allowed = allowed_bytes(flow.kbit, has_heartbeats=True)
-    outcome.add(most / allowed, "of burst + room + one frame", what="window", **labels)
+    outcome.add(most / allowed, "of burst + room + two frames", what="window", **labels)
     outcome.add(most - allowed_bytes(flow.kbit), "bytes", what=ABOVE, **labels)
 
 

@@ -4,7 +4,7 @@ Two flows, both directions at once, as fast as the clock says: A is paced below 
 offers twenty times its limit and must not gain a byte. In the middle of the run something is changed. `ours` has 1000
 links; the others remove and rebuild, which is the only thing that they can do, with as many links as stated.
 
-Bytes of B count as too much where a window of any length carried more than rate*T, the burst and one frame; where B
+Bytes of B count as too much where a window of any length carried more than rate*T, the burst and two frames; where B
 itself is changed, the higher of its limits counts.
 """
 

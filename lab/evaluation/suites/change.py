@@ -59,7 +59,7 @@ Mbit/s in packets of 500 B.
   (by that many bytes over the difference of the rates), so this much is added: the figure is an upper bound. For 0:
   the last packet that arrived.
 - *too much*: bytes of the worst window between this change and the next one, above the higher of both limits,
-  burst and one frame.
+  burst and two frames.
 """
 
 
@@ -215,7 +215,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         ),
         Claim(
             sentence="Meanwhile no neighbour loses a packet, and no byte passes above the limits.",
-            bound="0 packets; 0 bytes above the higher of both limits, burst, one frame and a late timer",
+            bound="0 packets; 0 bytes above the higher of both limits, burst, two frames and a late timer",
             measured=f"{lost:,.0f} of {sent:,.0f} packets, {most:,.0f} bytes",
             holds=lost == 0 < sent and most == 0,
         ),

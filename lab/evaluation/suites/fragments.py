@@ -37,7 +37,7 @@ directions at once. Counted at the receiver: payload of complete datagrams per s
 how many of the one-second samples are zero. *Share* is the mean over what headers and fragments leave of the limit for
 this size: a datagram of 10,000 bytes takes 7 frames and 10,246 bytes on the wire, so 97.6 % of the limit. *Excess* is
 the most that any window carried above rate*T, in bytes of frames seen by a tap behind the limit; allowed are the
-burst and one frame.
+burst and two frames.
 
 *Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)). The
 others are what was tried and failed: HTB alone with deeper leaves and with one that drops at its head, and nftables. A
@@ -170,7 +170,7 @@ def _windows(outcome: Outcome, limiter: str) -> Claim:
     return Claim(
         sentence=f"The judge of windows calls {limiter} wrong."
         if is_control
-        else "HTB stays exact: no window carries more than rate*T + burst + one frame.",
+        else "HTB stays exact: no window carries more than rate*T + burst + two frames.",
         bound=f"{allowed:,.0f} bytes above rate*T",
         measured=f"{worst:,.0f} bytes",
         holds=worst > allowed if is_control else 0 < worst <= allowed,
@@ -205,7 +205,7 @@ def _control(outcome: Outcome, limiter: str) -> Claim:
     allowed = 1 + allowed_bytes(LIMIT_KBIT) / (LIMIT_KBIT * 125 * seconds)
     return Claim(
         sentence=f"The judge calls {limiter} wrong.",
-        bound=f"at most {allowed:.1%} of what headers leave: burst and one frame more",
+        bound=f"at most {allowed:.1%} of what headers leave: burst and two frames more",
         measured=f"{least:.1%}",
         holds=least > allowed,
     )
