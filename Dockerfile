@@ -5,7 +5,8 @@ FROM ${BASE}
 WORKDIR /srv/scionlab
 COPY requirements/web.lock requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && useradd --system --home-dir /var/lib/scionlab --create-home scionlab
-COPY bandwidth_config.py config_tar.py link_rules.py link_tests.py scion_files.py manage.py ./
+COPY bandwidth_config.py config_tar.py manage.py ./
+COPY contract contract
 COPY scionlab scionlab
 COPY station station
 COPY templates templates

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-import scion_files
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, generate_link_info, time_text
+from contract import scion_files
 
 MANIFEST_NAME = "scionlab-config.json"
 

@@ -22,8 +22,8 @@ from ap_agent.document.signatures import read_signed
 from ap_agent.document.state import Counters, Direction, DirectionState, LimiterState, LinkState, Total, write_state
 from ap_agent.document.timetable import Timetable
 from bandwidth_config import Limits
+from contract.link_info import LinkInfo
 from lab.sample_traffic import HEARTBEATS_BYTES, PACKET_BYTES, TEN_MINUTES_MS, share
-from link_info import LinkInfo
 
 DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
 SECOND = timedelta(seconds=1)

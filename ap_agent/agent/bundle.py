@@ -24,7 +24,7 @@ from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Signed, Version
 from ap_agent.document.trust import Acceptance, Trust, refuse_version, verifier
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
-from link_info import LinkInfo, LinkInfoError, parse_link_info
+from contract.link_info import LinkInfo, LinkInfoError, parse_link_info
 
 UNSIGNED = "-unsigned"
 

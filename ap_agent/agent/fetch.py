@@ -21,7 +21,7 @@ from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 from ap_agent.document.live import MOST_LINKS
-from link_rules import MAX_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID
 
 if TYPE_CHECKING:
     from ap_agent.agent.bundle import Bundle

@@ -28,7 +28,7 @@ from ap_agent.common.files import write_atomically
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.document.state import LimiterState
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 FILE_INTERVAL_S = 15.0
 _LISTEN, _FILE = "metrics listen", "metrics file"

@@ -18,7 +18,7 @@ from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.times import time_text
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
-from link_tests import KINDS
+from contract.link_tests import KINDS
 
 SCHEMA = 1
 FAILED = "receipt_failed"

@@ -29,8 +29,8 @@ from ap_agent.common.errors import StoreError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.document.timetable import tests_by_id
-from link_info import LinkInfo
-from link_tests import TEST_LANES, LinkTest
+from contract.link_info import LinkInfo
+from contract.link_tests import TEST_LANES, LinkTest
 
 LOOK_S = 0.2  # while a test runs
 GRACE = timedelta(seconds=0.7)  # after its end the child is killed: a second later it is gone

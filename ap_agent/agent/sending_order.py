@@ -6,9 +6,9 @@ import contextlib
 import socket
 from pathlib import Path
 
-from link_info import LinkInfo
-from link_rules import IPAddress
-from link_tests import TCP, LinkTest, run_key
+from contract.link_info import LinkInfo
+from contract.link_rules import IPAddress
+from contract.link_tests import TCP, LinkTest, run_key
 
 _ADDRESSES = Path("/proc/self/net/if_inet6")  # address, interface number, ...; both without 0x
 

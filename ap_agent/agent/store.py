@@ -35,7 +35,7 @@ from ap_agent.common.errors import AgentError, BundleError, NotPermittedError, S
 from ap_agent.common.files import read_plain, sealed, sync_folder, unsealed, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024

@@ -39,7 +39,7 @@ from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState
 from ap_agent.limiter import oneshot, process
 from ap_agent.limiter.documents import Documents
-from link_info import LinkInfoError, parse_link_info
+from contract.link_info import LinkInfoError, parse_link_info
 
 COMMANDS = {
     "run": "run as a daemon: enforce the last accepted document, then follow the agent",

@@ -11,7 +11,7 @@ from ap_agent.common.outcome import NOT_DONE, OK, Outcome
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, timed_lines
 from ap_agent.document.state import LimiterState, read_state, state_bytes
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 
 def show(

@@ -11,7 +11,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, time_words
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, format_kbit, format_number
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 from terminal import table
 
 if TYPE_CHECKING:  # the agent, which prints states, loads no kernel code

@@ -18,7 +18,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, limit_words
 from ap_agent.document.state import Direction, DirectionState, LimiterState, LinkState, read_state
 from bandwidth_config import format_kbit
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 from terminal import table
 
 PAUSE_S: Final = 2.0

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from ap_agent.common.problem import Problem
 from bandwidth_config import Limits, TimedLimits, format_kbit
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 
 def shown(text: str) -> str:

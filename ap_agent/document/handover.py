@@ -23,7 +23,7 @@ from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.files import parse_json, write_atomically
 from ap_agent.document.signed_text import Signed, Version, observe_only_of, total_of
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
-from link_info import KnownEntries, LinkInfo, LinkInfoError, parse_link_info
+from contract.link_info import KnownEntries, LinkInfo, LinkInfoError, parse_link_info
 
 FILE_NAME = "document.json"
 SCHEMA = 1

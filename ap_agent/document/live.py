@@ -16,7 +16,7 @@ from typing import Any
 
 from ap_agent.common.files import parse_json, read_own, write_atomically
 from ap_agent.document.series import REMEDY, SeriesSample, sample_of
-from link_rules import MAX_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID
 
 SCHEMA = 1
 LOOKS_FILE, LIVE_FILE = "looks.json", "live.json"

@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bandwidth_config import Limits
-from link_info import LinkInfo
-from link_tests import ARMED_AHEAD_S, SENDING_KINDS, LinkTest
+from contract.link_info import LinkInfo
+from contract.link_tests import ARMED_AHEAD_S, SENDING_KINDS, LinkTest
 
 _ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)
 

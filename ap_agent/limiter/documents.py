@@ -43,7 +43,7 @@ from ap_agent.document.trust import (
     trust_now,
     verifier,
 )
-from link_info import KnownEntries
+from contract.link_info import KnownEntries
 
 REST_S = 0.1  # after one refusal; twice as long after each further one, up to
 LONGEST_REST_S = 5.0

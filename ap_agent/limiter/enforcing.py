@@ -25,8 +25,8 @@ from ap_agent.limiter import protecting
 from ap_agent.limiter.events import Change
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
-from link_info import LinkInfo
-from link_tests import LinkTest
+from contract.link_info import LinkInfo
+from contract.link_tests import LinkTest
 
 _LOGGED_WRITES = 200  # lines logged per pass
 

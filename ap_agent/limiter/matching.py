@@ -15,9 +15,9 @@ from ap_agent.dataplane.devices import Device, Host, lowest_devices
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits
-from link_info import LinkInfo
-from link_rules import IPAddress
-from link_tests import FIRST_TEST_PORT, TEST_LANES
+from contract.link_info import LinkInfo
+from contract.link_rules import IPAddress
+from contract.link_tests import FIRST_TEST_PORT, TEST_LANES
 
 Keys = tuple[Key, ...]
 _NAMED = 5  # addresses in a message

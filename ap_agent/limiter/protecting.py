@@ -20,7 +20,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.program import Address
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 _TABLES = (Path("/proc/thread-self/net/tcp"), Path("/proc/thread-self/net/tcp6"))
 _SESSIONS = Path("/run/systemd/sessions")

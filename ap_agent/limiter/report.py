@@ -26,7 +26,7 @@ from ap_agent.document.state import (
     write_state,
 )
 from ap_agent.limiter.enforcing import Enforcer
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 
 Counted = Mapping[tuple[int, Direction], tuple[int, Counters]]  # link (0: unmatched), direction -> segment, counters
 Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]

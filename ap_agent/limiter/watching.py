@@ -17,7 +17,7 @@ from ap_agent.common.log import Logger
 from ap_agent.document.series import Series, read_series, write_series
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.live_counters import samples_of
-from link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
+from contract.link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
 KEPT_FOR = timedelta(days=1)

@@ -17,7 +17,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from ap_agent.common.errors import AgentError, NotPermittedError
 from ap_agent.routes.plan import EVERYWHERE, MAIN, PRIORITIES, PROTOCOL, TABLES, Device, Operation, Present, Route, Rule
-from link_rules import IPAddress
+from contract.link_rules import IPAddress
 
 _FAMILIES: Final = {4: AF_INET, 6: AF_INET6}
 _IFF_UP = 0x1

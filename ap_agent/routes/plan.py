@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 from ap_agent.common.problem import Problem
 from ap_agent.routes.uplinks import FIRST_TABLE, LAST_TABLE, MAX_UPLINKS, Network, Uplink
-from link_rules import IPAddress
+from contract.link_rules import IPAddress
 
 PROTOCOL: Final = 201  # RTPROT of ours; unassigned in <linux/rtnetlink.h>
 MAIN: Final = 254

@@ -11,7 +11,7 @@ from ap_agent.routes.plan import LAST_PRIORITY, Present
 from ap_agent.routes.uplinks import Uplink
 from ap_agent.routes.verify import Verdict
 from bandwidth_config import format_number
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 from terminal import table
 
 _STRICT = 1

@@ -13,7 +13,7 @@ from ap_agent.common.errors import NotPermittedError, SettingsError
 from ap_agent.common.files import read_toml
 from ap_agent.common.setting_kinds import a_text, interface_names, whole_between
 from bandwidth_config import RuleError
-from link_rules import IPAddress, check_bind_address
+from contract.link_rules import IPAddress, check_bind_address
 
 Network = IPv4Network | IPv6Network
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from ap_agent.routes import kernel
 from ap_agent.routes.plan import Device
 from ap_agent.routes.uplinks import Uplink
-from link_rules import IPAddress
+from contract.link_rules import IPAddress
 
 ENOUGH_PACKETS: Final = 20  # below that it may be only neighbour discovery
 _UNANSWERED: Final = 0.1  # of the received packets: TCP acknowledges at least every second full segment

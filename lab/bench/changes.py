@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from contract.link_info import LinkInfo, check_link_info
 from lab.bench.engines import Engine
 from lab.bench.peers import thesis, tree, wondershaper
 from lab.bench.world import IFBS, entry, make_links, with_limit
-from link_info import LinkInfo, check_link_info
 from measuring.netns import Namespace
 
 DEV = "eth0"

@@ -250,9 +250,7 @@ def _commit() -> str:
         "--",
         "ap_agent",
         "bandwidth_config.py",
-        "link_info.py",
-        "link_rules.py",
-        "link_tests.py",
+        "contract",
         "station",
     )
     return f"{head} with changes to the agent" if changed else head

@@ -24,8 +24,8 @@ from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.limiter.total import TICK_S, Cap
 from bandwidth_config import Limits
+from contract.link_info import LinkInfo, check_link_info
 from lab.bench.rtnl import Recorder
-from link_info import LinkInfo, check_link_info
 
 
 def wanted_of(links: Mapping[int, LinkInfo]) -> Wanted:

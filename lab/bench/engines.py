@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 from measuring.netns import REPOSITORY, Namespace
 
 READY_WITHIN_S = 20.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from contract.link_info import check_link_info
 from lab.bench.engines import Engine
 from lab.bench.peers import thesis, wondershaper
-from link_info import check_link_info
 from measuring.netns import Namespace
 
 OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME

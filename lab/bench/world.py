@@ -6,7 +6,7 @@ import ipaddress
 import random
 from collections.abc import Mapping
 
-from link_info import LinkInfo, check_link_info
+from contract.link_info import LinkInfo, check_link_info
 from measuring.netns import Lab, Namespace
 
 PREFIX = "slbench"

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import requests
 
+from contract.scion_files import TOPOLOGY_PATH
 from lab.demo.agent import DemoAgent
 from lab.demo.client import run_client
 from lab.demo.report import Verdict, aligned, judge_test
@@ -36,7 +37,6 @@ from lab.serve import is_healthy
 from lab.service import CoordinationService
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
-from scion_files import TOPOLOGY_PATH
 
 CORE = f"{AP_ISD}-{CORE_AS}"
 CHANGED_KBIT = 1_500

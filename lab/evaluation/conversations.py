@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from contract.link_tests import FIRST_TEST_PORT, UDP, LinkTest
 from lab.bench.core import Label
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import FROM_USER, TO_USER
 from lab.evaluation.limiters import OURS
-from link_tests import FIRST_TEST_PORT, UDP, LinkTest
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from station.plan import TCP, Phase, ap_bytes, ap_kbit, total_s

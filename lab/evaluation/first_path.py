@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from contract.link_info import check_link_info
 from lab.bench import plots
 from lab.bench.engines import Engine, EngineProcess
 from lab.bench.plots import Plot
 from lab.scion.net import CORE, USER_LINK, ScionNet
 from lab.scion.programs import missing, version
-from link_info import check_link_info
 from measuring.iproute import LabError, available, cleanup_stale
 from measuring.netns import Namespace
 

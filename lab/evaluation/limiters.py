@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bandwidth_config import Limits
+from contract.link_tests import LinkTest
 from lab.bench.peers import thesis, wondershaper
-from link_tests import LinkTest
 from measuring.netns import Namespace
 from measuring.traffic import Address
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
+from contract.link_info import LinkInfo, check_link_info
 from lab.bench.engines import Cycle, DirectionCounters, Engine
 from lab.evaluation.limiters import Link
-from link_info import LinkInfo, check_link_info
 from measuring.netns import Namespace
 
 

@@ -21,6 +21,7 @@ import requests
 
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from ap_agent.dataplane.program import LAYOUT
+from contract.link_tests import FIRST_TEST_PORT, TEST_LANES
 from lab.bench.core import Label, Outcome, median
 from lab.bench.report import NOTHING
 from lab.demo.agent import DemoAgent
@@ -34,7 +35,6 @@ from lab.forward import PortForward
 from lab.measuring import tap
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from link_tests import FIRST_TEST_PORT, TEST_LANES
 from measuring.iproute import LabError, cleanup_stale
 from measuring.judge import NS
 from measuring.netns import Lab, Namespace

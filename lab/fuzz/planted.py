@@ -13,9 +13,9 @@ from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
+from contract.link_info import LinkInfo
 from lab.fuzz import targets
 from lab.fuzz.fence import TrespassError
-from link_info import LinkInfo
 
 _REAL_LINKS = bundle._links
 _REAL_HEADER = archive._header

@@ -32,12 +32,12 @@ from ap_agent.common.errors import BundleError
 from ap_agent.document.signatures import verify
 from ap_agent.document.signed_text import SIGNED_PREFIX
 from bandwidth_config import LINK_INFO_PATH, MAX_BANDWIDTH_KBIT
+from contract.link_info import LinkInfo, LinkInfoError, parse_link_info
+from contract.link_rules import MAX_STEPS, MAX_TIMED_PER_LINK
 from lab.fuzz import archives, mutators
 from lab.fuzz.archives import HOST_ID, KEYRING
 from lab.fuzz.fence import Fence, picture
 from lab.fuzz.mutators import BytesMutator, Mutator
-from link_info import LinkInfo, LinkInfoError, parse_link_info
-from link_rules import MAX_STEPS, MAX_TIMED_PER_LINK
 
 # Small ones, so that inputs get to all of them; the defaults have the same code.
 LIMITS = Limits(

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.scion_files import CONFIG_DIR, FOLDER, METRICS_BASE_PORT, PACKAGES, STATE_DIR, TOPOLOGY_PATH
 from lab.scion.programs import program
 from measuring.iproute import LabError
 from measuring.netns import Namespace
-from scion_files import CONFIG_DIR, FOLDER, METRICS_BASE_PORT, PACKAGES, STATE_DIR, TOPOLOGY_PATH
 
 DAEMON_ADDRESS = "127.0.0.1:30255"
 PING_TIMEOUT_S = 1  # how long `scion ping` waits after its last request

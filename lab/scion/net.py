@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bandwidth_config import TimedLimits, generate_link_info
 from config_tar import KeyRing, Signer, host_members, snapshot
+from contract.scion_files import FOLDER, MTU_BYTES
 from lab.scion.host import ScionHost
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
-from scion_files import FOLDER, MTU_BYTES
 from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
 from scionlab.scion_config.pki.files import ca_files, chain_files, master_key_files, trc_files
 from scionlab.scion_config.pki.keys import new_key, new_master_key

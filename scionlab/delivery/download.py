@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from config_tar import MANIFEST_NAME, SUFFIX, ConfigHost, HostSnapshot, download_name, pack, snapshot
-from scion_files import FOLDER, PACKAGES, join_address
+from contract.scion_files import FOLDER, PACKAGES, join_address
 
 VAGRANTFILE = "Vagrantfile"
 _VPN_FOLDER = "etc/openvpn/"

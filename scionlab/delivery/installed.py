@@ -16,7 +16,7 @@ from django.db import transaction
 
 import config_tar
 from bandwidth_config import RuleError
-from scion_files import PATH_METADATA_PATH, systemd_units
+from contract.scion_files import PATH_METADATA_PATH, systemd_units
 from scionlab.accounts.models import User
 from scionlab.delivery.files import added_files
 from scionlab.platform.clock import database_now

@@ -14,7 +14,7 @@ from typing import Final
 from django.db import IntegrityError, transaction
 
 from bandwidth_config import RuleError
-from link_tests import TCP
+from contract.link_tests import TCP
 from scionlab.accounts.mail import mails_create
 from scionlab.delivery.evidence import evidence_note, noted_version
 from scionlab.delivery.issued import is_issued

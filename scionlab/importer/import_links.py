@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import F, Min
 
 from bandwidth_config import RuleError, check_bandwidth
-from link_rules import MIN_PORT
+from contract.link_rules import MIN_PORT
 from scionlab.importer import rows
 from scionlab.importer.import_rules import sockets
 from scionlab.importer.import_state import BATCH, REASON, Import, differing, set_all

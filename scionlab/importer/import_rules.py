@@ -17,7 +17,7 @@ from django.core.validators import validate_email
 from django.db import models
 
 from bandwidth_config import RuleError
-from link_rules import (
+from contract.link_rules import (
     MAX_INTERFACE_ID,
     MIN_INTERFACE_ID,
     check_bind_address,

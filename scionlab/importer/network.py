@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from link_rules import bind_ip_for
+from contract.link_rules import bind_ip_for
 from scionlab.importer import rows
 from scionlab.importer.dump import APP, Entry, read_entries
 from scionlab.platform.notation.isd_as import MAX_AS_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from link_rules import with_exception
+from contract.link_rules import with_exception
 from scionlab.limits.default_plan import SITE, Line
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link

@@ -17,7 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Greatest
 
 from bandwidth_config import RuleError, check_bandwidth, check_total
-from link_rules import with_exception
+from contract.link_rules import with_exception
 from scionlab.accounts.models import User
 from scionlab.limits.ap_settings import AP_SETTINGS
 from scionlab.limits.exceptions_in_force import links_with_other_exception

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bandwidth_config import Limits, LinkStep, RuleError, check_limits, format_number
-from link_rules import MAX_STEPS, check_steps
+from contract.link_rules import MAX_STEPS, check_steps
 
 Kind = Literal["constant", "stair", "square", "outage"]
 

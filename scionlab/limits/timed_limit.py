@@ -19,7 +19,7 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from bandwidth_config import RuleError, check_change, format_number
-from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
+from contract.link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
 from scionlab.accounts.models import User
 from scionlab.enforcement.notices import timed_limit_cancelled_notify
 from scionlab.limits.locked import locked_link

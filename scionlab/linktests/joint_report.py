@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from django.db.models import Prefetch
 
 from bandwidth_config import format_kbit
-from link_rules import AT_LIMIT_PERCENT
+from contract.link_rules import AT_LIMIT_PERCENT
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending_steps import Step

@@ -16,7 +16,7 @@ from typing import Final
 
 from django.db import transaction
 
-from link_tests import TEST_LANES
+from contract.link_tests import TEST_LANES
 from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_links

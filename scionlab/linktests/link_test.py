@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, Sum
 
 from bandwidth_config import RuleError
-from link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
+from contract.link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
 from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link, locked_links

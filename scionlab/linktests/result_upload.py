@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from link_tests import MAX_WATCH_S
+from contract.link_tests import MAX_WATCH_S
 from scionlab.delivery.host_api.auth import host_endpoint
 from scionlab.delivery.host_api.bodies import TooLargeError, read_body
 from scionlab.delivery.host_api.document_reader import CLOCK_WITHIN, DocumentError, DocumentReader, load, require_schema

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from bandwidth_config import Limits, RuleError, format_kbit
-from link_tests import MAX_TEST_BYTES, MAX_TEST_S
+from contract.link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.accounts.models import User
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.status import link_status

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_kbit
-from link_rules import AT_LIMIT_PERCENT
+from contract.link_rules import AT_LIMIT_PERCENT
 from scionlab.enforcement.directions import DirectionName
 from scionlab.linktests.tcp_found import TcpFound, found_by_tcp, took_ms
 from scionlab.linktests.verdict import Interval

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from link_tests import WATCH
+from contract.link_tests import WATCH
 from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.enforcement.notices import local_time

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from django.contrib.auth.models import Group
 from django.db.models import Q
 
-from link_tests import MAX_AHEAD_S, MAX_TEST_S, MAX_WATCH_S, WATCH
+from contract.link_tests import MAX_AHEAD_S, MAX_TEST_S, MAX_WATCH_S, WATCH
 from scionlab.accounts.models import User
 from scionlab.linktests.models import TestPolicy
 from scionlab.linktests.test_hours import Hours, say_hours

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from bandwidth_config import time_text
-from link_tests import ARMED_AHEAD_S, MAX_WATCHES_AT_ONCE, TEST_LANES
+from contract.link_tests import ARMED_AHEAD_S, MAX_WATCHES_AT_ONCE, TEST_LANES
 from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_hours import Hours, next_begin, say_hours
 from scionlab.platform.field_errors import FieldRuleError

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from bandwidth_config import RuleError
-from link_tests import ARMED_AHEAD_S, run_key
+from contract.link_tests import ARMED_AHEAD_S, run_key
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.models import LinkTest, TestResult

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from link_tests import SENDING_KINDS, TCP
+from contract.link_tests import SENDING_KINDS, TCP
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.models import LinkTest, TestResult

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_number
-from link_rules import AT_LIMIT_PERCENT
+from contract.link_rules import AT_LIMIT_PERCENT
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 
 LONGEST_MS: Final = 1500

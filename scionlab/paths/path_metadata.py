@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bandwidth_config import RuleError, format_number
-from link_rules import MAX_INTERFACE_ID, MIN_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID, MIN_INTERFACE_ID
 from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation import strict_json

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from bandwidth_config import RuleError
-from link_rules import IPAddress
+from contract.link_rules import IPAddress
 from scionlab.testbed.models import VPN, Host, Interface, Link, UserAS
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network

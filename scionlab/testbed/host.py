@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from bandwidth_config import RuleError
-from link_rules import bind_ip_for
-from scion_files import PACKAGES
+from contract.link_rules import bind_ip_for
+from contract.scion_files import PACKAGES
 from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError

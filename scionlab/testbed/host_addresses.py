@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from bandwidth_config import RuleError
-from link_rules import check_bind_address, check_internal_address, check_underlay_address
+from contract.link_rules import check_bind_address, check_internal_address, check_underlay_address
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AS, Host
 from scionlab.testbed.models.link import is_user_as

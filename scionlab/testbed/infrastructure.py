@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from bandwidth_config import RuleError, check_bandwidth
-from link_rules import MAX_PORT
+from contract.link_rules import MAX_PORT
 from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import transaction
 
 from bandwidth_config import RuleError, check_bandwidth
-from link_rules import bind_ip_for
-from scion_files import link_mtu_bytes
+from contract.link_rules import bind_ip_for
+from contract.scion_files import link_mtu_bytes
 from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import locks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
+from contract.scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
 from scionlab.testbed.models import Link
 
 

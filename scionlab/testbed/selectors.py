@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
 from bandwidth_config import RuleError
-from link_rules import with_exception
+from contract.link_rules import with_exception
 from scionlab.accounts.models import User
 from scionlab.platform.notation.isd_as import parse_as_id, parse_isd_as
 from scionlab.testbed.models import (

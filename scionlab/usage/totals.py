@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from link_rules import AT_LIMIT_PERCENT
+from contract.link_rules import AT_LIMIT_PERCENT
 
 TEN_SECONDS_MS: Final = 10_000
 SLOT_MS: Final = 300_000

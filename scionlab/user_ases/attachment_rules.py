@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from bandwidth_config import RuleError
-from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address, with_exception
+from contract.link_rules import IPAddress, check_bind_address, check_port, check_underlay_address, with_exception
 from scionlab.accounts.models import User
 from scionlab.limits.maximum import limit_errors
 from scionlab.platform.field_errors import FieldRuleError

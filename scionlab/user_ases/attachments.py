@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bandwidth_config import Limits, RuleError
-from link_rules import check_bind_address, check_port, check_underlay_address
+from contract.link_rules import check_bind_address, check_port, check_underlay_address
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 
 MAX_ATTACHMENTS = 5  # DOMAIN section 1

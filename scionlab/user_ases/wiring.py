@@ -10,8 +10,8 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 
 from bandwidth_config import RuleError
-from link_rules import MIN_PORT, bind_ip_for
-from scion_files import link_mtu_bytes
+from contract.link_rules import MIN_PORT, bind_ip_for
+from contract.scion_files import link_mtu_bytes
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.testbed.link_mtu import fitting_mtu_bytes

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
-from link_tests import TCP, UDP, WATCH, LinkTest
+from contract.link_tests import TCP, UDP, WATCH, LinkTest
 
 SITE_URL = "https://scionlab.example.org"
 

@@ -27,7 +27,7 @@ from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack
-from link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
+from contract.link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
 from scionlab.delivery.download import build_user_download
 from scionlab.enforcement.receipt_format import parse_receipt
 from scionlab.testbed.models.host import trace_of

@@ -21,7 +21,7 @@ from config_tar import (
     host_tar_name,
     pack,
 )
-from link_info import LinkInfo
+from contract.link_info import LinkInfo
 from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (

@@ -18,7 +18,7 @@ import pytest
 from ap_agent.agent.archive import Limits
 from ap_agent.agent.bundle import read_bundle
 from config_tar import full_paths, host_members, pack, snapshot
-from scion_files import as_mtu_bytes, link_mtu_bytes
+from contract.scion_files import as_mtu_bytes, link_mtu_bytes
 from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (

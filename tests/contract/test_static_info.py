@@ -10,7 +10,7 @@ from typing import Any
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack, snapshot
-from scion_files import PATH_METADATA_PATH, build_path_metadata
+from contract.scion_files import PATH_METADATA_PATH, build_path_metadata
 from tests.cases import table
 from tests.contract.config_samples import AP_HOST, KEYS, SITE_URL, SampleHost
 from tests.contract.stock_client import StockHost, complaints

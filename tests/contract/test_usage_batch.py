@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.usage.batch import MAX_TIMES, Key, Row, Sample, body, fits, new_batch_id, segment_text
-from link_rules import MAX_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID
 from scionlab.delivery.host_api.bodies import read_body
 from scionlab.usage.host_api.usage_format import MAX_COUNTER, MAX_RATE_KBIT, parse_usage
 

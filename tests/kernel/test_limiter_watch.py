@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.document.series import Series, read_series
-from link_tests import LinkTest
+from contract.link_tests import LinkTest
 from measuring.iproute import available
 from measuring.traffic import data, ends, run_traffic
 from scionlab.linktests.verdict import intervals_of

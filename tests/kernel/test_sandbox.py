@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from link_tests import UDP, LinkTest, run_key
+from contract.link_tests import UDP, LinkTest, run_key
 from measuring.netns import REPOSITORY
 from station.plan import ap_bytes, ap_kbit, total_s
 from station.report import read_report

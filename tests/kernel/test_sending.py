@@ -25,7 +25,7 @@ import pytest
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from ap_agent.dataplane.program import LAYOUT
 from ap_agent.document.state import Counters, LimiterState, read_state
-from link_tests import TCP, UDP, LinkTest, run_key
+from contract.link_tests import TCP, UDP, LinkTest, run_key
 from measuring.netns import REPOSITORY, Namespace
 from station.plan import ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS

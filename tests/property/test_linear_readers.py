@@ -21,7 +21,7 @@ from ap_agent.common.errors import BundleError
 from ap_agent.common.files import parse_json
 from ap_agent.document.handover import read_document
 from ap_agent.document.signatures import read_signed
-from link_info import LinkInfoError, parse_link_info
+from contract.link_info import LinkInfoError, parse_link_info
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry, zipped
 from tests.limiter_documents import handed
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from ap_agent.document.timetable import Timetable, next_change
 from bandwidth_config import Limits, LinkStep, RuleError, TimedLimits, generate_link_info
-from link_info import LinkInfo, parse_link_info
-from link_rules import MAX_STEPS, check_steps, parse_ip
-from link_tests import UDP, WATCH, LinkTest
+from contract.link_info import LinkInfo, parse_link_info
+from contract.link_rules import MAX_STEPS, check_steps, parse_ip
+from contract.link_tests import UDP, WATCH, LinkTest
 from scionlab.limits import profiles
 from tests.unit.test_link_info import End, OneHost
 

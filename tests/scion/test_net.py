@@ -14,11 +14,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from contract.link_info import check_link_info
 from lab.bench.engines import Engine
 from lab.scion.host import DAEMON_ADDRESS, ScionHost
 from lab.scion.net import CORE, USER, ScionNet
 from lab.scion.programs import program
-from link_info import check_link_info
 from scionlab.scion_config.pki.certificates import Kind, isd_as_of, kind_of
 from scionlab.scion_config.pki.files import ca_files, trc_files
 

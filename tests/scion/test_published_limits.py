@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from bandwidth_config import Limits
+from contract.scion_files import FOLDER, PATH_METADATA_PATH
 from lab.scion.host import ScionHost
 from lab.scion.net import CORE, START_S
 from measuring.iproute import available, cleanup_stale
 from measuring.netns import Lab
-from scion_files import FOLDER, PATH_METADATA_PATH
 from scionlab.delivery.render import config_for
 from scionlab.limits.defaults import ap_update
 from scionlab.limits.update import link_update

@@ -11,7 +11,7 @@ import pytest
 from ap_agent.common.log import Conditions, configure, get_logger, quoted
 from ap_agent.common.problem import Problem
 from ap_agent.common.text import remote_of
-from link_info import check_link_info
+from contract.link_info import check_link_info
 from tests.agent_bundles import entry
 
 

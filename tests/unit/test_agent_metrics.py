@@ -19,7 +19,7 @@ from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
-from link_info import check_link_info
+from contract.link_info import check_link_info
 from tests.agent_bundles import entry
 from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
 from tests.agent_limiter import direction, limiter_state, link_state

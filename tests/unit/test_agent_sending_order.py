@@ -11,8 +11,8 @@ import pytest
 
 from ap_agent.agent import sending_order
 from ap_agent.agent.sending_order import order_of
-from link_info import LinkInfo
-from link_tests import TCP, UDP, LinkTest, run_key
+from contract.link_info import LinkInfo
+from contract.link_tests import TCP, UDP, LinkTest, run_key
 
 T0 = datetime(2026, 11, 21, 6, tzinfo=UTC)
 TEST = LinkTest(T0, T0 + timedelta(seconds=20), "0f" * 16, UDP, 30_302, 750, 1_000_000)

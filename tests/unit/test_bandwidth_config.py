@@ -21,7 +21,7 @@ from bandwidth_config import (
     format_number,
     parse_bandwidth,
 )
-from link_rules import check_bind_address, check_internal_address, check_port, check_underlay_address, parse_ip
+from contract.link_rules import check_bind_address, check_internal_address, check_port, check_underlay_address, parse_ip
 from tests.rule_samples import NOBODYS, code_of, outcome
 
 NB = "\N{NO-BREAK SPACE}"

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from bandwidth_config import Limits
+from contract.link_info import check_link_info
 from lab.bench.engines import entries_of
 from lab.evaluation import limiters
 from lab.evaluation.bed import Bed, Wire
 from lab.evaluation.limiters import NO_LIMIT, WONDERSHAPER, Link, install_peer, wrong
 from lab.evaluation.ours import link_infos
-from link_info import check_link_info
 from measuring.netns import Namespace
 
 LINKS = [Wire(1, 1).link(500), Wire(1, 2).link(Limits(1_000, 250)), Wire(1, 3).link(0, ipv6=True)]

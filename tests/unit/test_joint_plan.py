@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from link_tests import TEST_LANES
+from contract.link_tests import TEST_LANES
 from scionlab.linktests.joint_plan import Part, free_slots, read_seconds, stages_of
 from scionlab.linktests.test_slots import LANE_AHEAD, LANE_REST, Slot, Taken
 from scionlab.platform.field_errors import FieldRuleError

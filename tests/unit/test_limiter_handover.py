@@ -18,7 +18,7 @@ from ap_agent.document.handover import MAX_BYTES, Document, read_document, write
 from ap_agent.document.signatures import read_signed, read_stored, verify
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
-from link_info import KnownEntries, LinkInfoError, parse_link_info
+from contract.link_info import KnownEntries, LinkInfoError, parse_link_info
 from tests.agent_bundles import HOST_ID, KEY, KEYRING, OTHER_KEY, entry
 from tests.limiter_documents import changed, handed
 

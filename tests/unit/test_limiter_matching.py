@@ -16,8 +16,8 @@ from ap_agent.dataplane.devices import Device, Host
 from ap_agent.dataplane.program import Key
 from ap_agent.limiter.matching import Matcher, Matching, match
 from bandwidth_config import Limits
-from link_info import LinkInfo
-from link_tests import UDP, WATCH, LinkTest
+from contract.link_info import LinkInfo
+from contract.link_tests import UDP, WATCH, LinkTest
 
 REMOTE, OTHER = ip_address("192.0.2.11"), ip_address("192.0.2.12")
 OURS, ABSENT = ip_address("198.51.100.1"), ip_address("198.51.100.99")

@@ -12,7 +12,7 @@ import pytest
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Host
 from ap_agent.limiter.protecting import Peer, logged_in_from, peers, protected, refused
-from link_info import check_link_info
+from contract.link_info import check_link_info
 from tests.agent_bundles import entry
 
 HERE = Host((), {}, frozenset({ip_address("192.0.2.1")}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bandwidth_config import RuleError
-from link_tests import TCP, UDP, LinkTest, check_watch, read_tests, run_key
+from contract.link_tests import TCP, UDP, LinkTest, check_watch, read_tests, run_key
 from tests.rule_samples import outcome
 
 T0 = datetime(2026, 11, 21, 6, tzinfo=UTC)

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
-from link_info import parse_link_info
+from contract.link_info import parse_link_info
 from multipath import MpgetError
 from multipath.__main__ import INTERRUPTED
 from multipath.__main__ import parser as mpget_parser

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Django and uvicorn import these themselves, by what is chosen here.
 INDIRECTLY = {"psycopg": "postgresql", "argon2-cffi": "Argon2PasswordHasher", "httptools": "httptools_impl"}
-CODE = {"web": ("scionlab", "config_tar.py", "scion_files.py"), "agent": ("ap_agent",)}
+CODE = {"web": ("scionlab", "config_tar.py", "contract"), "agent": ("ap_agent",)}
 
 
 def requirements(program: str) -> list[str]:

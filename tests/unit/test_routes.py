@@ -20,7 +20,7 @@ from ap_agent.routes.plan import Device, Goal, Operation, Present, Route, Rule, 
 from ap_agent.routes.uplinks import Uplink, UplinksError, parse_uplinks, read_uplinks
 from ap_agent.routes.verify import Verdict, judge
 from bandwidth_config import RuleError
-from link_info import parse_link_info
+from contract.link_info import parse_link_info
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "packaging/uplinks.toml.example"

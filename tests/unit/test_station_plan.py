@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-import link_tests
 from bandwidth_config import RuleError
+from contract import link_tests
 from measuring.framing import tcp_goodput_bound, wire_bytes
 from station.plan import (
     AP,

@@ -12,7 +12,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.dataplane.outcome import DeviceChange, LinkChange, Outcome, Plan
 from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, Total
 from bandwidth_config import Limits
-from link_info import LinkInfo, check_link_info
+from contract.link_info import LinkInfo, check_link_info
 from tests.agent_bundles import entry
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

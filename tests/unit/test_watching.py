@@ -11,7 +11,7 @@ import pytest
 from ap_agent.document.series import Series, parse_series, read_series
 from ap_agent.document.state import Counters
 from ap_agent.limiter import watching
-from link_tests import UDP, LinkTest
+from contract.link_tests import UDP, LinkTest
 from tests.unit.test_limiter_loop import NOW, World, settings, two, world
 
 __all__ = ["settings", "world"]  # fixtures

@@ -14,7 +14,7 @@ from django.test import Client
 
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import snapshot
-from scion_files import build_topology
+from contract.scion_files import build_topology
 from scionlab.accounts.models import User
 from scionlab.limits.update import link_set_active
 from scionlab.platform.notation.isd_as import parse_as_id

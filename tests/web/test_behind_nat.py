@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from config_tar import snapshot
-from scion_files import build_topology
+from contract.scion_files import build_topology
 from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, Interface, Link, UserAS

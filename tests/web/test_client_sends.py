@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from link_tests import run_key
+from contract.link_tests import run_key
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.link_test import link_test_create

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.test import Client
 
 from bandwidth_config import RuleError, generate_link_info
-from link_info import check_link_info
+from contract.link_info import check_link_info
 from scionlab.accounts.models import User
 from scionlab.linktests.link_test import MAX_TESTS_PER_HOST, link_test_create
 from scionlab.linktests.models import LinkTest

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bandwidth_config import Limits
-from scion_files import PATH_METADATA_PATH
+from contract.scion_files import PATH_METADATA_PATH
 from scionlab.accounts.models import User
 from scionlab.delivery.installed import full_configuration, host_set_limits_only
 from scionlab.delivery.render import config_for

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from bandwidth_config import RuleError
-from link_tests import ARMED_AHEAD_S
+from contract.link_tests import ARMED_AHEAD_S
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.link_test import link_test_create

@@ -12,8 +12,8 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from bandwidth_config import RuleError, generate_link_info
-from link_info import check_link_info
-from link_tests import MAX_TEST_S, run_key
+from contract.link_info import check_link_info
+from contract.link_tests import MAX_TEST_S, run_key
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits.profiles import Profile, constant, outage

@@ -9,8 +9,8 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits, generate_link_info
-from link_info import parse_link_info
-from link_rules import MAX_STEPS_PER_HOST
+from contract.link_info import parse_link_info
+from contract.link_rules import MAX_STEPS_PER_HOST
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import link_status

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link_rules import MAX_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID
 from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, TooLargeError, read_body
 from scionlab.delivery.host_api.document_reader import DocumentError
 from scionlab.testbed.models import Host, Link

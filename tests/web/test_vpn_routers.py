@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config_tar import snapshot
-from scion_files import build_topology, systemd_units
+from contract.scion_files import build_topology, systemd_units
 from scionlab.accounts.models import User
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError

@@ -14,8 +14,8 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from bandwidth_config import RuleError, generate_link_info
-from link_info import check_link_info
-from link_tests import MAX_TESTS_PER_LINK
+from contract.link_info import check_link_info
+from contract.link_tests import MAX_TESTS_PER_LINK
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_active

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from contract.link_info import LinkInfo
 from lab.bench.world import IFBS
-from link_info import LinkInfo
 from measuring.judge import bucket_bytes, room_bytes
 
 MAJOR, FROM_USER_BIT = 0x51B0, 0x1000

@@ -18,13 +18,13 @@ from pathlib import Path
 from ap_agent.document.handover import document_bytes, write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import FILE_NAME, read_state
+from contract.link_info import LinkInfo
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.engines import CONFINED, entries_of
 from lab.bench.limiter_program import HOST_ID, settings_below
 from lab.bench.plots import Plot
 from lab.bench.report import Table, figure
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
-from link_info import LinkInfo
 from measuring.iproute import LabError
 from measuring.netns import Lab
 

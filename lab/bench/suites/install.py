@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from contract.link_info import LinkInfo
 from lab.bench import rtnl
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.engines import Cycle, Engine
 from lab.bench.peers import thesis, tree
 from lab.bench.plots import Plot
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
-from link_info import LinkInfo
 from measuring.netns import Lab, Namespace
 
 NAME = "install"

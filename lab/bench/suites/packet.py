@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from contract.link_info import LinkInfo
 from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.engines import Engine
 from lab.bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
@@ -43,7 +44,6 @@ from lab.bench.world import (
     users_of,
     with_limit,
 )
-from link_info import LinkInfo
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
 

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from contract.link_info import check_link_info
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.engines import Engine
 from lab.bench.plots import Plot
 from lab.bench.wires import FROM_USER, TO_USER, UDP, Wire
 from lab.bench.world import IFBS, PREFIX, tear_down
-from link_info import check_link_info
 from measuring.framing import goodput_bound
 from measuring.judge import NS, steady_rate
 from measuring.netns import Lab, Namespace

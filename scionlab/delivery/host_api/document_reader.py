@@ -15,7 +15,7 @@ from typing import Any, Final
 from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import RuleError
-from link_rules import MAX_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID
 from scionlab.platform.api_errors import FieldErrors
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation import strict_json

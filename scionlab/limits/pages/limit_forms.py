@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 
 from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit
-from link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
+from contract.link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
 from scionlab.limits.maximum import limit_errors
 from scionlab.limits.presets import BY_KEY
 from scionlab.limits.profiles import Kind, Profile, constant, outage, square_wave, stair

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
-import link_tests
+from contract import link_tests
 from scionlab.accounts.models.user import validate_time_zone
 from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from link_tests import UDP
+from contract.link_tests import UDP
 from scionlab.limits.pages.panels import LinkPage, LinkPanel
 from scionlab.linktests.pages.watch_forms import WatchForm, newest_of
 from scionlab.linktests.test_status import reason_against

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 
 from bandwidth_config import RuleError
-from link_tests import MAX_WATCH_S
+from contract.link_tests import MAX_WATCH_S
 from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time

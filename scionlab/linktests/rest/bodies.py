@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from link_tests import MAX_WATCH_S, WATCH
+from contract.link_tests import MAX_WATCH_S, WATCH
 from scionlab.web.rest.fields import ParametersField, StrictSerializer, Whole
 from station.tools import TOOLS
 

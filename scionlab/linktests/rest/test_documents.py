@@ -7,7 +7,7 @@ from typing import Any, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from link_tests import KINDS, WATCH
+from contract.link_tests import KINDS, WATCH
 from scionlab.linktests.sending_steps import Code as SendingCode
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_formats import points_of

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
-from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
-from scion_files import MTU_BYTES
+from contract.link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT, with_exception
+from contract.scion_files import MTU_BYTES
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.host import BorderRouter, Host

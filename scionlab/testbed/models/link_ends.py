@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
-from link_rules import with_exception
+from contract.link_rules import with_exception
 from scionlab.platform.notation.isd_as import format_isd_as
 from scionlab.testbed.models.timed_limit import timed_of
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from django.db.models import Q
 
 from bandwidth_config import RuleError, format_number
-from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID
+from contract.link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_AS_ID, format_as_id
 from scionlab.testbed.models import AS, VPN, BorderRouter, Host, Interface, VPNClient

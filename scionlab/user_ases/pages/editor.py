@@ -13,7 +13,7 @@ from typing import Any
 from django import forms
 
 from bandwidth_config import RuleError
-from link_rules import MAX_PORT
+from contract.link_rules import MAX_PORT
 from scionlab.accounts.models import User
 from scionlab.testbed.models import Link, UserAS
 from scionlab.user_ases.attachment_rules import check_attachments

@@ -22,8 +22,8 @@ from bandwidth_config import (
     format_exact_kbit,
     format_kbit,
 )
-from link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
-from scion_files import link_mtu_bytes
+from contract.link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
+from contract.scion_files import link_mtu_bytes
 from scionlab.limits.pages.counted import counted_sentence
 from scionlab.platform.notation.bandwidth import limits_warning, parse_bandwidth_text
 from scionlab.testbed.models import Host, UserAS

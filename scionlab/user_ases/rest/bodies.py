@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from bandwidth_config import Limits, RuleError
-from link_rules import MAX_PORT, MAX_TIMED_S, MIN_PORT
+from contract.link_rules import MAX_PORT, MAX_TIMED_S, MIN_PORT
 from scionlab.limits.profiles import Profile, constant, outage, square_wave, stair
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host, UserAS

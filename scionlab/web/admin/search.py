@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from bandwidth_config import RuleError
-from link_rules import parse_ip
+from contract.link_rules import parse_ip
 from scionlab.platform.notation.isd_as import FIRST_USER_AS_ID, MAX_ISD, parse_as_id, parse_isd_as
 
 _PREFIX = re.compile(r"(?:([1-9][0-9]{0,4})-)?([0-9a-f]{1,4}):(?:([0-9a-f]{1,4}):?)?", flags=re.ASCII | re.IGNORECASE)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from bandwidth_config import Limits, LinkStep
-from link_rules import AT_LIMIT_PERCENT
+from contract.link_rules import AT_LIMIT_PERCENT
 
 WIDTH, HEIGHT = 1000, 100
 HEADROOM = 1.08  # headroom above the highest line

@@ -30,7 +30,7 @@ from bandwidth_config import (
     limits_at,
     time_text,
 )
-from link_rules import (
+from contract.link_rules import (
     MAX_INTERFACE_ID,
     MAX_PORT,
     MAX_STEPS,
@@ -42,7 +42,7 @@ from link_rules import (
     parse_ip,
     read_time,
 )
-from link_tests import LinkTest, read_tests
+from contract.link_tests import LinkTest, read_tests
 
 _THESIS_KEYS = ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address")
 _MAX_NAMED = 20  # entries in one message

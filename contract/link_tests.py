@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bandwidth_config import TESTS_KEY, RuleError, time_text
-from link_rules import read_time
+from contract.link_rules import read_time
 
 WATCH, UDP, TCP = "watch", "udp", "tcp"
 SENDING_KINDS = frozenset({UDP, TCP})
