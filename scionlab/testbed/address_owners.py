@@ -74,9 +74,12 @@ def ends_with_shared_addresses() -> QuerySet[Interface]:
     ends = Interface.objects.filter(link_as_b__type=Link.Type.PROVIDER, AS__useras__isnull=False, vpn_client=None)
     by_address = ends.order_by().values("public_ip").annotate(owners=Count("AS__useras__owner", distinct=True))
     several = by_address.filter(owners__gt=1).values("public_ip")
+    hosts = Host.objects.filter(_TESTBED)
+    # The two lists are read once; which host it is is asked of the few ends alone that are in them.
+    of_a_host = Q(public_ip__in=hosts.values("public_ipv4")) | Q(public_ip__in=hosts.values("public_ipv6"))
     here = Q(public_ipv4=OuterRef("public_ip")) | Q(public_ipv6=OuterRef("public_ip"))
-    is_testbed = Exists(Host.objects.filter(_TESTBED, here).exclude(AS=OuterRef("AS")))
-    return ends.filter(Q(public_ip__in=several) | is_testbed)
+    is_anothers = Exists(hosts.filter(here).exclude(AS=OuterRef("AS")))
+    return ends.filter(Q(public_ip__in=several) | (of_a_host & is_anothers))
 
 
 def shared_addresses() -> list[SharedAddress]:
