@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, get_args
 
 from drf_spectacular.utils import extend_schema_field
@@ -176,9 +177,14 @@ class LinkDocument(serializers.Serializer[Any]):
     changed_at = serializers.DateTimeField()
     status = serializers.SerializerMethodField()
 
+    @cached_property
+    def _status_document(self) -> LinkStatusDocument:
+        """One for all Links of a list: to make its fields takes longer than to read them."""
+        return LinkStatusDocument()
+
     @extend_schema_field(LinkStatusDocument)
     def get_status(self, link: Link) -> dict[str, Any]:
-        return dict(LinkStatusDocument(link_status(link, now=database_now())).data)
+        return dict(self._status_document.to_representation(link_status(link, now=database_now())))
 
     def get_fields(self) -> dict[str, Any]:
         return super().get_fields() | {one.name: one.field() for one in LINK_FIELDS}
@@ -233,10 +239,14 @@ class UserASDocument(serializers.Serializer[Any]):
         hosts: Mapping[int, Host] = self.context["hosts"]
         return files_state(hosts[user_as.pk]) if user_as.pk in hosts else "this_service"
 
+    @cached_property
+    def _link_document(self) -> LinkDocument:
+        return LinkDocument()
+
     @extend_schema_field(LinkDocument(many=True))
     def get_links(self, user_as: UserAS) -> list[dict[str, Any]]:
         by_as: Mapping[int, list[Link]] = self.context["links_by_as"]
-        return [dict(LinkDocument(link).data) for link in by_as.get(user_as.pk, [])]
+        return [dict(self._link_document.to_representation(link)) for link in by_as.get(user_as.pk, [])]
 
 
 class AttachmentPointDocument(serializers.Serializer[Any]):
