@@ -37,6 +37,8 @@ class TrafficDocument(serializers.Serializer[Any]):
 
     year = serializers.IntegerField()
     month = serializers.IntegerField()
-    computed_at = serializers.DateTimeField(allow_null=True, help_text="Interval of the percentiles.")
+    computed_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the newest percentile; they are computed daily."
+    )
     attachment_points = TrafficRowDocument(many=True)
     ases = TrafficRowDocument(many=True)

@@ -26,8 +26,8 @@ _KEY: Final = ("ap_isd_as", "isd_as", "owner_email")
 @dataclass(frozen=True)
 class TrafficRow:
     """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there. `to_user_bytes` is egress,
-    which the operator pays. A percentile is None before it is first computed (within an hour), and without known rates.
-    `slots` is the number of 5-minute values, of about 8640 in a month."""
+    which the operator pays. A percentile is None before it is first computed (within an hour, then daily), and without
+    known rates. `slots` is the number of 5-minute values, of about 8640 in a month."""
 
     attachment_point_id: int | None
     ap_isd_as: str

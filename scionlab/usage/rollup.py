@@ -122,10 +122,7 @@ def _prune_batches(until: datetime) -> int:
 
 def _prune_days(until: datetime) -> int:
     """Only of months with final percentiles, which are not computed here: that may take long."""
-    settled = settled_before()
-    if settled is None:
-        return 0
-    day = min(until.date(), settled)
+    day = min(until.date(), settled_before() or until.date())
     gone = partitions.drop_before(day)
     old = UsageUplink.objects.filter(begins_at__lt=datetime(day.year, day.month, day.day, tzinfo=UTC))
     while rows := list(old.order_by("begins_at").values_list("pk", flat=True)[:ROWS_AT_ONCE]):

@@ -1,21 +1,17 @@
-"""The only writer of five-minute rows, with everything that depends on them (docs/adr/0038).
-
-Writers hold the `UsageProgress` of the attachment points, so their sums and percentiles miss nothing.
-"""
+"""The only writer of 5-minute rows, of links and of attachment points (docs/adr/0038)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.usage import partitions
 from scionlab.usage.compact import totals_pack, totals_unpack
-from scionlab.usage.models import UsageProgress, UsageSeries, UsageSlot, UsageUplink
-from scionlab.usage.progress import Who, hold_progress, is_settled, read_anew
+from scionlab.usage.models import UsageLock, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.rows import MAX_STORED, Both, nothing, rates
-from scionlab.usage.totals import month_of, of_ms
+from scionlab.usage.totals import of_ms
 
 Key = tuple[int, int]  # a series, and when the sum begins [ms]
 _Place = tuple[str, datetime]  # five minutes of an attachment point
@@ -28,19 +24,14 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
     times = {at_ms: of_ms(at_ms) for _, at_ms in sums}
     partitions.ensure({at.date() for at in times.values()})
     series = UsageSeries.objects.filter(pk__in={series_id for series_id, _ in sums})
-    names = {pk: rest for pk, *rest in series.values_list("pk", "ap_isd_as", "isd_as", "owner_email")}
-    earliest: dict[str, datetime] = {}
-    for series_id, at_ms in sums:
-        ap_isd_as = names[series_id][0]
-        earliest[ap_isd_as] = min(times[at_ms], earliest.get(ap_isd_as, times[at_ms]))
-    progress = hold_progress(earliest)
+    names = dict(series.values_list("pk", "ap_isd_as"))
+    _hold(set(names.values()))
     before = UsageSlot.objects.filter(series__in=names, begins_at__in=times.values())
     stored = {(row[0], row[1]): row[2] for row in before.values_list("series_id", "begins_at", "packed")}
     rows = []
     uplinks: dict[_Place, UsageUplink] = {}
-    late: dict[_Place, set[Who]] = {}
     for (series_id, at_ms), both in sums.items():
-        (ap_isd_as, isd_as, owner_email), at = names[series_id], times[at_ms]
+        ap_isd_as, at = names[series_id], times[at_ms]
         packed = stored.get((series_id, at))
         was = nothing() if packed is None else totals_unpack(packed)
         uplink = uplinks.get((ap_isd_as, at))
@@ -54,8 +45,6 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
             kbit: int | None = getattr(row, column)
             _add(uplink, column, None if kbit is None else kbit - (before_kbit or 0))
         rows.append(row)
-        if at < progress[ap_isd_as].ranked_until:
-            late.setdefault((ap_isd_as, month_of(at)), set()).add((isd_as, owner_email))
     UsageSlot.objects.bulk_create(
         rows,
         update_conflicts=True,
@@ -63,7 +52,15 @@ def add_slots(sums: Mapping[Key, Both]) -> None:
         update_fields=[*_RATES, "packed"],
     )
     _add_uplinks(uplinks)
-    _invalidate(late, progress)
+
+
+def _hold(ap_isd_ases: Collection[str]) -> None:
+    """Lock the rows of these attachment points until the transaction ends: batches of a deleted host and of its
+    successor may be added at once. Missing ones are made."""
+    known = set(UsageLock.objects.filter(ap_isd_as__in=ap_isd_ases).values_list("ap_isd_as", flat=True))
+    made = [UsageLock(ap_isd_as=one) for one in sorted(set(ap_isd_ases) - known)]
+    UsageLock.objects.bulk_create(made, ignore_conflicts=True)  # another worker may make them now
+    list(UsageLock.objects.select_for_update(no_key=True).filter(ap_isd_as__in=ap_isd_ases).order_by("pk"))
 
 
 def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
@@ -86,15 +83,3 @@ def _add_uplinks(uplinks: Mapping[_Place, UsageUplink]) -> None:
 def _add(uplink: UsageUplink, name: str, more: int | None) -> None:
     if more is not None:
         setattr(uplink, name, min((getattr(uplink, name) or 0) + more, MAX_STORED))
-
-
-def _invalidate(late: Mapping[_Place, set[Who]], progress: Mapping[str, UsageProgress]) -> None:
-    """Invalidate percentiles that already include these five minutes. Final ones stay: batches are late by at most 3
-    days, and a month is final after 4 and when nothing is pending."""
-    for (ap_isd_as, month), whose in late.items():
-        held = progress[ap_isd_as]
-        if month.date() < held.settled_before and not is_settled(ap_isd_as, month):  # not computed yet
-            held.settled_before = month.date()
-            held.save()
-        if month.date() >= held.settled_before:
-            read_anew(ap_isd_as, month, whose)

@@ -1,15 +1,12 @@
-"""Sums in few bytes, and the 95th percentile of a window: what was put in comes out."""
+"""Sums in few bytes: what was put in comes out."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.usage import rank
-from scionlab.usage.compact import numbers_unpack, totals_pack, totals_unpack
-from scionlab.usage.rank import OutsideError, Window, place_of, window_unpack
+from scionlab.usage.compact import totals_pack, totals_unpack
 from scionlab.usage.rows import Both
 from scionlab.usage.totals import SLOT_MS, Totals
 
@@ -32,41 +29,3 @@ def test_a_usual_row_has_few_bytes() -> None:
     assert len(totals_pack({"to_user": one, "from_user": one})) == 35
     idle = Totals(24_000, 300, 0, 24_000, 299_990, 0, 1000, 0)
     assert len(totals_pack({"to_user": idle, "from_user": idle})) == 19
-
-
-@settings(max_examples=100)
-@given(st.lists(st.integers(0, 40), max_size=30), st.lists(st.integers(0, 40), max_size=60))
-def test_a_window_says_the_percentile_of_all_values_or_that_it_does_not_know(first: list[int], more: list[int]) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rank, "HALF", 3)
-        patched.setattr(rank, "MOST", 9)
-        window, known = Window.of(first), [*first]
-        for value in more:
-            known.append(value)
-            window.add(value)
-            expected = sorted(known)[place_of(len(known))]
-            try:
-                assert window.percentile() == expected
-                window.trim()
-            except OutsideError:
-                window = Window.of(known)
-            assert (window.count, window.percentile()) == (len(known), expected)
-            assert window_unpack(numbers_unpack(window.pack())) == window
-            assert len(window.values) <= 9
-
-
-def test_a_window_of_real_size_is_seldom_left() -> None:
-    """A month in which every day is busier than the one before, quiet at night: 8928 values, and the window is made
-    anew less than once in 40 of them."""
-    kbits = [(slot // 288 + 1) * abs(144 - slot % 288) for slot in range(8928)]
-    window, left = Window.of([]), 0
-    for count, kbit in enumerate(kbits, 1):
-        window.add(kbit)
-        try:
-            window.percentile()
-            window.trim()
-        except OutsideError:
-            left += 1
-            window = Window.of(kbits[:count])
-    assert window.percentile() == sorted(kbits)[place_of(8928)]
-    assert 0 < left < 8928 // 40

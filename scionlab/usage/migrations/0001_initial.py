@@ -44,16 +44,11 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='UsageProgress',
+            name='UsageLock',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('ap_isd_as', models.CharField(max_length=24, unique=True, verbose_name='attachment point')),
-                ('ranked_until', scionlab.usage.models.slot_field.SlotField(help_text='Earlier five-minute rows are included in the windows of their month.')),
-                ('settled_before', models.DateField(help_text='Percentiles of earlier months are final.')),
             ],
-            options={
-                'verbose_name_plural': 'usage progress',
-            },
         ),
         migrations.CreateModel(
             name='UsageBatch',
@@ -79,10 +74,10 @@ class Migration(migrations.Migration):
                 ('owner_email', models.CharField(blank=True, max_length=254)),
                 ('to_user_p95_kbit', models.PositiveBigIntegerField(null=True)),
                 ('from_user_p95_kbit', models.PositiveBigIntegerField(null=True)),
-                ('to_user_slots', models.PositiveIntegerField(help_text='Number of five-minute values of the percentile.')),
-                ('from_user_slots', models.PositiveIntegerField()),
+                ('to_user_slots', models.PositiveIntegerField(default=0, help_text='Number of five-minute values of the percentile.')),
+                ('from_user_slots', models.PositiveIntegerField(default=0)),
                 ('computed_at', models.DateTimeField()),
-                ('window', models.BinaryField(help_text='Window for later values of the month (`usage.rank`); empty: to be recomputed.', null=True)),
+                ('is_final', models.BooleanField(default=False)),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('begins_on', 'ap_isd_as', 'isd_as', 'owner_email'), name='usage_month_once')],

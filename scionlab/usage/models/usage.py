@@ -194,18 +194,13 @@ class UsageUplink(models.Model):
         return f"{self.ap_isd_as} from {self.begins_at:%Y-%m-%d %H:%M}"
 
 
-class UsageProgress(models.Model):
-    """Progress of an attachment point's percentiles. The row is locked while 5-minute rows are added or ranked."""
+class UsageLock(models.Model):
+    """Held while 5-minute rows of an attachment point are added to."""
 
     ap_isd_as = models.CharField("attachment point", max_length=24, unique=True)
-    ranked_until = SlotField(help_text="Earlier five-minute rows are included in the windows of their month.")
-    settled_before = models.DateField(help_text="Percentiles of earlier months are final.")
-
-    class Meta:
-        verbose_name_plural = "usage progress"
 
     def __str__(self) -> str:
-        return f"{self.ap_isd_as} until {self.ranked_until:%Y-%m-%d %H:%M}"
+        return self.ap_isd_as
 
 
 class UsageDay(UsageTotals):
@@ -228,12 +223,10 @@ class UsageMonth(models.Model):
     owner_email = models.CharField(max_length=254, blank=True)
     to_user_p95_kbit = models.PositiveBigIntegerField(null=True)
     from_user_p95_kbit = models.PositiveBigIntegerField(null=True)
-    to_user_slots = models.PositiveIntegerField(help_text="Number of five-minute values of the percentile.")
-    from_user_slots = models.PositiveIntegerField()
+    to_user_slots = models.PositiveIntegerField(default=0, help_text="Number of five-minute values of the percentile.")
+    from_user_slots = models.PositiveIntegerField(default=0)
     computed_at = models.DateTimeField()
-    window = models.BinaryField(
-        null=True, help_text="Window for later values of the month (`usage.rank`); empty: to be recomputed."
-    )
+    is_final = models.BooleanField(default=False)
 
     class Meta:
         constraints = [
