@@ -5,7 +5,7 @@ Of all known 5-minute means of the month (missing ones are not zero), the smalle
 
 Each hour the new values are added to the windows of the month's rows (`usage.rank`), one attachment point at a time;
 the newest five minutes, which may still grow, only count for the current result. Rows without a window, because of late
-values or because the percentile left it, are recomputed, some at a time (docs/adr/0038).
+values or because the percentile left it, are recomputed, some at a time (docs/adr/0015).
 """
 
 from __future__ import annotations

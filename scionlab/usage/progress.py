@@ -1,4 +1,4 @@
-"""Progress of the percentiles of attachment points, and which must be recomputed (docs/adr/0038)."""
+"""Progress of the percentiles of attachment points, and which must be recomputed (docs/adr/0015)."""
 
 from __future__ import annotations
 

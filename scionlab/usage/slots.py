@@ -1,4 +1,4 @@
-"""The only writer of five-minute rows, with everything that depends on them (docs/adr/0038).
+"""The only writer of five-minute rows, with everything that depends on them (docs/adr/0015).
 
 Writers hold the `UsageProgress` of the attachment points, so their sums and percentiles miss nothing.
 """
