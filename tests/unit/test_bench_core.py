@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.__main__ import PAGES, SUITES, parse
+from lab.bench.__main__ import parse
 from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import Page, into_docs
 from lab.bench.report import Table, figure, pivot, replace_between, tables_of, write_json
+from lab.bench.targets import JUDGED
 
 
 def nothing(_: Outcome) -> None:
@@ -117,18 +118,23 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
 
 
 def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: Path) -> None:
+    """And plots are drawn where the page shows them."""
     path = tmp_path / "p.md"
-    path.write_text(
-        "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n<!-- bench:packet -->\n<!-- /bench:packet -->\n"
-    )
+    page = "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n![Cost](img/bench-packet.svg)\n"
+    path.write_text(page)
+    (tmp_path / "img").mkdir()
     machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
-    outcome = Outcome("packet", notes=["Beside it."])
-    plot = Plot("packet", "Cost", "ns")
-    into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], [plot], outcome)])
-    text = path.read_text()
-    assert "-->\nold\n<!--" in text
-    assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
-    assert "Measured by `./dev bench packet` on ?" in text
+    plots = [Plot("packet", "Cost", "ns", bars={"ours": 1.0}), Plot("other", "Cost", "ns", bars={"ours": 1.0})]
+    into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], plots, Outcome("packet"))])
+    assert path.read_text() == page
+    assert [one.name for one in (tmp_path / "img").iterdir()] == ["bench-packet.svg"]
+    into_docs(path, machine, "./dev bench", [Page(name, "t", [], [], Outcome(name)) for name in JUDGED])
+    assert "-->\nMeasured by `./dev bench` on ?" in path.read_text()
+
+
+def test_the_page_in_docs_has_a_place_for_the_targets() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert replace_between(text, "targets", "x") != text
 
 
 @pytest.mark.parametrize(
@@ -144,15 +150,6 @@ def test_a_wrong_command_line_is_refused_in_words(
     assert said in capsys.readouterr().err
     assert parse(["QUICK=1", "packet"]).quick
     assert not parse(["packet"]).quick
-
-
-@pytest.mark.parametrize("page", ["performance.md", "scale.md"])
-def test_the_page_in_docs_has_a_place_for_every_suite(page: str) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
-    names = [name for name in ("targets", *SUITES) if PAGES.get(name, "performance.md") == page]
-    assert names
-    for name in names:
-        assert replace_between(text, name, "x") != text
 
 
 def test_everything_that_was_measured_is_in_a_table() -> None:
