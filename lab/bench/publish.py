@@ -1,4 +1,4 @@
-"""Results as one page of their own, and targets and plots of docs/performance.md."""
+"""Results as one page of their own, and the generated parts of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from lab.bench.core import Outcome
 from lab.bench.plots import Plot, draw
 from lab.bench.report import Table, header_lines, replace_between, tables_of
 
+PUBLISHED = ("packet", "install", "document")  # whose targets stand in docs/performance.md
+
 
 @dataclass(frozen=True)
 class Page:
@@ -22,10 +24,12 @@ class Page:
     plots: Sequence[Plot]
     outcome: Outcome
 
-    def text(self) -> str:
-        """The plots, the tables, then what must be said beside them."""
-        shown = [f"![{one.title}]({one.file_name})" for one in self.plots]
-        shown += [table.markdown() for table in [*self.tables, *tables_of(self.outcome)] if table.rows]
+    def text(self, images: str = "", *, is_whole: bool = False) -> str:
+        """The plots (below `images`), the targets or (`is_whole`) everything that was measured, and what must be said
+        beside it."""
+        shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
+        tables = [*self.tables, *tables_of(self.outcome)] if is_whole else [targets.table([self.outcome])]
+        shown += [table.markdown() for table in tables if table.rows]
         remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
 
@@ -35,20 +39,21 @@ def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> s
     table = targets.table([one.outcome for one in pages])
     parts = ["# Measured", header_lines(machine, command), *([table.markdown()] if table.rows else [])]
     for one in pages:
-        parts += [f"## {one.title}", one.text()]
+        parts += [f"## {one.title}", one.text(is_whole=True)]
     return "\n\n".join(parts) + "\n"
 
 
 def into_docs(path: Path, machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> None:
-    """Replace the targets between the markers of a page, and draw the plots that it shows below `img` beside it.
+    """Replace what stands between the markers of a page, for the suites in `PUBLISHED`, and draw the plots that the
+    page shows below `img` beside it. A suite that did not run keeps its older figures under their own head.
 
-    The targets are judged from one run: they are replaced only when every suite ran that has one. Raises `LookupError`
-    when the page lacks the markers.
+    Raises `LookupError` when the page lacks a marker.
     """
     text = path.read_text(encoding="utf-8")
+    head = header_lines(machine, command)
+    for one in pages:
+        if one.name in PUBLISHED:
+            text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
+    path.write_text(text, encoding="utf-8")
     shown = [plot for one in pages for plot in one.plots if f"(img/{plot.file_name})" in text]
     draw(shown, path.parent / "img")
-    if {one.name for one in pages} >= targets.JUDGED:
-        table = targets.table([one.outcome for one in pages])
-        text = replace_between(text, "targets", f"{header_lines(machine, command)}\n\n{table.markdown()}")
-    path.write_text(text, encoding="utf-8")

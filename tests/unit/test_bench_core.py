@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.__main__ import parse
+from lab.bench.__main__ import SUITES, parse
 from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from lab.bench.plots import Plot
-from lab.bench.publish import Page, into_docs
+from lab.bench.publish import PUBLISHED, Page, into_docs
 from lab.bench.report import Table, figure, pivot, replace_between, tables_of, write_json
-from lab.bench.targets import JUDGED
 
 
 def nothing(_: Outcome) -> None:
@@ -117,24 +116,31 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
         replace_between(page, "c", "")
 
 
-def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: Path) -> None:
-    """And plots are drawn where the page shows them."""
-    path = tmp_path / "p.md"
-    page = "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n![Cost](img/bench-packet.svg)\n"
-    path.write_text(page)
+def test_only_what_stands_between_the_markers_of_a_suite_is_published_and_plots_that_the_page_shows(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "img").mkdir()
+    path = tmp_path / "p.md"
+    kept = "<!-- bench:install -->\nold\n<!-- /bench:install -->\n"
+    path.write_text(f"{kept}<!-- bench:packet -->\nold\n<!-- /bench:packet -->\n![Many](img/bench-fleet.svg)\n")
     machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
-    plots = [Plot("packet", "Cost", "ns", bars={"ours": 1.0}), Plot("other", "Cost", "ns", bars={"ours": 1.0})]
-    into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], plots, Outcome("packet"))])
-    assert path.read_text() == page
-    assert [one.name for one in (tmp_path / "img").iterdir()] == ["bench-packet.svg"]
-    into_docs(path, machine, "./dev bench", [Page(name, "t", [], [], Outcome(name)) for name in JUDGED])
-    assert "-->\nMeasured by `./dev bench` on ?" in path.read_text()
+    plots = {name: Plot(name, "Cost", "ns", bars={"ours": 1.0}) for name in ("packet", "fleet", "other")}
+    outcome = Outcome("packet", notes=["Beside it."])
+    pages = [Page("packet", "t", [], [plots["packet"]], outcome)]
+    pages.append(Page("scale", "t", [], [plots["fleet"], plots["other"]], Outcome("scale")))
+    into_docs(path, machine, "./dev bench packet", pages)
+    text = path.read_text()
+    assert text.startswith(kept)
+    assert "Measured by `./dev bench packet` on ?" in text
+    assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
+    assert sorted(one.name for one in (tmp_path / "img").iterdir()) == ["bench-fleet.svg", "bench-packet.svg"]
 
 
-def test_the_page_in_docs_has_a_place_for_the_targets() -> None:
+@pytest.mark.parametrize("suite", PUBLISHED)
+def test_the_page_in_docs_has_a_place_for_every_suite(suite: str) -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert replace_between(text, "targets", "x") != text
+    assert suite in SUITES
+    assert replace_between(text, suite, "x") != text
 
 
 @pytest.mark.parametrize(
