@@ -179,15 +179,16 @@ _HEAD = """\
 Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
 the thesis did not measure. `./dev evaluate` writes this page, and into `lab/evaluation/results` how each suite
 measures, all plots, tables and samples; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1`
-is the short form that CI runs. Both end with 1 when a claim does not hold. Why it is done like this:
-[ADR 0021](adr/0021-limiters-measured-side-by-side.md).
+is the short form that CI runs. Both end with 1 when a claim does not hold. The thesis judged by eye, partly by the
+sender's counter.
 
 **Who is compared.** *Ours* is the engine that the limiter's process runs, in a process of its own, believed when it
 has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *The thesis'
 sequence* is Listing 5.2, written anew from its description. *Wondershaper's scheme* is the HTB scheme of its
 versions from 1.4 on; what the installed version does on this kernel is said where it is measured. Each has an
 attachment point of its own (network namespaces and veth pairs without offloads), and in each run all of them meet
-the same traffic at the same moment.
+the same traffic at the same moment. What needs the processor (a gigabit, thousands of links) runs alone. A disturbed
+run is repeated once and reported.
 
 **What is counted.** Always at the receiver, never the sender's counter. Limits count L2 bytes (payload + 42 per UDP
 datagram over IPv4 in one frame); a goodput is payload of complete datagrams, and where the limit is compared with
