@@ -22,7 +22,7 @@ INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, the ini
 
 # A border router sends a BFD packet of 134 (IPv4) or 178 bytes (IPv6) every 150 to 200 ms in each direction (RFC 5880
 # section 6.8.7 shortens intervals by up to a quarter): 5.4 to 9.5 kbit/s. At 32 kbit/s and 20-fold overload all
-# arrived (docs/adr/0003).
+# arrived (DOMAIN section 7).
 HEARTBEAT_MINIMUM_KBIT = 32
 # At 48 kbit/s SCION v0.15.1 found its first path in all runs, at 32 in none (docs/running-as.md).
 NEW_PATHS_MINIMUM_KBIT = 48

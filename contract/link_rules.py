@@ -15,7 +15,7 @@ from itertools import pairwise
 from bandwidth_config import TIME_FORMAT, LinkStep, RuleError, format_number
 
 MIN_INTERFACE_ID = 1
-MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0002)
+MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0028)
 MIN_PORT = 1024
 MAX_PORT = 65_535
 

@@ -1,5 +1,5 @@
-"""Metrics for Prometheus, over HTTP (`metrics_listen`) or in a file for node_exporter (`metrics_file`). docs/agent.md
-has the list.
+"""Metrics for Prometheus, over HTTP (`metrics_listen`) or in a file for node_exporter (`metrics_file`). Help texts
+say what each is.
 
 The loop publishes its state as one value after each step; scrapes read it from a separate thread.
 """
@@ -233,7 +233,9 @@ def _of_agent(snapshot: Snapshot) -> Iterator[Metric]:
     yield InfoMetricFamily("scionlab_bw_agent_build", "The agent's version.", value={"version": __version__})
     state = snapshot.state
     found = Tally(link.state for link in (state.links.values() if state is not None else ()))
-    states = GaugeMetricFamily("scionlab_bw_agent_links", "Limited links, by their state.", labels=["state"])
+    states = GaugeMetricFamily(
+        "scionlab_bw_agent_links", "Limited links, by state: enforced, observed, error.", labels=["state"]
+    )
     for name in ("enforced", "observed", "error"):
         states.add_metric([name], found[name])
     yield states
@@ -254,7 +256,9 @@ def _of_agent(snapshot: Snapshot) -> Iterator[Metric]:
 
 def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
     samples = CounterMetricFamily(
-        "scionlab_bw_agent_usage_samples", "Samples of the counters of the limiter, by result.", labels=["result"]
+        "scionlab_bw_agent_usage_samples",
+        "Samples of the limiter's counters, by result: ok, missed.",
+        labels=["result"],
     )
     samples.add_metric(["ok"], snapshot.samples)
     samples.add_metric(["missed"], snapshot.missed_samples)
@@ -264,7 +268,9 @@ def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _gauge("usage_sample_seconds", "Duration of the newest sample.", snapshot.sample_seconds)
     yield from _gauge("usage_spool_bytes", "Usage on disk that was not uploaded.", snapshot.spool_bytes)
     yield from _gauge("usage_spool_batches", "Batches waiting to be uploaded.", snapshot.spool_batches)
-    uploads = CounterMetricFamily("scionlab_bw_agent_usage_uploads", "Uploaded batches, by result.", labels=["result"])
+    uploads = CounterMetricFamily(
+        "scionlab_bw_agent_usage_uploads", "Batches by result: stored, refused, failed.", labels=["result"]
+    )
     for result, number in snapshot.uploads.items():
         uploads.add_metric([result], number)
     yield uploads
@@ -273,14 +279,16 @@ def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
 def _of_links(snapshot: Snapshot) -> Iterator[Metric]:
     """Counters of a segment restart at 0 with a new one, as Prometheus expects."""
     labels = list(_PER_LINK)
-    limit = GaugeMetricFamily("scionlab_bw_link_limit_bits_per_second", "Rate limit in the kernel.", labels=labels)
+    limit = GaugeMetricFamily(
+        "scionlab_bw_link_limit_bits_per_second", "Rate in the kernel; 0: blocked.", labels=labels
+    )
     size = CounterMetricFamily("scionlab_bw_link_bytes", "Passed bytes, as charged by the kernel.", labels=labels)
     packets = CounterMetricFamily("scionlab_bw_link_packets", "Passed packets.", labels=labels)
     drops = CounterMetricFamily("scionlab_bw_link_drops", "Packets above the limit.", labels=labels)
     refused = CounterMetricFamily(
         "scionlab_bw_link_refused", "Packets above the limit that were dropped before the queue.", labels=labels
     )
-    backlog = GaugeMetricFamily("scionlab_bw_link_backlog_bytes", "Queue backlog.", labels=labels)
+    backlog = GaugeMetricFamily("scionlab_bw_link_backlog_bytes", "Bytes waiting in the queues.", labels=labels)
     state = snapshot.state
     for number, one in sorted(state.links.items() if state is not None else ()):
         link = snapshot.links.get(number)

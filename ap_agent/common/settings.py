@@ -67,7 +67,7 @@ _Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The operator's settings; docs/agent.md describes each key. Intervals are seconds."""
+    """The operator's settings; packaging/agent.toml.example describes each key. Intervals are seconds."""
 
     url: Annotated[str | None, Key("the URL of the Coordination Service", check_url)] = None
     host_id: Annotated[str | None, Key("the id of this host", check_host_id)] = None

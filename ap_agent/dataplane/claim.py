@@ -3,7 +3,7 @@ process.
 
 It is a group of nfnetlink_log, bound by a netlink socket: the kernel gives a group of a network namespace to one socket
 at a time, to privileged processes alone, and frees it when that socket closes. No rule logs to this group, so no packet
-meets it. Compared with it (docs/adr/0044): any local user could take an abstract Unix socket, a file belongs to one
+meets it. Compared with it: any local user could take an abstract Unix socket, a file belongs to one
 container's view of the disk, an nftables table with an owner breaks the reload of a saved rule set, and an XDP link on
 our IFB would make every received packet of the host a little dearer.
 """

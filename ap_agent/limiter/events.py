@@ -1,6 +1,6 @@
 """Notifications of the kernel: changes of devices, addresses and traffic control.
 
-Events only trigger a comparison; the kernel's state then decides (docs/adr/0008). So a message is parsed just enough to
+Events only trigger a comparison; the kernel's state then decides (docs/adr/0004). So a message is parsed just enough to
 decide whether it is relevant, and a lost message triggers a comparison, too.
 
 Routes and rules do not matter: a limit applies on whatever device a link's packets use.

@@ -3,5 +3,5 @@
     state file ──sampler──▶ samples ──batch──▶ spool (SQLite) ──agent──▶ service
 
 Counters are absolute and have the name of their segment, so a lost sample costs resolution and no bytes
-(docs/adr/0014). Enforcement does not depend on it.
+(docs/adr/0015). Enforcement does not depend on it.
 """

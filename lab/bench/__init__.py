@@ -3,7 +3,7 @@
     ./dev bench                    all suites
     ./dev bench packet install     some of them
     ./dev bench QUICK=1            smaller sizes, fewer repetitions: does everything still run?
-    ./dev bench --publish          and write the figures into docs/performance.md
+    ./dev bench --publish          and write its targets and plots into docs/performance.md
 
 Nothing here is a test: a machine under load gives other times. Variants that are compared run in turns within one
 step, so that what disturbs one disturbs all; published figures are medians, and every raw sample is in the JSON.

@@ -26,14 +26,10 @@ SUITES = (
     "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
     "save", "service", "pages", "passwords", "scale", "usage",
 )  # fmt: skip
-# Whose figures stand in which page of docs; those of the others in performance.md.
-PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
-    ("scale", "usage"), "scale.md"
-)
 
 
 class Suite(Protocol):
-    """What a module in `lab.bench.suites` offers; one whose figures no target says has `tables(outcome)` for docs/."""
+    """What a module in `lab.bench.suites` offers; one whose figures no target says may have `tables(outcome)`."""
 
     NAME: str
     TITLE: str
@@ -47,7 +43,7 @@ def load(name: str) -> Suite:
     return cast(Suite, importlib.import_module(f"lab.bench.suites.{name}"))
 
 
-def tables_for_docs(suite: Suite, outcome: Outcome) -> list[Table]:
+def tables_beside(suite: Suite, outcome: Outcome) -> list[Table]:
     tables: Callable[[Outcome], list[Table]] = getattr(suite, "tables", lambda _: [])
     return tables(outcome)
 
@@ -58,7 +54,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and few repetitions; also QUICK=1")
-    parser.add_argument("--publish", action="store_true", help="write the figures into docs/ as well")
+    parser.add_argument("--publish", action="store_true", help="write the targets and plots into docs/ as well")
     parser.add_argument(
         "--results", type=Path, default=REPOSITORY / "lab" / "bench" / "results", help="folder for results"
     )
@@ -98,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
     write_json(given.results / f"{stem}.json", before, command, outcomes)
     pages = [
-        publish.Page(suite.NAME, suite.TITLE, tables_for_docs(suite, one), suite.plots(one), one)
+        publish.Page(suite.NAME, suite.TITLE, tables_beside(suite, one), suite.plots(one), one)
         for suite, one in zip(suites, outcomes, strict=True)
     ]
     drawn = [plot for one in pages for plot in one.plots]
@@ -108,10 +104,7 @@ def main(argv: Sequence[str]) -> int:
     print(text)
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
-        plots.draw(drawn, REPOSITORY / "docs" / "img")
-        for page in ("performance.md", *dict.fromkeys(PAGES.values())):
-            on_it = [one for one in pages if PAGES.get(one.name, "performance.md") == page]
-            publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
+        publish.into_docs(REPOSITORY / "docs" / "performance.md", before, command, pages)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 

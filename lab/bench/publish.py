@@ -8,8 +8,10 @@ from pathlib import Path
 
 from lab.bench import targets
 from lab.bench.core import Outcome
-from lab.bench.plots import Plot
+from lab.bench.plots import Plot, draw
 from lab.bench.report import Table, header_lines, replace_between, tables_of
+
+PUBLISHED = ("packet", "install", "document")  # whose targets stand in docs/performance.md
 
 
 @dataclass(frozen=True)
@@ -18,15 +20,15 @@ class Page:
 
     name: str
     title: str
-    tables: Sequence[Table]  # those that stand in docs/
+    tables: Sequence[Table]
     plots: Sequence[Plot]
     outcome: Outcome
 
     def text(self, images: str = "", *, is_whole: bool = False) -> str:
-        """The plots (below `images`), the tables (`is_whole`: of everything that was measured), then what must be said
-        beside them."""
+        """The plots (below `images`), the targets or (`is_whole`) everything that was measured, and what must be said
+        beside it."""
         shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
-        tables = [*self.tables, *(tables_of(self.outcome) if is_whole else [])]
+        tables = [*self.tables, *tables_of(self.outcome)] if is_whole else [targets.table([self.outcome])]
         shown += [table.markdown() for table in tables if table.rows]
         remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
@@ -42,16 +44,16 @@ def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> s
 
 
 def into_docs(path: Path, machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> None:
-    """Replace what stands between the markers; a suite that did not run keeps its older figures under their own head.
+    """Replace what stands between the markers of a page, for the suites in `PUBLISHED`, and draw the plots that the
+    page shows below `img` beside it. A suite that did not run keeps its older figures under their own head.
 
-    The targets are judged from one run: they are replaced only when every suite ran that has one. Raises `LookupError`
-    when the page lacks a marker.
+    Raises `LookupError` when the page lacks a marker.
     """
     text = path.read_text(encoding="utf-8")
     head = header_lines(machine, command)
     for one in pages:
-        text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
-    if {one.name for one in pages} >= targets.JUDGED:
-        table = targets.table([one.outcome for one in pages])
-        text = replace_between(text, "targets", f"{head}\n\n{table.markdown()}")
+        if one.name in PUBLISHED:
+            text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
     path.write_text(text, encoding="utf-8")
+    shown = [plot for one in pages for plot in one.plots if f"(img/{plot.file_name})" in text]
+    draw(shown, path.parent / "img")

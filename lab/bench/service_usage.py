@@ -1,4 +1,4 @@
-"""What usage costs the service, and what it takes on disk (docs/adr/0015, 0036): in a process of its own.
+"""What usage costs the service, and what it takes on disk (docs/adr/0015): in a process of its own.
 
     python -m lab.bench.service_usage take LINKS ROUND ROWS  batches of one attachment point, into a day of so many rows
     python -m lab.bench.service_usage keep STORE LINKS SLOTS  5-minute sums alone; STORE: postgresql or victoria

@@ -27,9 +27,6 @@ from lab.bench.suites import (
 )
 from lab.bench.wires import DIRECTIONS
 
-JUDGED = {
-    one.NAME for one in (packet, install, document, hitless, accuracy, datagrams, fairness, total, faults)
-}  # a run of all of them replaces the table
 INSTALL_S, INSTALL_FACTOR = 3.0, 1.4
 MEMORY_KB = 10.0
 CHANGE_MS, DOCUMENT_CPU_MS = 2.0, 150.0

@@ -1,4 +1,4 @@
-"""Two keepers of 5-minute sums behind one interface: the service's tables, and VictoriaMetrics (docs/adr/0036).
+"""Two keepers of 5-minute sums behind one interface: the service's tables, and VictoriaMetrics (docs/adr/0015).
 
 VictoriaMetrics is Debian's package `victoria-metrics`, run for the time of a measurement on a port of the loopback.
 Nothing of the service knows it.

@@ -105,10 +105,10 @@ def main(argv: Sequence[str]) -> int:
     command = " ".join(["./dev evaluate", *given.suites, *(["QUICK=1"] if given.quick else [])])
     machine_and_time = before | {"took": f"{took_min:.1f} min"}
     out = given.out or RESULTS
-    write(out, machine_and_time, command, sections, SUITES, has_tables=True)
+    write(out, machine_and_time, command, sections, SUITES, is_whole=True)
     write_samples(out, sections)
     if not given.quick and given.out is None:
-        write(REPOSITORY / "docs", machine_and_time, command, sections, SUITES, has_tables=False)
+        write(REPOSITORY / "docs", machine_and_time, command, sections, SUITES, is_whole=False)
     print("\n".join(verdict_lines(sections)))
     print(f"evaluate: {took_min:.1f} min; written to {out / PAGE}", file=sys.stderr)
     return 0 if all(one.is_sound for one in sections) else 1

@@ -1,4 +1,4 @@
-"""The report with all tables, plots and samples below one folder, and docs/evaluation.md: claims, verdicts and plots.
+"""The report with all tables, plots and samples below one folder, and docs/evaluation.md: verdicts and six plots.
 
 A run of some suites replaces their sections and plots of a page, and leaves those of the others as they were, each
 under its own head. What the top of the page sums up is read from its sections.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,9 @@ from lab.bench.report import Table, header_lines, tables_of
 from lab.evaluation.core import Claim, Finding
 
 PAGE, FOLDER = "evaluation.md", "evaluation"
+# Those of the page in docs; the report has all.
+FEW_PLOTS = frozenset({"sizes-average", "offered-average", "rates", "change", "latency", "multipath-beside"})
+FEW_NOTES = 1
 _HOLDS = {True: "holds", False: "**does not hold**"}
 
 
@@ -40,14 +44,36 @@ class Section:
         """Everything was measured, and every claim holds."""
         return not self.outcome.failures and all(one.holds for one in self.claims)
 
-    def text(self, head: str, *, has_tables: bool) -> str:
-        """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them."""
-        tables = [claims_table(self.claims), *([findings_table(self.findings)] if self.findings else [])]
-        drawn = [f"![{one.title}]({FOLDER}/{replace(one, program='').file_name})" for one in self.plots]
-        shown = [one.markdown() for one in tables_of(self.outcome)] if has_tables else []
-        notes = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
+    def text(self, machine: Mapping[str, str], command: str, *, is_whole: bool) -> str:
+        """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them; not
+        `is_whole`: only what stands in docs."""
+        verdicts = [claims_table(self.claims), *([findings_table(self.findings)] if self.findings else [])]
+        drawn = [f"![{one.title}]({FOLDER}/{one.file_name})" for one in self.drawn(is_whole=is_whole)]
+        notes = list(self.outcome.notes)
+        if is_whole:
+            head = f"{header_lines(machine, command)} The whole run took {machine['took']}."
+            begin, tables = [head, self.intro.strip()], [one.markdown() for one in tables_of(self.outcome)]
+        else:
+            begin, tables = [_short_head(machine, command), _first_sentence(self.intro)], []
+            if len(notes) > FEW_NOTES:
+                notes[FEW_NOTES:] = [f"Further notes in the report of that run: {len(notes) - FEW_NOTES}."]
+        notes += [f"Not measured: {one}" for one in self.outcome.failures]
         listed = ["\n".join(f"- {one}" for one in notes)] if notes else []
-        return "\n\n".join([f"## {self.title}", head, self.intro.strip(), *tables, *drawn, *shown, *listed])
+        return "\n\n".join([f"## {self.title}", *begin, *verdicts, *drawn, *tables, *listed])
+
+    def drawn(self, *, is_whole: bool) -> list[Plot]:
+        plots = [replace(one, program="") for one in self.plots]
+        return [one for one in plots if is_whole or one.file_name.removesuffix(".svg") in FEW_PLOTS]
+
+
+def _short_head(machine: Mapping[str, str], command: str) -> str:
+    where = f"{machine['kernel']}, {machine['cpu']}, commit {machine['commit']}"
+    return f"Measured by `{command}` on {machine['date']}, {where}, load average {machine['load']}."
+
+
+def _first_sentence(text: str) -> str:
+    first, dot, _ = " ".join(text.split()).partition(". ")
+    return textwrap.fill(first + dot.strip(), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
@@ -99,16 +125,15 @@ def write(
     sections: Iterable[Section],
     order: Sequence[str],
     *,
-    has_tables: bool,
+    is_whole: bool,
 ) -> None:
     """Write these sections below `folder`, beside what stands there of other suites; `order` is that of the page."""
     below = folder / FOLDER
     below.mkdir(parents=True, exist_ok=True)
-    head = f"{header_lines(machine, command)} The whole run took {machine['took']}."
     texts = _sections_of(folder / PAGE)
     for one in sections:
-        plots.draw([replace(plot, program="") for plot in one.plots], below)
-        texts[one.name] = one.text(head, has_tables=has_tables)
+        plots.draw(one.drawn(is_whole=is_whole), below)
+        texts[one.name] = one.text(machine, command, is_whole=is_whole)
     texts = {name: texts[name] for name in order if name in texts}
     parts = [_HEAD, _summary(texts), *(_marked(name, text) for name, text in texts.items())]
     (folder / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -140,7 +165,7 @@ def _summary(texts: Mapping[str, str]) -> str:
     return Table("All claims", header, rows).markdown().replace("**All claims**", "## All claims at a glance")
 
 
-_HEAD_LINE = re.compile(r"^Measured by `(.*?)` on (.*?), .* commit (\w+), load", flags=re.MULTILINE)
+_HEAD_LINE = re.compile(r"^Measured by `(.*?)` on (.*?), .* commit (.*?), load", flags=re.MULTILINE)
 
 
 def _anchor(title: str) -> str:
@@ -152,17 +177,18 @@ _HEAD = """\
 # The evaluation
 
 Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
-the thesis did not measure. `./dev evaluate` writes this page and its plots, and with all tables and every sample
-`lab/evaluation/results`; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1` is the short
-form that CI runs. Both end with 1 when a claim does not hold. Why it is done like this:
-[ADR 0021](adr/0021-limiters-measured-side-by-side.md).
+the thesis did not measure. `./dev evaluate` writes this page, and into `lab/evaluation/results` how each suite
+measures, all plots, tables and samples; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1`
+is the short form that CI runs. Both end with 1 when a claim does not hold. The thesis judged by eye, partly by the
+sender's counter.
 
 **Who is compared.** *Ours* is the engine that the limiter's process runs, in a process of its own, believed when it
 has read back that the kernel has the limits; how a document reaches it is measured by `./dev bench save`. *The thesis'
 sequence* is Listing 5.2, written anew from its description. *Wondershaper's scheme* is the HTB scheme of its
 versions from 1.4 on; what the installed version does on this kernel is said where it is measured. Each has an
 attachment point of its own (network namespaces and veth pairs without offloads), and in each run all of them meet
-the same traffic at the same moment.
+the same traffic at the same moment. What needs the processor (a gigabit, thousands of links) runs alone. A disturbed
+run is repeated once and reported.
 
 **What is counted.** Always at the receiver, never the sender's counter. Limits count L2 bytes (payload + 42 per UDP
 datagram over IPv4 in one frame); a goodput is payload of complete datagrams, and where the limit is compared with

@@ -1,6 +1,6 @@
 """Compares a receipt with the previous one, so that only differences cost anything.
 
-Many receipts have the same digest as the previous one; then no Link is read and no row written (docs/scale.md).
+Many receipts have the same digest as the previous one; then no Link is read and no row written (docs/performance.md).
 Otherwise the rows are compared, and only Links with more than changed counters are read with their relations.
 """
 

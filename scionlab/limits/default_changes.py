@@ -2,8 +2,8 @@
 shown or not at all, undone.
 
 A preview is stored (`DefaultChange`) with a line for each default: old value, new value, or why it is skipped.
-Confirming it computes the lines again under locks; if one differs, nothing is changed and the preview is refreshed (ADR
-0019). Undoing is another change with its own preview. The affected Links are counted when the preview is shown
+Confirming it computes the lines again under locks; if one differs, nothing is changed and the preview is refreshed.
+Undoing is another change with its own preview. The affected Links are counted when the preview is shown
 (`limits.default_effects`): a save of a limit does not change a default, so it does not invalidate the preview.
 """
 

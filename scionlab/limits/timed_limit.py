@@ -2,7 +2,7 @@
 
 A row is in the configuration of the attachment point's host from `timed_limit_create` until `timed_limit_cancel` or
 `timed_limits_retire`, each of which raises L: a configuration is a function of its versions, not of the clock. The host
-also has the return to the Link's own limits (docs/adr/0013): nothing here depends on timing.
+also has the return to the Link's own limits (DOMAIN section 2): nothing here depends on timing.
 
 Rows are changed under the lock of their attachment point, which also protects the checks of overlaps and of the host's
 steps.

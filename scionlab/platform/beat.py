@@ -1,7 +1,7 @@
 """Celery's beat with its own heartbeat file (checked by docker-compose.yml) and a lock: several may run, one works.
 
-The lock is a key in the broker's Redis, renewed by its owner: without access to that Redis nothing can be queued anyway
-(docs/adr/0037).
+The lock is a key in the broker's Redis, renewed by its owner: without access to that Redis nothing can be queued
+anyway. Two at once do no harm, because tasks find their work in the database.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `database_now` is the time for everything that is stored, or compared with what another process stored. It costs no
 query: each process measures how far its own clock is off, with a new connection and at most every `MEASURE_EACH_S`.
-Never on an event loop, which has no connection. On SQLite everything runs on one machine.
+Never on an event loop, which has no connection. SQL's `now()` would be another value in each statement of a request,
+and a query for a poll that is answered from memory. On SQLite everything runs on one machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ETags and preconditions of the REST API (RFC 9110 section 13, ADR 0016).
+"""ETags and preconditions of the REST API (RFC 9110 section 13).
 
 A tag has two halves, `"<settings>.<everything>"`. If-None-Match compares both: 304 means that the whole document is
 unchanged. If-Match compares the first half only: a confirmation by the attachment point does not reject a script's

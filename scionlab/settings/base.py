@@ -1,5 +1,5 @@
 """Common settings. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database, and Celery
-on the file system in SCIONLAB_VAR, with real workers (docs/adr/0005)."""
+on the file system in SCIONLAB_VAR, with real workers (docs/architecture.md)."""
 
 from __future__ import annotations
 

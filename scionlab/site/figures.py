@@ -38,7 +38,7 @@ FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("state",),
     ),
     "scionlab_attachment_point_hosts_clock_off": (
-        "Hosts of attachment points with a clock that differs from that of the service.",
+        "Hosts of attachment points whose clock is off by more than 5 s (as the agent measured) or 30 s (of receipts).",
         (),
     ),
     "scionlab_database_standbys": ("Standbys that follow the database.", ()),

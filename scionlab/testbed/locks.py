@@ -1,7 +1,8 @@
 """The locks and their order. `testbed.models.numbers` allocates the numbers that they guard.
 
 Every service takes its locks in this order, and rows of one table in the order of their primary keys, which prevents
-deadlocks (docs/adr/0026; tests/concurrency/test_lock_order.py checks all services):
+deadlocks (tests/concurrency/test_lock_order.py checks all services). Row locks are `FOR NO KEY UPDATE`, because
+`FOR UPDATE` would block references, too:
 
      1. ApiRequest          whose Idempotency-Key is used (`web.rest.idempotency`)
      2. NoticeWatch         the check for due notices

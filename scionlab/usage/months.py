@@ -4,7 +4,7 @@ Of all known 5-minute means of the month (missing ones are not zero), the smalle
 "nearest rank", as carriers bill. The mean of an AS, or of an attachment point, is the sum of its links' in that slot.
 
 Once a day the database ranks all rows of a month, one attachment point at a time. A month is final 4 days after its
-end, when every batch was added (docs/adr/0038).
+end, when every batch was added (docs/adr/0015).
 """
 
 from __future__ import annotations

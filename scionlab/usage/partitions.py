@@ -1,4 +1,4 @@
-"""PostgreSQL stores five minutes in one partition per day, which can be dropped at once (docs/adr/0038).
+"""PostgreSQL stores five minutes in one partition per day, which can be dropped at once (docs/adr/0015).
 
 SQLite has no partitions and deletes row by row. There is no default partition: a writer creates the day's partition
 first, in the same transaction; if that fails nothing is added and the batch stays pending.

@@ -1,4 +1,4 @@
-"""The only writer of 5-minute rows, of links and of attachment points (docs/adr/0038)."""
+"""The only writer of 5-minute rows, of links and of attachment points (docs/adr/0015)."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.__main__ import PAGES, SUITES, parse
+from lab.bench.__main__ import SUITES, parse
 from lab.bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from lab.bench.plots import Plot
-from lab.bench.publish import Page, into_docs
+from lab.bench.publish import PUBLISHED, Page, into_docs
 from lab.bench.report import Table, figure, pivot, replace_between, tables_of, write_json
 
 
@@ -116,19 +116,31 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
         replace_between(page, "c", "")
 
 
-def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: Path) -> None:
+def test_only_what_stands_between_the_markers_of_a_suite_is_published_and_plots_that_the_page_shows(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "img").mkdir()
     path = tmp_path / "p.md"
-    path.write_text(
-        "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n<!-- bench:packet -->\n<!-- /bench:packet -->\n"
-    )
+    kept = "<!-- bench:install -->\nold\n<!-- /bench:install -->\n"
+    path.write_text(f"{kept}<!-- bench:packet -->\nold\n<!-- /bench:packet -->\n![Many](img/bench-fleet.svg)\n")
     machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
+    plots = {name: Plot(name, "Cost", "ns", bars={"ours": 1.0}) for name in ("packet", "fleet", "other")}
     outcome = Outcome("packet", notes=["Beside it."])
-    plot = Plot("packet", "Cost", "ns")
-    into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], [plot], outcome)])
+    pages = [Page("packet", "t", [], [plots["packet"]], outcome)]
+    pages.append(Page("scale", "t", [], [plots["fleet"], plots["other"]], Outcome("scale")))
+    into_docs(path, machine, "./dev bench packet", pages)
     text = path.read_text()
-    assert "-->\nold\n<!--" in text
-    assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
+    assert text.startswith(kept)
     assert "Measured by `./dev bench packet` on ?" in text
+    assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
+    assert sorted(one.name for one in (tmp_path / "img").iterdir()) == ["bench-fleet.svg", "bench-packet.svg"]
+
+
+@pytest.mark.parametrize("suite", PUBLISHED)
+def test_the_page_in_docs_has_a_place_for_every_suite(suite: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert suite in SUITES
+    assert replace_between(text, suite, "x") != text
 
 
 @pytest.mark.parametrize(
@@ -144,15 +156,6 @@ def test_a_wrong_command_line_is_refused_in_words(
     assert said in capsys.readouterr().err
     assert parse(["QUICK=1", "packet"]).quick
     assert not parse(["packet"]).quick
-
-
-@pytest.mark.parametrize("page", ["performance.md", "scale.md"])
-def test_the_page_in_docs_has_a_place_for_every_suite(page: str) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
-    names = [name for name in ("targets", *SUITES) if PAGES.get(name, "performance.md") == page]
-    assert names
-    for name in names:
-        assert replace_between(text, name, "x") != text
 
 
 def test_everything_that_was_measured_is_in_a_table() -> None:

@@ -1,4 +1,4 @@
-"""What a receipt costs follows what it changes, and not how many Links there are (docs/scale.md).
+"""What a receipt costs follows what it changes, and not how many Links there are (docs/performance.md).
 
 Counted are the rows that are written, by PostgreSQL, and statements.
 """

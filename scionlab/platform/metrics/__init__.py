@@ -1,4 +1,4 @@
-"""Metrics for Prometheus at /metrics (docs/operations.md lists all names).
+"""Metrics for Prometheus at /metrics (each has a help text).
 
     names     counters and histograms
     shared    the files that the processes of a machine share

@@ -12,7 +12,7 @@ from django.db import migrations, models
 
 
 # Rows that are written every minute while nothing else changes: with room in its page a row is replaced there, without a
-# new entry in each index (docs/scale.md).
+# new entry in each index (docs/performance.md).
 def leave_room(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == 'postgresql':
         for table in ('testbed_host',):

@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 
 
-# Of PostgreSQL: narrow rows, in a partition for each day (docs/adr/0038).
+# Of PostgreSQL: narrow rows, in a partition for each day (docs/adr/0015).
 USAGE = 'usage_usage5min'
 USAGE_ON_POSTGRESQL = f"""
 CREATE TABLE {USAGE} (

@@ -1,4 +1,4 @@
-"""Traffic of each Link as counted by the agents (docs/adr/0015, 0036): 10 s, 5 minutes, days, months.
+"""Traffic of each Link as counted by the agents (docs/adr/0015): 10 s, 5 minutes, days, months.
 
 Except for a month's percentiles everything is a sum, so rows are only added to.
 """

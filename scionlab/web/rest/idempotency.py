@@ -1,4 +1,4 @@
-"""Idempotency of POST requests: a repeated request returns the first response (ADR 0016).
+"""Idempotency of POST requests: a repeated request returns the first response.
 
 The row with the key is inserted first, in the transaction of the work: a second request with the same key waits at the
 unique constraint until the first one has committed or rolled back. So key and work are committed together, whatever

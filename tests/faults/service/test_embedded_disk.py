@@ -1,4 +1,4 @@
-"""The embedded set-up on a disk that is full: database, queue and mails lie in one folder (ADR 0005)."""
+"""The embedded set-up on a disk that is full: database, queue and mails lie in one folder (docs/architecture.md)."""
 
 from __future__ import annotations
 
