@@ -11,45 +11,43 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from lab.bench import plots, publish
 from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
 from lab.bench.plots import Plot
-from lab.bench.report import Table, write_json
+from lab.bench.report import Verdict, write_json
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
-SUITES = (
-    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
-    "save", "service", "pages", "passwords", "scale", "usage",
-)  # fmt: skip
-# Whose figures stand in which page of docs; those of the others in performance.md.
-PAGES = dict.fromkeys(("fuzz", "save", "service", "pages", "passwords"), "reliability.md") | dict.fromkeys(
-    ("scale", "usage"), "scale.md"
-)
+SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "scale", "usage")
+# Whose figures stand in which page of docs; those of `fuzz` in none.
+PAGES = {
+    **dict.fromkeys(("packet", "install", "document", "live"), "performance.md"),
+    **dict.fromkeys(("save", "service", "pages"), "reliability.md"),
+    **dict.fromkeys(("scale", "usage"), "scale.md"),
+}
 
 
 class Suite(Protocol):
-    """What a module in `lab.bench.suites` offers; one whose figures no target says has `tables(outcome)` for docs/."""
+    """What a module in `lab.bench.suites` offers; many have `verdicts(outcome)` and `plots(outcome)` as well."""
 
     NAME: str
     TITLE: str
 
     def steps(self, scale: Scale) -> list[Step]: ...
 
-    def plots(self, outcome: Outcome) -> list[Plot]: ...
-
 
 def load(name: str) -> Suite:
     return cast(Suite, importlib.import_module(f"lab.bench.suites.{name}"))
 
 
-def tables_for_docs(suite: Suite, outcome: Outcome) -> list[Table]:
-    tables: Callable[[Outcome], list[Table]] = getattr(suite, "tables", lambda _: [])
-    return tables(outcome)
+def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
+    verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
+    drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
+    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), drawn(outcome), outcome)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -97,10 +95,7 @@ def main(argv: Sequence[str]) -> int:
     given.results.mkdir(parents=True, exist_ok=True)
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
     write_json(given.results / f"{stem}.json", before, command, outcomes)
-    pages = [
-        publish.Page(suite.NAME, suite.TITLE, tables_for_docs(suite, one), suite.plots(one), one)
-        for suite, one in zip(suites, outcomes, strict=True)
-    ]
+    pages = [page_of(suite, one) for suite, one in zip(suites, outcomes, strict=True)]
     drawn = [plot for one in pages for plot in one.plots]
     plots.draw(drawn, given.results)
     text = publish.report(before, command, pages)
@@ -109,8 +104,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
         plots.draw(drawn, REPOSITORY / "docs" / "img")
-        for page in ("performance.md", *dict.fromkeys(PAGES.values())):
-            on_it = [one for one in pages if PAGES.get(one.name, "performance.md") == page]
+        for page in dict.fromkeys(PAGES.values()):
+            on_it = [one for one in pages if PAGES.get(one.name) == page]
             publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 

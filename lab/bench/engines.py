@@ -141,14 +141,6 @@ class Engine(EngineProcess):
         """Remove everything of ours. Raises `RuntimeError` when anything is left."""
         return cycle_of(self.order("reset"))
 
-    def set_cap(self, total_kbit: int | None) -> None:
-        """Of all links together, in each direction; None: no cap."""
-        self.order("cap", total_kbit=total_kbit)
-
-    def set_factors(self, to_user: float, from_user: float) -> None:
-        """What multiplies every charge of a direction, while links share a cap."""
-        self.order("factors", to_user=to_user, from_user=from_user)
-
     def counters(self) -> dict[tuple[int, str], DirectionCounters]:
         """By interface id and direction (`to_user`, `from_user`)."""
         return {(int(number), way): DirectionCounters(*found) for number, way, found in self.order("counters")["found"]}

@@ -1,4 +1,4 @@
-"""Results as one page of their own, and the generated parts of docs/performance.md."""
+"""Results as one page of their own, and the generated parts of docs/."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.bench import targets
 from lab.bench.core import Outcome
 from lab.bench.plots import Plot
-from lab.bench.report import Table, header_lines, replace_between, tables_of
+from lab.bench.report import Verdict, header_lines, replace_between, tables_of, targets_table
 
 
 @dataclass(frozen=True)
@@ -18,24 +17,22 @@ class Page:
 
     name: str
     title: str
-    tables: Sequence[Table]  # those that stand in docs/
+    verdicts: Sequence[Verdict]
     plots: Sequence[Plot]
     outcome: Outcome
 
     def text(self, images: str = "", *, is_whole: bool = False) -> str:
-        """The plots (below `images`), the tables (`is_whole`: of everything that was measured), then what must be said
-        beside them."""
+        """The plots (below `images`), the targets, (`is_whole`) everything that was measured, and what must be said
+        beside it."""
         shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
-        tables = [*self.tables, *(tables_of(self.outcome) if is_whole else [])]
+        tables = [targets_table(self.verdicts), *(tables_of(self.outcome) if is_whole else [])]
         shown += [table.markdown() for table in tables if table.rows]
         remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
 
 
 def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> str:
-    """Everything that was measured, with the targets in front."""
-    table = targets.table([one.outcome for one in pages])
-    parts = ["# Measured", header_lines(machine, command), *([table.markdown()] if table.rows else [])]
+    parts = ["# Measured", header_lines(machine, command)]
     for one in pages:
         parts += [f"## {one.title}", one.text(is_whole=True)]
     return "\n\n".join(parts) + "\n"
@@ -44,14 +41,10 @@ def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> s
 def into_docs(path: Path, machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> None:
     """Replace what stands between the markers; a suite that did not run keeps its older figures under their own head.
 
-    The targets are judged from one run: they are replaced only when every suite ran that has one. Raises `LookupError`
-    when the page lacks a marker.
+    Raises `LookupError` when the page lacks a marker.
     """
     text = path.read_text(encoding="utf-8")
     head = header_lines(machine, command)
     for one in pages:
         text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
-    if {one.name for one in pages} >= targets.JUDGED:
-        table = targets.table([one.outcome for one in pages])
-        text = replace_between(text, "targets", f"{head}\n\n{table.markdown()}")
     path.write_text(text, encoding="utf-8")

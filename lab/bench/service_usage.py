@@ -1,8 +1,7 @@
 """What usage costs the service, and what it takes on disk (docs/adr/0015, 0036): in a process of its own.
 
     python -m lab.bench.service_usage take LINKS ROUND ROWS  batches of one attachment point, into a day of so many rows
-    python -m lab.bench.service_usage keep STORE LINKS SLOTS  5-minute sums alone; STORE: postgresql or victoria
-    python -m lab.bench.service_usage exact                  which numbers VictoriaMetrics gives back
+    python -m lab.bench.service_usage keep LINKS SLOTS       5-minute sums alone
 
 On the PostgreSQL of DATABASE_URL, filled by `lab.bench.service_data`. Prints JSON: [what, value, unit] a line.
 Processor time is counted of this process and of the one of PostgreSQL that serves it.
@@ -12,17 +11,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django
-
-from lab.bench.usage_stores import Tables, UsageStore, victoria
 
 if TYPE_CHECKING:
     from scionlab.usage.models import UsageSeries
@@ -62,8 +61,73 @@ def batch(links: int, minute: int, begins_at: datetime, version: str) -> dict[st
     }
 
 
+def process_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Tables:
+    """5-minute sums in the tables of the service, and the process of PostgreSQL that keeps them."""
+
+    def __init__(self) -> None:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            self._pid: int = cursor.fetchone()[0]
+        self._empty = self._size()
+
+    def add(self, sums: Mapping[tuple[int, int], Both]) -> None:
+        from django.db import transaction
+
+        from scionlab.usage.slots import add_slots
+
+        with transaction.atomic():
+            add_slots(sums)
+
+    def read(self, series_id: int, first_ms: int, end_ms: int) -> int:
+        from scionlab.usage.compact import totals_unpack
+        from scionlab.usage.models import UsageSlot
+        from scionlab.usage.totals import of_ms
+
+        rows = UsageSlot.objects.filter(
+            series=series_id, begins_at__gte=of_ms(first_ms), begins_at__lt=of_ms(end_ms)
+        ).values_list("packed", flat=True)
+        return sum(totals_unpack(packed)["to_user"].bytes for packed in rows)
+
+    def tidy(self) -> None:
+        """As autovacuum, which a partition is set to when 2 % of its rows have changed."""
+        from django.db import connection
+
+        from scionlab.usage.partitions import TABLE
+
+        with connection.cursor() as cursor:
+            cursor.execute(f"VACUUM {TABLE}")
+
+    def size(self) -> int:
+        """What came since, after a VACUUM as PostgreSQL does by itself: what that freed is there, to be used again."""
+        return self._size() - self._empty
+
+    def _size(self) -> int:
+        from django.db import connection
+
+        from scionlab.usage.partitions import TABLE
+
+        with connection.cursor() as cursor:
+            cursor.execute(f"VACUUM {TABLE}")
+            cursor.execute(
+                "SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits "
+                "WHERE inhparent = %s::regclass",
+                [TABLE],
+            )
+            return int(cursor.fetchone()[0])
+
+    def cpu_s(self) -> float:
+        return process_cpu_s(self._pid)
+
+
 @contextmanager
-def spending(what: str, per: int, store: UsageStore) -> Iterator[None]:
+def spending(what: str, per: int, store: Tables) -> Iterator[None]:
     """Processor time of this process and the store's, by what it is spent on [us each]."""
     ours, theirs = time.process_time(), store.cpu_s()
     yield
@@ -148,29 +212,27 @@ def _timed(what: str, calls: list[Callable[[], Any]]) -> None:
         say(what, (time.perf_counter() - began) * 1000, "ms")
 
 
-def keep(name: str, links: int, slots: int) -> None:
-    """Each row of ours in two halves, as roll-ups that meet no border do. VictoriaMetrics cannot add to what it has, so
-    it gets each row once."""
+def keep(links: int, slots: int) -> None:
+    """Each row in two halves, as roll-ups that meet no border do."""
     from scionlab.usage.models import UsageSeries
     from scionlab.usage.totals import SLOT_MS, to_ms
 
     series_ids = [one.pk for one in UsageSeries.objects.bulk_create(map(_series, range(links)))]
     first_ms = to_ms(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=10))
     end_ms = first_ms + slots * SLOT_MS
-    opened: AbstractContextManager[UsageStore] = victoria() if name == "victoria" else nullcontext(Tables())
-    with opened as store:
-        with spending("write a row", links * slots, store):
-            for at_ms in range(first_ms, end_ms, SLOT_MS):
-                for half in (None,) if name == "victoria" else (0, 1):
-                    store.add({(pk, at_ms): _sums(pk, at_ms, half) for pk in series_ids})
-                store.tidy()
-        say("bytes a row", store.size() / (links * slots), "bytes")
-        for pk in series_ids[:READS]:
-            expected = sum(_sums(pk, at_ms, None)["to_user"].bytes for at_ms in range(first_ms, end_ms, SLOT_MS))
-            began = time.perf_counter()
-            found = store.read(pk, first_ms, end_ms)
-            say("a series' page", (time.perf_counter() - began) * 1000, "ms")
-            say("bytes that are missing", expected - found, "bytes")
+    store = Tables()
+    with spending("write a row", links * slots, store):
+        for at_ms in range(first_ms, end_ms, SLOT_MS):
+            for half in (0, 1):
+                store.add({(pk, at_ms): _sums(pk, at_ms, half) for pk in series_ids})
+            store.tidy()
+    say("bytes a row", store.size() / (links * slots), "bytes")
+    for pk in series_ids[:READS]:
+        expected = sum(_sums(pk, at_ms, None)["to_user"].bytes for at_ms in range(first_ms, end_ms, SLOT_MS))
+        began = time.perf_counter()
+        found = store.read(pk, first_ms, end_ms)
+        say("a series' page", (time.perf_counter() - began) * 1000, "ms")
+        say("bytes that are missing", expected - found, "bytes")
 
 
 def _series(number: int) -> UsageSeries:
@@ -194,30 +256,13 @@ def _sums(series_id: int, at_ms: int, half: int | None) -> Both:
     return sums
 
 
-def exact() -> None:
-    """What is given back of large numbers, of a row that comes twice, and of one that is corrected."""
-    largest = 2**53 + 1
-    first_ms = 1_700_000_000_000 - 1_700_000_000_000 % 300_000
-    with victoria() as store:
-        for at_ms, value in ((first_ms, largest), (first_ms + 300_000, 1000), (first_ms + 300_000, 1000)):
-            store.ask("/write?precision=ms", f"usage,series=1 bytes={value} {at_ms}".encode())
-        store.ask("/write?precision=ms", f"usage,series=1 bytes=1500 {first_ms + 300_000}".encode())
-        store.ask("/internal/force_flush")
-        found = store.values('{series="1"}', first_ms, first_ms + 600_000)["usage_bytes"]
-    say("off by, above 2^53", largest - int(found[0]), "bytes")
-    say("values of a row sent three times", len(found) - 1, "values")
-    say("their sum, where 1500 is right", sum(found[1:]), "bytes")
-
-
 def main(argv: list[str]) -> None:
     django.setup()
     match argv:
         case ["take", links, number, rows]:
             take(int(links), int(number), int(rows))
-        case ["keep", name, links, slots]:
-            keep(name, int(links), int(slots))
-        case ["exact"]:
-            exact()
+        case ["keep", links, slots]:
+            keep(int(links), int(slots))
         case _:
             print(__doc__, file=sys.stderr)
             sys.exit(2)

@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,7 @@ from ap_agent.document.state import FILE_NAME, read_state
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.engines import CONFINED, entries_of
 from lab.bench.limiter_program import HOST_ID, settings_below
-from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
+from lab.bench.report import Verdict, figure
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
 from link_info import LinkInfo
 from measuring.iproute import LabError
@@ -31,6 +30,7 @@ from measuring.netns import Lab
 NAME = "document"
 TITLE = "A whole document"
 KBIT = 2_000
+CPU_MS = 150.0
 PATIENCE_S = 60.0
 CPU, UNTIL = "CPU time", "until the state says so"
 
@@ -109,24 +109,8 @@ def _measure(size: int, times: int, outcome: Outcome) -> None:
         tear_down(limiter.host, NIC, *IFBS)
 
 
-def cpu_ms(outcome: Outcome) -> tuple[int, float] | None:
-    """At the largest size: links, and the median; None without any."""
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
     sizes = [int(one) for one in outcome.values("size", what=CPU)]
-    found = outcome.median(what=CPU, size=max(sizes)) if sizes else None
-    return None if found is None else (max(sizes), found)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", what=CPU))
-    rows = [
-        [f"{size:,}", *(figure(outcome.median(what=what, size=size) or 0.0) for what in (CPU, UNTIL))] for size in sizes
-    ]
-    title = "One limit changed in a document, ms of the limiter's process"
-    remark = "Medians. *Until the state says so* has 2 ms at most, and the time of reading the state, on top."
-    return [Table(title, ["links", CPU, UNTIL], rows, remark)]
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """Two figures need no plot."""
-    del outcome
-    return []
+    if sizes and (cpu_ms := outcome.median(what=CPU, size=max(sizes))) is not None:
+        target = f"one limit changed among {max(sizes)}: the whole document costs <= {CPU_MS:g} ms of CPU"
+        yield Verdict(target, f"{figure(cpu_ms)} ms", cpu_ms <= CPU_MS)

@@ -21,8 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
+from lab.bench.report import Verdict, figure
 from lab.bench.suites.document import LimiterProcess, cpu_s_of
 from lab.bench.world import IFBS, NIC, PREFIX, make_links, tear_down
 from measuring.iproute import LabError
@@ -131,15 +130,7 @@ def _measure(size: int, seconds: int, times: int, outcome: Outcome) -> None:
         tear_down(limiter.host, NIC, *IFBS)
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", what=EXTRA))
-    names = (IDLE, LOOKED, AGENT, EXTRA)
-    rows = [[f"{size:,}", *(figure(outcome.median(what=name, size=size) or 0.0) for name in names)] for size in sizes]
-    remark = f"Medians. The goal is below {TARGET_MS:g} ms, which is 1 % of a processor."
-    return [Table("CPU time in each second, ms", ["links", *names], rows, remark)]
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """Four figures need no plot."""
-    del outcome
-    return []
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    for one in outcome.find(what=EXTRA):
+        target = f"one viewer of {one.labels['size']} links costs < {TARGET_MS:g} ms of CPU in each second"
+        yield Verdict(target, f"{figure(one.median)} ms", one.median < TARGET_MS)

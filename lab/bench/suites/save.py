@@ -30,9 +30,9 @@ import requests
 
 from lab import servers, witness
 from lab.bench import service_world
-from lab.bench.core import Label, Outcome, Scale, Step, percentile
+from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import Verdict, figure
 from lab.bench.world import PREFIX, SEED
 from lab.demo.agent import IFBS, DemoAgent
 from lab.serve import is_healthy
@@ -283,7 +283,7 @@ def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, long
 
 def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outcome) -> None:
     with service_world.site("postgresql", hosts=0, links=links) as service:
-        said = service.run(["-m", "bench.service_data", "exceptions", str(exceptions), str(rounds)])
+        said = service.run(["-m", "lab.bench.service_data", "exceptions", str(exceptions), str(rounds)])
     for judged, times_ms in json.loads(said.splitlines()[-1]).items():
         for one in times_ms:
             outcome.add(one, "ms", what=EXCEPTIONS, judged=judged, links=links, exceptions=exceptions)
@@ -292,40 +292,18 @@ def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outco
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    rows = []
-    for setup in outcome.values("setup", what=FROM_REQUEST):
-        for variant in outcome.values("variant", what=FROM_REQUEST, setup=setup):
-            cells = [_three(outcome, what, setup, variant) for what in (FROM_REQUEST, FROM_ANSWER, ANSWER)]
-            found = outcome.find(what=FROM_REQUEST, setup=setup, variant=variant)
-            rows.append([f"{setup}, {variant}", str(sum(len(one.samples) for one in found)), *cells])
-    header = ["", "saves", f"kernel changed, {FROM_REQUEST}", f"kernel changed, {FROM_ANSWER}", ANSWER]
-    remark = (
-        "ms: median / 95 % of the saves were not slower / slowest. *From the answer* can be negative: the kernel may "
-        "have the limit before the person has the page. The last class of the link counts, in both directions."
-    )
-    anew = sum(sum(one.samples) for one in outcome.find(what=ANEW))
-    to_kernel = Table("Save to kernel", header, rows, f"{remark} Agents or queues made anew meanwhile: {anew:.0f}.")
-    return [to_kernel, *_exceptions_table(outcome)]
-
-
-def _exceptions_table(outcome: Outcome) -> list[Table]:
-    rows = []
-    for series in outcome.find(what=EXCEPTIONS):
-        number = 0 if series.labels["judged"] == "none" else series.labels["exceptions"]
-        row = [f"{series.labels['links']} links, {number} exceptions", JUDGED[str(series.labels["judged"])]]
-        rows.append([*row, figure(series.median), figure(percentile(series.samples, 0.95))])
-    remark = "ms until the commit, PostgreSQL, in one process; the last two rows are of saves that took turns."
-    header = ["at one attachment point", "judged under its lock", "median", "95 %"]
-    return [Table("Save of a limit beside exceptions", header, rows, remark)] if rows else []
-
-
-def _three(outcome: Outcome, what: str, setup: Label, variant: Label) -> str:
-    found = outcome.find(what=what, setup=setup, variant=variant)
-    if not found:
-        return NOTHING
-    samples = found[0].samples
-    return " / ".join(figure(one) for one in (found[0].median, percentile(samples, 0.95), max(samples)))
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    for setup in outcome.values("setup", what=FROM_REQUEST, variant=OURS):
+        ours = outcome.median(what=FROM_REQUEST, setup=setup, variant=OURS)
+        stock = outcome.median(what=FROM_REQUEST, setup=setup, variant=STOCK)
+        anew = outcome.median(what=ANEW, setup=setup)
+        if ours is None or stock is None or anew is None:
+            continue
+        yield Verdict(
+            f"Save to the kernel, {setup}: < {TARGET_S:g} s, nothing restarted",
+            f"{figure(ours / 1000)} s (polling every 10 s: {figure(stock / 1000)} s); {anew:.0f} made anew",
+            ours < TARGET_S * 1000 and not anew,
+        )
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 from lab.bench import suites
 from lab.bench.core import Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
+from lab.bench.report import Verdict
 
 NAME = "scale"
 TITLE = "Scale"
@@ -18,7 +19,7 @@ TITLE = "Scale"
 class Part(Protocol):
     def steps(self, scale: Scale) -> list[Step]: ...
 
-    def tables(self, outcome: Outcome) -> list[Table]: ...
+    def verdicts(self, outcome: Outcome) -> Iterator[Verdict]: ...
 
     def plots(self, outcome: Outcome) -> list[Plot]: ...
 
@@ -32,8 +33,8 @@ def steps(scale: Scale) -> list[Step]:
     return [step for part in parts() for step in part.steps(scale)]
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    return [table for part in parts() for table in part.tables(outcome)]
+def verdicts(outcome: Outcome) -> list[Verdict]:
+    return [verdict for part in parts() for verdict in part.verdicts(outcome)]
 
 
 def plots(outcome: Outcome) -> list[Plot]:

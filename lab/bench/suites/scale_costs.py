@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import Verdict
 
 LINKS = 1000  # of an attachment point
 KINDS = {
@@ -17,7 +18,6 @@ KINDS = {
     "one link in 100": "packets on one link in 100",
     "all counters": "packets on every link",
 }
-CHANGES = ("a save", "a lowered default")
 CHANGED, MANY = 10, 5000
 RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
 SAMPLE = 10
@@ -81,92 +81,20 @@ def _cpu_s(outcome: Outcome, **labels: Label) -> float | None:
     return None if ours is None or theirs is None else ours + theirs
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    return [_targets(outcome), _receipts_table(outcome), _changes_table(outcome), _sweep_table(outcome)]
-
-
-def _targets(outcome: Outcome) -> Table:
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
     """At the largest sizes that were measured."""
-    rows = []
     links = max(map(int, outcome.values("links", what="receipts")), default=0)
     minute: dict[str, Label] = {"what": "receipts", "kind": "nothing", "links": links}
     cpu, wal = _cpu_s(outcome, **minute), outcome.median(figure="wal", **minute)
     if cpu is not None and wal is not None:
         target = f"unchanged receipts of {links:,} links, per minute: < {RECEIPTS_SHARE:g} of a processor"
-        rows.append([target, f"{cpu / 60:.3f}", _held(cpu / 60 < RECEIPTS_SHARE)])
-        target = f"the same: < {WAL_BYTES / 1e6:g} MB of WAL"
-        rows.append([target, f"{wal / 1e6:.3f} MB", _held(wal < WAL_BYTES)])
+        yield Verdict(target, f"{cpu / 60:.3f}", cpu / 60 < RECEIPTS_SHARE)
+        yield Verdict(f"the same: < {WAL_BYTES / 1e6:g} MB of WAL", f"{wal / 1e6:.3f} MB", wal < WAL_BYTES)
     hosts = max(map(int, outcome.values("hosts", what="sweep")), default=0)
     cpu = _cpu_s(outcome, what="sweep", hosts=hosts, changed=CHANGED)
     if cpu is not None:
         target = f"sweep with {hosts:,} polling hosts of which {CHANGED} changed: < {SWEEP_S:g} s of a processor"
-        rows.append([target, f"{cpu:.2f} s", _held(cpu < SWEEP_S)])
-    return Table("Targets of costs", ["target", "measured", "held?"], rows)
-
-
-def _held(is_held: bool) -> str:
-    return "yes" if is_held else "**no**"
-
-
-def _receipts_table(outcome: Outcome) -> Table:
-    rows = []
-    for links in outcome.values("links", what="receipts"):
-        for kind, words in KINDS.items():
-            labels: dict[str, Label] = {"what": "receipts", "kind": kind, "links": links}
-            cpu, ours = _cpu_s(outcome, **labels), outcome.median(figure="ours", **labels)
-            wal = outcome.median(figure="wal", **labels)
-            if cpu is not None and ours is not None and wal is not None:
-                cells = [figure(cpu), figure(ours), figure(cpu / 60), figure(wal / 1e6), figure(wal / int(links))]
-                rows.append([f"{int(links):,} links, {words}", *cells])
-    header = [
-        "receipts of a minute",
-        "processor, s",
-        "of it ours, s",
-        "share of a processor",
-        "WAL, MB",
-        "WAL per link, B",
-    ]
-    remark = (
-        "Each attachment point sends one receipt a minute; in full runs it has 1000 links. *Ours* is the process of "
-        "the web tier with all of Django, without its socket; the rest is PostgreSQL's process that serves it. Where "
-        f"packets passed, {SAMPLE} receipts were measured and their mean taken for all."
-    )
-    return Table("Receipts", header, rows, remark)
-
-
-def _changes_table(outcome: Outcome) -> Table:
-    rows = []
-    for what in CHANGES:
-        for changed in outcome.values("changed", what=what):
-            cells = []
-            for links in outcome.values("links", what=what):
-                labels: dict[str, Label] = {"what": what, "changed": changed, "links": links}
-                cpu, wal = _cpu_s(outcome, **labels), outcome.median(figure="wal", **labels)
-                cells += [NOTHING if one is None else figure(one) for one in (cpu, None if wal is None else wal / 1e3)]
-            rows.append([what, f"{int(changed):,}", *cells])
-    sizes = [f"{int(one):,}" for one in outcome.values("links", what=CHANGES[0])]
-    header = ["", "links changed", *(f"{one} links, {name}" for one in sizes for name in ("s", "WAL, kB"))]
-    remark = "Seconds of a processor, of the process and of PostgreSQL's together, measured once each."
-    return Table("Changes, by the size of the testbed", header, rows, remark)
-
-
-def _sweep_table(outcome: Outcome) -> Table:
-    rows = []
-    for hosts in outcome.values("hosts", what="sweep"):
-        cells = []
-        for what, changed in [("sweep", one) for one in outcome.values("changed", what="sweep", hosts=hosts)] + [
-            ("last contact", 0)
-        ]:
-            cpu = _cpu_s(outcome, what=what, hosts=hosts, changed=changed)
-            cells.append(NOTHING if cpu is None else f"{figure(cpu)} ({int(changed):,})" if changed else figure(cpu))
-        wal = outcome.median(figure="wal", what="last contact", hosts=hosts)
-        rows.append([f"{int(hosts):,}", *cells, NOTHING if wal is None else figure(wal / 1e6)])
-    header = ["polling hosts", "sweep, s (changed)", "sweep, s (changed)", "last contact, s", "last contact, WAL, MB"]
-    remark = (
-        "Seconds of a processor, of the worker and of PostgreSQL's process together. The sweep runs every 30 s; when "
-        "each host was last seen is written once a minute, which grows with the hosts that poll and not with changes."
-    )
-    return Table("Sweep and last contact", header, rows, remark)
+        yield Verdict(target, f"{cpu:.2f} s", cpu < SWEEP_S)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

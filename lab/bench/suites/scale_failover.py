@@ -23,7 +23,7 @@ from typing import Final
 from lab import failover, servers
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
+from lab.bench.report import Verdict, figure
 from lab.bench.world import PREFIX
 from lab.serve import is_healthy
 from lab.service import CoordinationService
@@ -145,29 +145,14 @@ def _fail_over(pair: failover.Pair, savers: failover.Savers, kind: str, moment: 
     outcome.add(sum(status != 503 for status in savers.refused), "answers", what="other than 503", **labels)
 
 
-def is_held(outcome: Outcome) -> bool | None:
-    """Whether none was lost where replication is synchronous, and saves worked again in time; None: not measured."""
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
     lost = [one for series in outcome.find(what="lost", kind=SYNCHRONOUS) for one in series.samples]
     back = [one for series in outcome.find(what="back", kind=SYNCHRONOUS) for one in series.samples]
-    return (sum(lost) == 0 and max(back) < BACK_S) if lost and back else None
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    rows = []
-    for kind, moment in CASES:
-        found = {one.labels["what"]: one for one in outcome.find(kind=kind, moment=moment)}
-        if not found:
-            continue
-        sums = [figure(sum(found[what].samples)) for what in ("accepted", "lost", "other than 503")]
-        slowest = [figure(max(found[what].samples)) for what in ("promoted", "back")]
-        rows.append([f"{kind}, the standby {moment}", figure(found["rate"].median), *sums, *slowest])
-    header = ["", "saves per s before", "accepted", "lost", "refused otherwise than with 503", "promoted, s", "back, s"]
-    verdict = {True: "yes", False: "**no**", None: "not measured"}[is_held(outcome)]
-    remark = (
-        "*Promoted* and *back* (the first accepted save) are the slowest, counted from the primary's death. Target: 0 "
-        f"accepted saves lost and back within {BACK_S:g} s where replication is synchronous: {verdict}."
-    )
-    return [Table("Database failover in the middle", header, rows, remark)] if rows else []
+    control = [one for series in outcome.find(what="lost", kind=ASYNCHRONOUS, moment=AWAY) for one in series.samples]
+    if lost and back and control:
+        target = f"failover, synchronous: no accepted save lost, back within {BACK_S:g} s (asynchronous must lose some)"
+        measured = f"{sum(lost):.0f} lost ({sum(control):.0f}), {figure(max(back))} s"
+        yield Verdict(target, measured, sum(lost) == 0 < sum(control) and max(back) < BACK_S)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from lab.bench.core import Label, Outcome, Scale, Series, Step, interleave, median, percentile
+from lab.bench.core import Outcome, Scale, Series, Step, interleave, percentile
 from lab.bench.fleet.fleet import Fleet, fleet
 from lab.bench.fleet.load import DELIVERED, DEPLOYED, KILLED, filled, refused, under_load
 from lab.bench.fleet.savers import Save, save
 from lab.bench.fleet.site import FleetSite, start_background
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import Verdict, figure
 
 PART = "delivery"  # of the suite `scale`
 ANSWERED = "save answered"
@@ -120,131 +120,29 @@ def growth(outcome: Outcome, replicas: int, share: float) -> tuple[float, int] |
     return percentile(found[many], share) / percentile(found[few], share), many
 
 
-def _after(delivered: Series, answered: Series) -> list[float]:
-    """From the answer to a save until its document is at the agent, ms; at least 0: it may be there before."""
-    return [max(0.0, one - other) for one, other in zip(delivered.samples, answered.samples, strict=True)]
-
-
-def tables(outcome: Outcome) -> list[Table]:
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
     own = Outcome(outcome.suite, outcome.find(part=PART))
-    return [_verdicts(own), _delivery_table(own), _phases_table(own), _reading_table(own)]
-
-
-def _delivery_table(outcome: Outcome) -> Table:
-    rows = []
-    measured = [one for one in outcome.find(what=DELIVERED) if "replicas" in one.labels]
-    for one in sorted(measured, key=lambda series: (int(series.labels["replicas"]), int(series.labels["waiting"]))):
-        where = {name: one.labels[name] for name in ("replicas", "waiting")}
-        answered = outcome.find(what=ANSWERED, **where)[0]
-        rows.append(
-            [
-                f"{where['replicas']}",
-                f"{where['waiting']:,}",
-                f"{len(one.samples)}",
-                *(figure(percentile(one.samples, share)) for share in (0.5, 0.9, 0.99)),
-                figure(answered.median),
-                figure(median(_after(one, answered))),
-                _cell(outcome, "web tier and nginx", **where),
-                _cell(outcome, "fullest replica to the mean", **where),
-                _cell(outcome, "memory of a replica", **where),
-            ]
-        )
-    header = [
-        "replicas",
-        "agents wait",
-        "saves",
-        "median, ms",
-        "90 %",
-        "99 %",
-        "the answer alone",
-        "after it",
-        "processor, %",
-    ]
-    header += ["fullest replica to the mean", "MiB of a replica"]
-    remark = (
-        "From the PATCH, sent through nginx, until an agent has the last byte of the document, whose signature it then "
-        "verifies. *After it*: median from the answer to the PATCH until then. *Processor*: of all replicas and nginx, "
-        "meanwhile. One replica is one process."
-    )
-    return Table("From Save to the agent, while few and many wait", header, rows, remark)
-
-
-def _phases_table(outcome: Outcome) -> Table:
-    rows = []
-    for phase in outcome.values("phase", what="took"):
-        where: dict[str, Label] = {"phase": phase}
-        delivered = outcome.find(what=DELIVERED, **where)
-        rows.append(
-            [
-                str(phase),
-                f"{len(outcome.find(what='took', **where)[0].samples)}",
-                *(_cell(outcome, what, **where) for what in ("took", "answers")),
-                *(_worst(outcome, what, **where) for what in ("cut", "sent away", "wrong answers", "away at most")),
-                *(_sum(outcome, what, **where) for what in ("saves", "saves not accepted")),
-                *(figure(percentile(delivered[0].samples, share)) if delivered else NOTHING for share in (0.5, 0.99)),
-            ]
-        )
-    header = ["", "times", "each took, s", "answers/s", "polls cut, at most", "sent away, at most", "wrong answers"]
-    header += ["away at most, s", "saves", "not accepted", "to the agent, median ms", "99 %"]
-    remark = (
-        "*Cut*: no answer. *Sent away*: 503 with a time to return. *Away*: from the failed poll of an agent until its "
-        "next good answer. Agents die and restart all the time, half of them without closing their connection, and one "
-        "in twenty has a clock that is wrong by a day."
-    )
-    return Table("While replicas and Redis come and go", header, rows, remark)
-
-
-def _reading_table(outcome: Outcome) -> Table:
-    rows = [[f"{one.labels['rows']:,}", figure(one.median)] for one in outcome.find(what="statement")]
-    remark = (
-        "The fastest of twenty. A message waits for the statement that runs: the clock looks at 250 rows at a time, no "
-        "statement has more than 500; before, each had up to 5,000."
-    )
-    return Table("Looking at the rows of those who wait", ["rows", "ms"], rows, remark)
-
-
-def _verdicts(outcome: Outcome) -> Table:
-    rows = []
-    for replicas in sorted(outcome.values("replicas", what=DELIVERED), key=int):
+    for replicas in sorted(own.values("replicas", what=DELIVERED), key=int):
         for name, share in (("median", 0.5), ("99 %", 0.99)):
-            found = growth(outcome, int(replicas), share)
+            found = growth(own, int(replicas), share)
             if found is not None:
                 target = f"save to agent, {replicas} replicas, {name}: grows < {TARGET_GROWTH:g}x up to {found[1]:,}"
-                rows.append([target, f"{found[0]:.2f}x", _held(found[0] < TARGET_GROWTH)])
-    lost, behind = outcome.median(what="accepted and lost"), outcome.median(what="links behind at the end")
+                yield Verdict(target, f"{found[0]:.2f}x", found[0] < TARGET_GROWTH)
+    lost, behind = own.median(what="accepted and lost"), own.median(what="links behind at the end")
     if lost is not None and behind is not None:
-        accepted = outcome.median(what="accepted")
-        rows.append(["accepted saves lost: 0", f"{lost:.0f} of {accepted:.0f}", _held(lost == 0)])
-        rows.append(["links behind their last save at the end: 0", f"{behind:.0f}", _held(behind == 0)])
-        wrong = sum(sum(one.samples) for one in outcome.find(what="wrong answers"))
-        rows.append(["wrong answers: 0", f"{wrong:.0f}", _held(wrong == 0)])
+        yield Verdict("accepted saves lost: 0", f"{lost:.0f} of {own.median(what='accepted'):.0f}", lost == 0)
+        yield Verdict("links behind their last save at the end: 0", f"{behind:.0f}", behind == 0)
+        wrong = sum(sum(one.samples) for one in own.find(what="wrong answers"))
+        yield Verdict("wrong answers: 0", f"{wrong:.0f}", wrong == 0)
     for phase in (KILLED, DEPLOYED):
-        for one in outcome.find(what="away at most", phase=phase):
+        for one in own.find(what="away at most", phase=phase):
             back_s = max(one.samples)
             target = f"{phase}: agents back within {TARGET_BACK_S:g} s"
-            rows.append([target, f"{figure(back_s)} s", _held(back_s <= TARGET_BACK_S)])
-    for one in outcome.find(what="saves not accepted", phase=DEPLOYED):
-        cut = sum(outcome.find(what="cut", phase=DEPLOYED)[0].samples)
-        found_text = f"{sum(one.samples):.0f} saves, {cut:.0f} polls"
-        rows.append([f"{DEPLOYED}: no save and no poll fails", found_text, _held(not sum(one.samples) and not cut)])
-    return Table("Targets", ["target", "measured", ""], rows)
-
-
-def _held(is_held: bool) -> str:
-    return "held" if is_held else "**not held**"
-
-
-def _cell(outcome: Outcome, what: str, **labels: Label) -> str:
-    value = outcome.median(what=what, **labels)
-    return NOTHING if value is None else figure(value)
-
-
-def _worst(outcome: Outcome, what: str, **labels: Label) -> str:
-    return figure(max(outcome.find(what=what, **labels)[0].samples))
-
-
-def _sum(outcome: Outcome, what: str, **labels: Label) -> str:
-    return figure(sum(outcome.find(what=what, **labels)[0].samples))
+            yield Verdict(target, f"{figure(back_s)} s", back_s <= TARGET_BACK_S)
+    for one in own.find(what="saves not accepted", phase=DEPLOYED):
+        cut = sum(own.find(what="cut", phase=DEPLOYED)[0].samples)
+        measured = f"{sum(one.samples):.0f} saves, {cut:.0f} polls"
+        yield Verdict(f"{DEPLOYED}: no save and no poll fails", measured, not sum(one.samples) and not cut)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from functools import partial
 
 from lab.bench import service_world as world
-from lab.bench.core import Label, Outcome, Scale, Step, interleave, percentile
+from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.plots import Plot
 from lab.bench.poll_client import Line, PollingHost, Said, connect, keep_asking, run
-from lab.bench.report import NOTHING, Table, figure, pivot
+from lab.bench.report import Verdict
 from lab.bench.service_world import OURS, STOCK, Changes, Site, WebServer
 
 NAME = "service"
@@ -29,6 +29,7 @@ KINDS = {POSTGRESQL: "postgresql", EMBEDDED: "embedded"}
 US, US_OFTEN, PEER = "ours", "ours, asked again within a second", "stock"
 US_RENDERS = "ours, rendered"
 COMMANDS = {US: (OURS, "scionlab.settings.dev"), PEER: (STOCK, "lab.bench.peers.stock_settings")}
+POLLS_FACTOR = 5.0
 CONNECTIONS = 32
 CURRENT, OLD = "version=1.1&limits=1", "version=1.0&limits=0"
 WAITING = "version=1.1&limits=1&wait=60"
@@ -233,89 +234,11 @@ def writes_per_poll(outcome: Outcome) -> float | None:
     return max(found) if found else None
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    return [_waiting_table(outcome), _answers_table(outcome), _tarballs_table(outcome), _statements_table(outcome)]
-
-
-def _waiting_table(outcome: Outcome) -> Table:
-    rows = []
-    for one in outcome.find(what="held"):
-        where = {name: one.labels[name] for name in ("kind", "count")}
-        wakes = outcome.find(what="wake one", **where)
-        memory = outcome.median(what="memory", **where)
-        rows.append(
-            [
-                str(where["kind"]),
-                f"{one.median:,.0f}",
-                NOTHING if memory is None else figure(memory / 1000),
-                *(_figure(outcome, what, **where) for what in ("cpu per arrival", "cpu while waiting", "wake one")),
-                figure(percentile(wakes[0].samples, 0.95)) if wakes else NOTHING,
-                _figure(outcome, "all answered", **where),
-                _figure(outcome, "all answered, with the tarball", **where),
-            ]
-        )
-    header = ["set-up", "polls held", "kB each", "arrival, µs", "waiting, % of a processor"]
-    header += ["wake one, ms", "95 %", "wake all, s", "of them 200"]
-    remark = (
-        "One process. *kB each*: all that it grew by, connections included. *Wake one*: from the commit to the last "
-        "byte of a tarball that nobody had rendered. *Wake all*: from the commit of a raised generation until the last "
-        "poll was answered; who could not get a tarball within 8 s was answered 503 with a time to return, which grows "
-        "with the queue."
-    )
-    return Table("Polls that wait", header, rows, remark)
-
-
-def _figure(outcome: Outcome, what: str, **labels: Label) -> str:
-    value = outcome.median(what=what, **labels)
-    return NOTHING if value is None else figure(value)
-
-
-def _answers_table(outcome: Outcome) -> Table:
-    rows = pivot(
-        outcome,
-        "variant",
-        "kind",
-        row_order=[US, US_OFTEN, PEER],
-        column_order=[POSTGRESQL, EMBEDDED],
-        what="304 per processor",
-    )
-    ratios = [ratio_to_stock(outcome, kind) for kind in (POSTGRESQL, EMBEDDED)]
-    if rows:
-        rows.append(["ours to stock", *(NOTHING if one is None else f"{one:.1f}x" for one in ratios)])
-    remark = (
-        f"{CONNECTIONS} connections that ask as soon as they are answered. But for *asked again* no host asks twice "
-        "within a second, in full runs."
-    )
-    return Table("304 answers per second of processor time", ["", POSTGRESQL, EMBEDDED], rows, remark)
-
-
-def _tarballs_table(outcome: Outcome) -> Table:
-    rows = []
-    for variant in (US, US_RENDERS, PEER):
-        for one in outcome.find(what="200 per processor", variant=variant):
-            size = outcome.median(what="tarball", variant=variant, links=one.labels["links"])
-            name = "ours, from the cache" if variant == US else variant
-            rows.append(
-                [name, f"{one.labels['links']:,}", figure(one.median), NOTHING if size is None else figure(size / 1000)]
-            )
-    return Table(
-        "Tarballs of an attachment point per second of processor time", ["", "links", "tarballs/s", "kB"], rows
-    )
-
-
-def _statements_table(outcome: Outcome) -> Table:
-    rows = []
-    for variant, status in itertools.product((US, PEER), (304, 200)):
-        cells = [
-            _figure(outcome, what, variant=variant, status=status, at_once=at_once)
-            for at_once in (1, CONNECTIONS)
-            for what in ("statements", "writes")
-        ]
-        if any(cell != NOTHING for cell in cells):
-            rows.append([f"{variant}, {status}", *cells])
-    header = ["", "statements", "of them writes", f"{CONNECTIONS} at once: statements", "writes"]
-    remark = "Counted in PostgreSQL's own log. A write at 200 notes what was delivered; tarballs were not in the cache."
-    return Table("SQL statements per poll", header, rows, remark)
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    ratio, writes = ratio_to_stock(outcome), writes_per_poll(outcome)
+    if ratio is not None and writes is not None:
+        target = f"polls answered with 304: 0 rows written, >= {POLLS_FACTOR:g}x the stock way per processor"
+        yield Verdict(target, f"{writes:g} rows written, {ratio:.1f}x", ratio >= POLLS_FACTOR and writes == 0)
 
 
 def plots(outcome: Outcome) -> list[Plot]:
