@@ -13,7 +13,7 @@ from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
 from lab.evaluation import __main__ as command_line
 from lab.evaluation.core import Claim, EvaluationScale, Finding
-from lab.evaluation.publish import Section, csv_text, write, write_samples
+from lab.evaluation.publish import Section, write, write_samples
 from lab.measuring import iperf
 
 MACHINE = {
@@ -89,20 +89,6 @@ def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
         ["`./dev evaluate sizes`", "2026-11-22 03:00 UTC", "def |"],
         ["`./dev evaluate`", "2026-11-22 03:00 UTC", "abc |"],
     ]
-
-
-def test_the_same_figures_give_the_same_files(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write(tmp_path / folder, MACHINE, "./dev evaluate", [section("sizes")], ORDER, has_tables=True)
-    for name in ("evaluation.md", "evaluation/sizes-plot.svg"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
-def test_labels_that_a_series_lacks_are_empty() -> None:
-    outcome = Outcome("x")
-    outcome.add(1, "B", experiment="x", size=10)
-    outcome.add(2, "B", experiment="x", rate=20)
-    assert csv_text(outcome) == "experiment,size,rate,number,value,unit\nx,10,,1,1,B\nx,,20,1,2,B\n"
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
@@ -181,17 +167,6 @@ def test_without_root_it_says_so_and_measures_nothing(
     monkeypatch.setattr(command_line, "available", lambda: "Network namespaces need root; run this as root.")
     assert command_line.main(["QUICK=1"]) == 2
     assert "need root" in capsys.readouterr().err
-
-
-def test_a_suite_that_is_not_there_is_refused() -> None:
-    with pytest.raises(SystemExit):
-        command_line.parse(["no-such-suite"])
-
-
-def test_a_full_run_has_five_repetitions_of_ten_samples_and_a_quick_one_three_samples() -> None:
-    full, quick = EvaluationScale(), EvaluationScale(quick=True)
-    assert (full.repetitions, full.samples, full.run_s) == (5, 10, 11.0)
-    assert (quick.repetitions, quick.samples, quick.run_s) == (1, 3, 4.0)
 
 
 @pytest.mark.parametrize("name", command_line.SUITES)
