@@ -27,13 +27,7 @@ from lab.bench.poll_client import PollingHost
 
 START_DEADLINE_S = 60.0
 SERVER_CPU = 0
-OURS = [
-    "--config",
-    "python:scionlab.gunicorn",
-    "--workers",
-    "1",
-]
-STOCK = ["lab.bench.peers.stock_service:application", "--workers", "1", "--threads", "8"]
+OURS = ["--config", "python:scionlab.gunicorn", "--workers", "1"]
 
 
 class ServiceBenchError(RuntimeError):
@@ -110,7 +104,6 @@ class Site:
     def serve(
         self,
         command: list[str],
-        settings: str = "scionlab.settings.dev",
     ) -> Iterator[WebServer]:
         log = self._folder / "web.log"
         gunicorn = [sys.executable, "-m", "gunicorn", "--no-control-socket", "--bind", "127.0.0.1:0"]
@@ -118,7 +111,7 @@ class Site:
             master = subprocess.Popen(
                 ["taskset", "-c", str(SERVER_CPU), *gunicorn, *command],
                 cwd=REPOSITORY,
-                env=self._environment | {"DJANGO_SETTINGS_MODULE": settings},
+                env=self._environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

@@ -4,12 +4,11 @@ A whole service (web, worker, beat) and two attachment points, each with a real 
 of its own; one agent's question waits at the service, the other one asks every 10 s, which is the stock client's way of
 delivery. Both are saved to in the same minutes, at random moments. That a class changed is what the kernel tells
 its listeners (rtnetlink), at the moment when the last of the link's classes changed; that it is the right rate is asked
-of `tc` afterwards. Beside it: what the save of one limit costs at an attachment point with many links and exceptions.
+of `tc` afterwards.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import select
 import shutil
@@ -29,7 +28,6 @@ from typing import Any
 import requests
 
 from lab import servers, witness
-from lab.bench import service_world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, figure
@@ -45,8 +43,6 @@ TITLE = "From Save to the kernel"
 EMBEDDED, SERVERS = "embedded (SQLite)", "PostgreSQL and Redis"
 OURS, STOCK = "ours: the question waits", "stock way: a poll every 10 s"
 FROM_REQUEST, FROM_ANSWER, ANSWER = "from the request", "from the answer", "the answer itself"
-EXCEPTIONS = "beside exceptions"
-JUDGED = {"none": "none", "own": "the exceptions of the saved link", "all": "those of all links, as before"}
 ANEW = "agent or queue made anew"
 TARGET_S = 0.3
 DEADLINE_S = 30.0
@@ -56,7 +52,6 @@ SITE, USER, PASSWORD = "192.0.2.100", "bench@example.org", "the-bench-ends-with-
 VARIANTS = {OURS: "", STOCK: "long_poll_s = 0\npoll_interval_s = 10\n"}
 
 _SETUP = """
-import json
 from scionlab.accounts.models import User
 from scionlab.testbed.models import UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
@@ -79,11 +74,7 @@ print(json.dumps(made))
 
 def steps(scale: Scale) -> list[Step]:
     ours, stock = scale.pick((30, 15), (4, 2))
-    links, exceptions, rounds = scale.pick((4000, 500, 30), (40, 5, 3))
-    return [
-        *(Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)),
-        Step(f"{links} links with exceptions", 60.0, partial(_measure_exceptions, links, exceptions, rounds)),
-    ]
+    return [Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)]
 
 
 # --- listening to the kernel ----------------------------------------------------------------------------------------
@@ -279,14 +270,6 @@ def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, long
         outcome.add((changed - began) * 1000, "ms", what=FROM_REQUEST, **labels)
         outcome.add((changed - answered) * 1000, "ms", what=FROM_ANSWER, **labels)
         outcome.add((answered - began) * 1000, "ms", what=ANSWER, **labels)
-
-
-def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outcome) -> None:
-    with service_world.site("postgresql", hosts=0, links=links) as service:
-        said = service.run(["-m", "lab.bench.service_data", "exceptions", str(exceptions), str(rounds)])
-    for judged, times_ms in json.loads(said.splitlines()[-1]).items():
-        for one in times_ms:
-            outcome.add(one, "ms", what=EXCEPTIONS, judged=judged, links=links, exceptions=exceptions)
 
 
 # --- showing --------------------------------------------------------------------------------------------------------
