@@ -186,8 +186,10 @@ def of_save(samples_ms: tuple[float, ...], anew: int = 0) -> list[Verdict]:
     return list(save.verdicts(outcome))
 
 
-def of_service(writes: float) -> list[Verdict]:
+def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
     outcome = Outcome(service.NAME)
+    for count, took_ms in ((100, 10.0), (1000, 99.0), (9000, many_ms)):
+        outcome.add(took_ms, "ms", what="wake one", kind=service.POSTGRESQL, count=count)
     outcome.add(1.0, "statements", what="writes", status=200, at_once=1)
     outcome.add(0.0, "statements", what="writes", status=304, at_once=1)
     outcome.add(writes, "statements", what="writes", status=304, at_once=32)
@@ -214,7 +216,8 @@ TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
     (lambda: of_save((290.0, 300.0, 300.0)), [0]),
     (lambda: of_save((100.0,), anew=1), [0]),
     (lambda: of_service(0.0), []),
-    (lambda: of_service(0.01), [0]),
+    (lambda: of_service(0.01), [1]),
+    (lambda: of_service(0.0, 15.1), [0]),
 ]
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.poll_client import Line, PollingHost, Said, connect, keep_asking, run
-from lab.bench.report import Verdict
+from lab.bench.report import Verdict, at_most
 from lab.bench.service_world import OURS, Changes, Site, WebServer
 
 NAME = "service"
@@ -25,16 +25,17 @@ KINDS = {POSTGRESQL: "postgresql", EMBEDDED: "embedded"}
 ONCE, OFTEN = "each host once", "asked again within a second"
 CACHED, RENDERED = "from the cache", "rendered"
 CONNECTIONS = 32
+MOST_GROWTH = 1.5
 CURRENT, OLD = "version=1.1&limits=1", "version=1.0&limits=0"
 WAITING = "version=1.1&limits=1&wait=60"
 SETTLE_S = 1.0
 
 
 def steps(scale: Scale) -> list[Step]:
-    full = [(POSTGRESQL, 5000, 90.0), (EMBEDDED, 1000, 40.0)]
+    full = [(POSTGRESQL, 100, 20.0), (POSTGRESQL, 1000, 30.0), (POSTGRESQL, 9000, 150.0), (EMBEDDED, 1000, 40.0)]
     found = [
         Step(f"{count} waiting polls, {kind}", seconds, partial(_wait, kind, count, scale.pick(20, 3)))
-        for kind, count, seconds in scale.pick(full, [(POSTGRESQL, 200, 15.0)])
+        for kind, count, seconds in scale.pick(full, [(POSTGRESQL, 20, 15.0), (POSTGRESQL, 200, 15.0)])
     ]
     rounds, seconds = scale.pick((5, 3.0), (2, 1.0))
     for kind, hosts in ((POSTGRESQL, scale.pick(20_000, 1000)), (EMBEDDED, scale.pick(20_000, 500))):
@@ -207,6 +208,11 @@ async def _each_once(server: WebServer, hosts: Sequence[PollingHost], query: str
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    woken = {int(one.labels["count"]): one.median for one in outcome.find(what="wake one", kind=POSTGRESQL)}
+    if len(woken) > 1:
+        few, many = min(woken), max(woken)
+        target = f"from the commit to the host: grows < {MOST_GROWTH:g}x from {few} waiting hosts to {many:,}"
+        yield from at_most(target, woken[many], woken[few], MOST_GROWTH, "ms")
     if found := outcome.find(what="writes", status=304):
         writes = max(one.median for one in found)
         yield Verdict("polls answered with 304: 0 rows written", f"{writes:g} rows written", writes == 0)
