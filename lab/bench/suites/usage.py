@@ -1,4 +1,4 @@
-"""Usage of many links: a batch on its way into 5-minute rows, what those take, and what a page of them costs.
+"""Usage of many links: a batch on its way into 5-minute rows, and what a page of them costs.
 
 Processor time is that of the service's process and of PostgreSQL's that serves it, for one attachment point. PostgreSQL
 does not wait for its disk (fsync off). Figures per link do not depend on the number of links where the table shows so;
@@ -18,7 +18,7 @@ from lab.bench.report import Verdict, figure
 NAME = "usage"
 TITLE = "Usage of 300 000 links"
 LARGEST = 300_000
-INGEST_PROCESSORS, PAGE_MS, ROW_BYTES = 0.5, 50.0, 110.0
+INGEST_PROCESSORS, PAGE_MS = 0.5, 50.0
 SLOT_S, MINUTE_S, HOUR_S = 300, 60, 3600
 # What is done to each link how often [s].
 WORK = {"read and check": MINUTE_S, "store samples": MINUTE_S, "roll up": SLOT_S, "percentiles": HOUR_S}
@@ -31,7 +31,6 @@ def steps(scale: Scale) -> list[Step]:
 def _measure(scale: Scale, outcome: Outcome) -> None:
     """On one server: what is there already is the other rows of who comes later."""
     sizes = scale.pick([(100, 0), (1000, 60_000)], [(20, 0), (200, 30_000)])
-    links, slots = scale.pick((300, 100), (100, 4))
     with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
 
         def measured(*command: str | int) -> str:
@@ -39,16 +38,15 @@ def _measure(scale: Scale, outcome: Outcome) -> None:
 
         for number, (count, rows) in enumerate(sizes):
             _add(outcome, measured("take", count, number, rows), count, rows)
-        _add(outcome, measured("keep", links, slots), links, links * slots, kind="rows")
 
 
 def _lines(said: str) -> list[tuple[str, float, str]]:
     return [tuple(json.loads(line)) for line in said.splitlines() if line.startswith("[")]
 
 
-def _add(outcome: Outcome, said: str, links: int, rows: int, kind: str = "link") -> None:
+def _add(outcome: Outcome, said: str, links: int, rows: int) -> None:
     for what, value, unit in _lines(said):
-        outcome.add(value, unit, what=what, links=links, rows=rows, kind=kind)
+        outcome.add(value, unit, what=what, links=links, rows=rows)
 
 
 # --- what it says -----------------------------------------------------------------------------------------------
@@ -62,9 +60,7 @@ def sizes(outcome: Outcome) -> list[tuple[int, int]]:
 
 def spent_us(outcome: Outcome, what: str, size: tuple[int, int]) -> float | None:
     """Processor time of each link each time, of both processes."""
-    parts = [
-        outcome.median(what=f"{what}, {whose}", links=size[0], rows=size[1], kind="link") for whose in ("ours", "store")
-    ]
+    parts = [outcome.median(what=f"{what}, {whose}", links=size[0], rows=size[1]) for whose in ("ours", "store")]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
@@ -75,12 +71,7 @@ def processors(outcome: Outcome, size: tuple[int, int]) -> dict[str, float]:
 
 
 def page_ms(outcome: Outcome, size: tuple[int, int], days: int) -> float | None:
-    return outcome.median(what=f"a link's page, {days} d", links=size[0], rows=size[1], kind="link")
-
-
-def row_bytes(outcome: Outcome) -> float | None:
-    """With its index, after a VACUUM."""
-    return outcome.median(what="bytes a row")
+    return outcome.median(what=f"a link's page, {days} d", links=size[0], rows=size[1])
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
@@ -93,6 +84,3 @@ def verdicts(outcome: Outcome) -> Iterator[Verdict]:
         if (page := page_ms(outcome, largest, 7)) is not None:
             target = f"a link's page of a week in 5-minute rows: < {PAGE_MS:g} ms"
             yield Verdict(target, f"{figure(page)} ms", page < PAGE_MS)
-    if (size := row_bytes(outcome)) is not None:
-        target = f"a 5-minute row with its index: <= {ROW_BYTES:g} bytes"
-        yield Verdict(target, f"{figure(size)} bytes", size <= ROW_BYTES)
