@@ -7,7 +7,6 @@ from collections import deque
 import pytest
 
 from lab.measuring.newreno import INITIAL_WINDOW_PACKETS, NewReno
-from lab.measuring.quic_like import Acknowledger
 
 MS = 1_000_000
 PACKET = 1200
@@ -83,27 +82,3 @@ def test_silence_makes_two_probes_and_waits_twice_as_long_each_time() -> None:
     control.on_sent(first_ns)
     assert not control.may_send(first_ns)
     assert control.next_event_ns(first_ns) - first_ns == pytest.approx(2 * first_ns)
-
-
-def test_acknowledgements_name_what_came_and_wait_for_a_second_packet() -> None:
-    acknowledger = Acknowledger()
-    assert acknowledger.due(0) is None
-    acknowledger.on_packet(0, 7, 0)
-    assert acknowledger.due(MS) is None
-    assert acknowledger.due(25 * MS) is not None
-    acknowledger.on_packet(1, 7, 30 * MS)
-    acknowledger.on_packet(2, 8, 30 * MS)
-    assert _numbers(acknowledger.due(30 * MS)) == {0, 1, 2}
-    acknowledger.on_packet(5, 9, 31 * MS)  # a gap is reported at once
-    assert _numbers(acknowledger.due(31 * MS)) == {0, 1, 2, 5}
-    acknowledger.on_packet(3, 9, 32 * MS)
-    assert _numbers(acknowledger.due(60 * MS)) == {0, 1, 2, 3, 5}
-    acknowledger.on_packet(300, 9, 61 * MS)
-    assert _numbers(acknowledger.due(61 * MS)) == {300}
-
-
-def _numbers(said: bytes | None) -> set[int]:
-    assert said is not None
-    largest = int.from_bytes(said[4:12], "big")
-    before = int.from_bytes(said[-32:], "big")
-    return {largest, *(largest - 1 - bit for bit in range(256) if before >> bit & 1)}
