@@ -52,6 +52,7 @@ SITE, USER, PASSWORD = "192.0.2.100", "bench@example.org", "the-bench-ends-with-
 VARIANTS = {OURS: "", STOCK: "long_poll_s = 0\npoll_interval_s = 10\n"}
 
 _SETUP = """
+import json
 from scionlab.accounts.models import User
 from scionlab.testbed.models import UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
