@@ -23,12 +23,6 @@ from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "scale", "usage")
-# Whose figures stand in which page of docs; those of `fuzz` in none.
-PAGES = {
-    **dict.fromkeys(("packet", "install", "document", "live"), "performance.md"),
-    **dict.fromkeys(("save", "service", "pages"), "reliability.md"),
-    **dict.fromkeys(("scale", "usage"), "scale.md"),
-}
 
 
 class Suite(Protocol):
@@ -56,7 +50,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and few repetitions; also QUICK=1")
-    parser.add_argument("--publish", action="store_true", help="write the figures into docs/ as well")
+    parser.add_argument("--publish", action="store_true", help="write the targets and plots into docs/ as well")
     parser.add_argument(
         "--results", type=Path, default=REPOSITORY / "lab" / "bench" / "results", help="folder for results"
     )
@@ -103,10 +97,7 @@ def main(argv: Sequence[str]) -> int:
     print(text)
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
-        plots.draw(drawn, REPOSITORY / "docs" / "img")
-        for page in dict.fromkeys(PAGES.values()):
-            on_it = [one for one in pages if PAGES.get(one.name) == page]
-            publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
+        publish.into_docs(REPOSITORY / "docs" / "performance.md", before, command, pages)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 

@@ -1,4 +1,4 @@
-"""Results as one page of their own, and the generated parts of docs/."""
+"""Results as one page of their own, and the generated parts of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.bench.core import Outcome
-from lab.bench.plots import Plot
+from lab.bench.plots import Plot, draw
 from lab.bench.report import Verdict, header_lines, replace_between, tables_of, targets_table
+
+PUBLISHED = ("packet", "install", "document")  # whose targets stand in docs/performance.md
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,16 @@ def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> s
 
 
 def into_docs(path: Path, machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> None:
-    """Replace what stands between the markers; a suite that did not run keeps its older figures under their own head.
+    """Replace what stands between the markers of a page, for the suites in `PUBLISHED`, and draw the plots that the
+    page shows below `img` beside it. A suite that did not run keeps its older figures under their own head.
 
     Raises `LookupError` when the page lacks a marker.
     """
     text = path.read_text(encoding="utf-8")
     head = header_lines(machine, command)
     for one in pages:
-        text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
+        if one.name in PUBLISHED:
+            text = replace_between(text, one.name, f"{head}\n\n{one.text('img/')}")
     path.write_text(text, encoding="utf-8")
+    shown = [plot for one in pages for plot in one.plots if f"(img/{plot.file_name})" in text]
+    draw(shown, path.parent / "img")
