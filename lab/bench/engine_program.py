@@ -2,7 +2,7 @@
 
     python -m lab.bench.engine_program MAPS_DIR
 
-Orders: enforce (links as link_info.json has them, is_settled, is_recorded), reset, counters, memory.
+Orders: enforce (links as link_info.json has them, is_settled, is_recorded), counters, memory.
 """
 
 from __future__ import annotations
@@ -50,10 +50,8 @@ class Program:
             return self._cycle(
                 lambda: self._engine.enforce(wanted, is_settled=order["is_settled"]), is_recorded=order["is_recorded"]
             )
-        if what == "reset":
-            return self._cycle(self._engine.reset, is_recorded=False)
         if what == "memory":
-            return {"resident": status_bytes("VmRSS"), "peak": status_bytes("VmHWM")}
+            return {"resident": status_bytes("VmRSS")}
         counters = self._engine.counters()
         return {"found": [(number, way, list(found)[:4]) for (number, way), (_, found) in counters.items()]}
 
