@@ -5,7 +5,7 @@
 
 `measure` breaks the world in the middle of traffic. The clock of the repair is tc's and ip's view, looked at every few
 milliseconds; how long anything was unlimited or lost is read from the numbered packets that arrived. Tests assert that
-it heals; the times are the benchmark's.
+it heals, and print the times.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
 SECOND = timedelta(seconds=1)
 INTERVAL = timedelta(seconds=10)  # as `usage_interval_s`
 REFUSAL = "The kernel rejected the class: no memory (ENOMEM). This limiter is played by ./dev run."
-_HEARTBEAT_BYTES, _HEARTBEATS_PER_S = 80, 5
+_HEARTBEAT_BYTES = 80
 
 
 @dataclass

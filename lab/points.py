@@ -59,7 +59,7 @@ class Points:
         """Enrol what is not enrolled yet, start the agents, and wait for their first reports. Raises `LabError`,
         `ServiceError`."""
         enrolled = [path.parent.name for path in self._folder.glob("*/credentials.json")]
-        known = json.loads(self._service.output_of("-m", "lab.seed_states", "--enrolled", *enrolled))
+        known = json.loads(self._service.output_of("-m", "lab.seed", "--points", *enrolled))
         self._points = [
             _Point(self._folder / one["name"], one) for one in known if one["token"] is not None or not one["is_silent"]
         ]
@@ -71,7 +71,7 @@ class Points:
         for point in [one for one in self._points if one.known["is_silent"]]:
             point.close()
             self._points.remove(point)
-            self._service.output_of("-m", "lab.seed_states", "--set-back", str(point.known["host"]))
+            self._service.output_of("-m", "lab.seed", "--set-back", str(point.known["host"]))
 
     def play(self) -> None:
         """Raises `LabError` when an agent has ended."""

@@ -1,37 +1,58 @@
-"""A small SCIONLab to look at and to try things with: the network of `python -m lab.seed_demo`.
-
-Everything in it is made by the services that people's changes go through. The functions that make infrastructure are
-in `testbed.infrastructure`: a laboratory builds its own network, with its own addresses, from those.
+"""`python -m lab.seed`: a small SCIONLab to look at and to try things with, for `./dev run`.
 
     ISD 17 (Switzerland)                          ISD 19 (Europe)
     ffaa:0:1101 core ═══════════ core ═══════════ ffaa:0:1301 core
       ├─ ffaa:0:1107 ETHZ-AP (VPN)                  └─ ffaa:0:1303 Magdeburg AP (IPv4 and IPv6)
-      └─ ffaa:0:1108 Lugano AP (its default was lowered: one Link there is clamped)
+      ├─ ffaa:0:1108 Lugano AP (its default was lowered: one Link there is clamped)
+      └─ ffaa:0:1109 Basel AP (silent; with a link that the kernel rejects: `seed_states`)
 
-Addresses are documentation addresses (RFC 5737, RFC 3849): nothing here reaches anybody.
+Everything is made by the services that people's changes go through, once: where it is there, nothing happens. Addresses
+are documentation addresses (RFC 5737, RFC 3849): nothing here reaches anybody. The passwords are public, so settings
+that may be somebody's production are refused.
+
+    --points NAME ...   prints JSON: the attachment points, each with a token for those that are not named
+    --set-back HOST     lets the last report of this host be two hours old
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import json
+import os
+import sys
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 
+import django
+from django.apps import apps
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F
 from django.utils import timezone
 
-from bandwidth_config import RuleError
-from lab.seed_usage import HOURS, seed_usage
+if not apps.ready:  # run as a program
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scionlab.settings.dev")
+    django.setup()
+
+from bandwidth_config import Limits
+from lab.seed_usage import seed_usage
 from scionlab.accounts.models import User
+from scionlab.delivery.enrolment import enrolment_token_create
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits import defaults
-from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
-from scionlab.testbed import selectors
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.limits.uplink import site_cost_set, uplink_set
+from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
-from scionlab.testbed.models import AS, ISD, AttachmentPoint, Link, UserAS
+from scionlab.testbed.models import AS, AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_create
 
+HARMLESS_SETTINGS = {"scionlab.settings.dev", "scionlab.settings.test"}
 ISDS = {17: "Switzerland", 19: "Europe"}
 
 
@@ -47,7 +68,6 @@ class DemoAS:
     public_ipv4: str | None = None
     public_ipv6: str | None = None
     default_kbit: int | None = None
-    lowered_default_kbit: int | None = None  # set after the user ASes attached, so that Links are clamped
     vpn_subnet: str | None = None
 
 
@@ -69,7 +89,6 @@ INFRASTRUCTURE = (
         is_attachment_point=True,
         public_ipv4="192.0.2.8",
         default_kbit=50_000,
-        lowered_default_kbit=5_000,
     ),
     DemoAS(
         isd=19,
@@ -87,23 +106,12 @@ INFRASTRUCTURE_LINKS = (
     ("ffaa:0:1101", "ffaa:0:1108", Link.Type.PROVIDER),
     ("ffaa:0:1301", "ffaa:0:1303", Link.Type.PROVIDER),
 )
-
-
-@dataclass(frozen=True)
-class DemoUser:
-    """An account of the demo. Its password is public: production gets random ones (`seed_demo`)."""
-
-    role: str
-    email: str
-    password: str
-    full_name: str
-    is_administrator: bool = False
-
-
+LOWERED = ("ffaa:0:1108", 5_000)  # after the user ASes attached
+# email, password, name, whether an administrator
 USERS = (
-    DemoUser("owner", "owner@example.org", "demo-owner-17", "Olivia Owner"),
-    DemoUser("teammate", "teammate@example.org", "demo-teammate-19", "Theo Teammate"),
-    DemoUser("administrator", "admin@example.org", "demo-admin-1107", "Ada Admin", is_administrator=True),
+    ("owner@example.org", "demo-owner-17", "Olivia Owner", False),
+    ("teammate@example.org", "demo-teammate-19", "Theo Teammate", False),
+    ("admin@example.org", "demo-admin-1107", "Ada Admin", True),
 )
 
 
@@ -118,8 +126,6 @@ class DemoAttachment:
 
 @dataclass(frozen=True)
 class DemoUserAS:
-    """A user AS; `as_text` is the id that it gets when nobody has it."""
-
     owner: str
     as_text: str
     label: str
@@ -171,82 +177,84 @@ USER_ASES = (
     ),
 )
 
-
-@dataclass(frozen=True)
-class Account:
-    role: str
-    email: str
-    password: str | None  # None: the account was there before and its password is not the demo's any more
-
-
-@dataclass(frozen=True)
-class Seeded:
-    """What a run made, a sentence each (none: everything was there), and the accounts of the demo."""
-
-    made: list[str]
-    accounts: list[Account]
+SILENT_AP = DemoAS(isd=17, as_text="ffaa:0:1109", label="Basel AP", is_attachment_point=True, public_ipv4="192.0.2.9")
+SILENT_FOR = timedelta(hours=2)
+FAILING = "Lab server"
+OF_STATES = (
+    DemoUserAS("owner", "ffaa:1:fa", FAILING, (DemoAttachment(ap="ffaa:0:1107", kbit=900, public_ip="203.0.113.40"),)),
+    DemoUserAS(
+        "teammate",
+        "ffaa:1:51",
+        "Old office",
+        (DemoAttachment(ap=SILENT_AP.as_text, kbit=800, public_ip="203.0.113.50"),),
+    ),
+)
+UPLINKS_KBIT = {"ffaa:0:1107": 2_000, "ffaa:0:1303": 1_000_000}
+TIMED_DAYS = 6
 
 
 @transaction.atomic
-def seed_demo(*, password_of: Callable[[DemoUser], str] | None = None) -> Seeded:
-    """Makes what is missing of the demo's network, all or nothing; what is there stays as it is, also where somebody
-    changed it since. Raises `RuleError` where the site's own data is in the way.
-
-    `password_of` gives other passwords than the public ones to new accounts.
-    """
-    made: list[str] = []
-    users = {demo.role: _user(demo, password_of, made) for demo in USERS}
-    admin = users["administrator"][0]
+def seed_demo() -> None:
+    """The network, its people and a day of traffic; nothing where its core AS is there."""
+    if AS.objects.filter(as_id=parse_as_id(INFRASTRUCTURE[0].as_text)).exists():
+        return
+    for email, password, name, is_admin in USERS:
+        User.objects.create_user(email, password, full_name=name, is_staff=is_admin, is_superuser=is_admin)
     for isd, label in ISDS.items():
-        if not ISD.objects.filter(isd_id=isd).exists():
-            isd_create(isd_id=isd, label=label)
-            made.append(f"ISD {isd} ({label})")
-    new_aps = [demo for demo in INFRASTRUCTURE if make_infrastructure(demo, made) and demo.is_attachment_point]
+        isd_create(isd_id=isd, label=label)
+    for demo in INFRASTRUCTURE:
+        _infrastructure(demo)
     for a, b, link_type in INFRASTRUCTURE_LINKS:
-        make_infrastructure_link(a, b, link_type, made)
-    user_as_ids = [pk for demo in USER_ASES if (pk := make_user_as(demo, users[demo.owner][0], made)) is not None]
-    for demo in new_aps:
-        if demo.lowered_default_kbit is not None:
-            ap = AttachmentPoint.objects.get(AS=_as(demo.as_text))
-            defaults.ap_default_set(
-                attachment_point_id=ap.pk,
-                default_bandwidth_kbit=demo.lowered_default_kbit,
-                actor=admin,
-                reason="The demo shows a Link that is clamped.",
-            )
-            made.append(f"default of {demo.label} lowered to {demo.lowered_default_kbit} kbit/s")
-    if made:
-        defaults.fan_out()  # now, and not by a worker: the demo's pages are right from the first look
-    if (count := seed_usage(user_as_ids, now=timezone.now())) > 0:
-        made.append(f"{HOURS} hours of traffic of {count} Links")
-    return Seeded(made, [account for _, account in users.values()])
-
-
-def _user(demo: DemoUser, password_of: Callable[[DemoUser], str] | None, made: list[str]) -> tuple[User, Account]:
-    user = User.objects.filter(email=demo.email).first()
-    if user is not None:
-        known = demo.password if user.check_password(demo.password) else None
-        return user, Account(demo.role, demo.email, known)
-    password = password_of(demo) if password_of else demo.password
-    user = User.objects.create_user(
-        demo.email,
-        password,
-        full_name=demo.full_name,
-        is_staff=demo.is_administrator,
-        is_superuser=demo.is_administrator,
+        infrastructure_link_create(a=_as(a), b=_as(b), type=link_type)
+    made = [_user_as(demo) for demo in USER_ASES]
+    ap, kbit = LOWERED
+    reason = "The demo shows a Link that is clamped."
+    defaults.ap_default_set(
+        attachment_point_id=_ap(ap).pk, default_bandwidth_kbit=kbit, actor=_user("admin"), reason=reason
     )
-    made.append(f"account {demo.email} ({demo.role})")
-    return user, Account(demo.role, demo.email, password)
+    defaults.fan_out()  # now, and not by a worker: the demo's pages are right from the first look
+    seed_usage(made, now=timezone.now())
+
+
+@transaction.atomic
+def seed_states() -> None:
+    """What the states of links need beside it: a link that the kernel rejects, an attachment point that is silent, a
+    temporary limit, uplinks and costs, some history; nothing where the silent attachment point is there."""
+    if AS.objects.filter(as_id=parse_as_id(SILENT_AP.as_text)).exists():
+        return
+    admin, owner = _user("admin"), _user("owner")
+    _infrastructure(SILENT_AP)
+    infrastructure_link_create(a=_as("ffaa:0:1101"), b=_as(SILENT_AP.as_text), type=Link.Type.PROVIDER)
+    for demo in OF_STATES:
+        _user_as(demo)
+    site_cost_set(cost_per_gb=Decimal("0.04"), currency="CHF", actor=admin)
+    for as_text, kbit in UPLINKS_KBIT.items():
+        uplink_set(attachment_point_id=_ap(as_text).pk, uplink_kbit=kbit, cost_per_gb=None, actor=admin)
+    link = Link.objects.get(interface_b__AS__label="Home lab")
+    for kbit in (800, 500):
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit, actor=owner)
+    timed_limit_create(
+        link_id=link.pk,
+        profile=constant(Limits.both(250), TIMED_DAYS * 86_400),
+        begins_at=None,
+        actor=owner,
+        reason="A slow line, for an experiment",
+    )
 
 
 def _as(as_text: str) -> AS:
     return AS.objects.get(as_id=parse_as_id(as_text))
 
 
-def make_infrastructure(demo: DemoAS, made: list[str]) -> bool:
-    """True where the AS is new."""
-    if AS.objects.filter(as_id=parse_as_id(demo.as_text)).exists():
-        return False
+def _ap(as_text: str) -> AttachmentPoint:
+    return AttachmentPoint.objects.get(AS=_as(as_text))
+
+
+def _user(role: str) -> User:
+    return User.objects.get(email=f"{role}@example.org")
+
+
+def _infrastructure(demo: DemoAS) -> None:
     as_ = infrastructure_as_create(
         isd=demo.isd,
         as_text=demo.as_text,
@@ -257,47 +265,78 @@ def make_infrastructure(demo: DemoAS, made: list[str]) -> bool:
     )
     if demo.is_attachment_point:
         attachment_point_create(as_=as_, default_bandwidth_kbit=demo.default_kbit, vpn_subnet=demo.vpn_subnet)
-    made.append(f"{'attachment point' if demo.is_attachment_point else 'infrastructure AS'} {as_}")
-    return True
 
 
-def make_infrastructure_link(a_text: str, b_text: str, link_type: Link.Type, made: list[str]) -> None:
-    a, b = _as(a_text), _as(b_text)
-    if not Link.objects.filter(Q(interface_a__AS=a, interface_b__AS=b) | Q(interface_a__AS=b, interface_b__AS=a)):
-        link = infrastructure_link_create(a=a, b=b, type=link_type)
-        made.append(f"{link.get_type_display()} Link {link}")
-
-
-def make_user_as(demo: DemoUserAS, owner: User, made: list[str]) -> int | None:
-    """The key of the AS where it is new."""
-    if UserAS.objects.filter(owner=owner, label=demo.label).exists():
-        return None
-    as_id = parse_as_id(demo.as_text)
-    user_as = user_as_create(
+def _user_as(demo: DemoUserAS) -> int:
+    """Its key."""
+    attachments = [
+        AttachmentSpec(
+            attachment_point_id=_ap(one.ap).pk,
+            use_vpn=one.public_ip is None,
+            public_ip=one.public_ip,
+            public_port=one.public_port,
+            bandwidth_kbit=one.kbit,
+            bind_ip=one.bind_ip,
+        )
+        for one in demo.attachments
+    ]
+    owner = _user(demo.owner)
+    made = user_as_create(
         owner=owner,
         actor=owner,
         label=demo.label,
         installation_type=demo.installation,
-        attachments=[_spec(attachment) for attachment in demo.attachments],
-        as_id=None if AS.objects.filter(as_id=as_id).exists() else as_id,  # a site may have given it away already
+        attachments=attachments,
+        as_id=parse_as_id(demo.as_text),
     )
-    made.append(f"user AS {user_as} of {owner}")
-    return user_as.pk
+    return made.pk
 
 
-def _spec(demo: DemoAttachment) -> AttachmentSpec:
-    ap = AttachmentPoint.objects.filter(AS__as_id=parse_as_id(demo.ap)).first()
-    if ap is None:
-        raise RuleError(
-            "attachment_point_missing",
-            f"{format_as_id(parse_as_id(demo.ap))} exists and is not an attachment point, as the demo wants it. "
-            "Make it one, or use an empty database.",
-        )
-    return AttachmentSpec(
-        attachment_point_id=ap.pk,
-        use_vpn=demo.public_ip is None,
-        public_ip=demo.public_ip,
-        public_port=demo.public_port,
-        bandwidth_kbit=min(demo.kbit, selectors.default_in_force(ap)),  # a site may give less than the demo wants
-        bind_ip=demo.bind_ip,
+# --- the attachment points of `./dev run` ----------------------------------------------------------------------------
+
+
+def set_back(host: Host) -> None:
+    """Let the last word of a host's agent be two hours old."""
+    Host.objects.filter(pk=host.pk).update(last_seen_at=F("last_seen_at") - SILENT_FOR)
+    HostReceipt.objects.filter(host=host).update(
+        received_at=F("received_at") - SILENT_FOR, observed_at=F("observed_at") - SILENT_FOR
     )
+    LinkEnforcement.objects.filter(link__interface_a__host=host).update(
+        received_at=F("received_at") - SILENT_FOR, since=F("since") - SILENT_FOR
+    )
+
+
+def points(enrolled: list[str]) -> list[dict[str, object]]:
+    """What `./dev run` needs to know of each attachment point."""
+    failing = [one.isd_as for one in UserAS.objects.filter(label=FAILING)]
+    found: list[dict[str, object]] = []
+    for ap in AttachmentPoint.objects.select_related("AS__isd", "host").order_by("pk"):
+        name = ap.AS.isd_as.replace(":", "_")
+        is_silent = ap.AS.as_id == parse_as_id(SILENT_AP.as_text)
+        token = None if name in enrolled else enrolment_token_create(host_id=ap.host.pk, actor=None).text
+        found.append({"name": name, "host": ap.host.pk, "token": token, "is_silent": is_silent, "failing": failing})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m lab.seed")
+    parser.add_argument("--points", nargs="*", help="print the attachment points; tokens but for those named here")
+    parser.add_argument("--set-back", type=int, help="let the last report of this host be two hours old; nothing else")
+    options = parser.parse_args()
+    if settings.SETTINGS_MODULE not in HARMLESS_SETTINGS:
+        sys.exit(f"The settings are {settings.SETTINGS_MODULE}: this may be production, and passwords here are public.")
+    if options.set_back is not None:
+        set_back(Host.objects.get(pk=options.set_back))
+        return
+    if options.points is not None:
+        print(json.dumps(points(options.points)))
+        return
+    seed_demo()
+    seed_states()
+    print("Accounts, with the passwords that they have at first:")
+    for email, password, _, _ in USERS:
+        print(f"  {email:<24} {password}")
+
+
+if __name__ == "__main__":
+    main()

@@ -82,7 +82,7 @@ class CoordinationService:
 
     def seed(self) -> str:
         """Make the network of the demo (`lab.seed`); returns what it says of it. Raises `ServiceError`."""
-        return self.output_of("-m", "lab.seed_demo")
+        return self.output_of("-m", "lab.seed")
 
     def output_of(self, *arguments: str) -> str:
         """Run Python with these arguments in the service's environment. Raises `ServiceError`."""

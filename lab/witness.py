@@ -21,39 +21,29 @@ _BYTE_UNITS = {"b": 1, "Kb": 1024, "Mb": 1024**2}  # tc(8): sizes count in 1024,
 
 @dataclass(frozen=True)
 class HtbClass:
-    """One HTB class with its counters. `parent` is None for a child of the root qdisc itself.
+    """One HTB class: its rate, exact up to four digits of tc's unit, cut off beyond; and its counters."""
 
-    Rates are bit/s as tc prints them: exact up to four digits of its unit, cut off beyond.
-    """
-
-    dev: str
-    classid: str
-    parent: str | None
-    leaf: str | None
-    prio: int | None
     rate_bits: int
-    ceil_bits: int
-    burst_bytes: int
-    cburst_bytes: int
     sent_bytes: int
-    sent_packets: int
     drops: int
     backlog_bytes: int
 
 
-def parse_classes(text: str, dev: str) -> dict[str, HtbClass]:
-    """The text of `tc -s -d class show dev DEV`, keyed by class id. Raises `LabError` when it is not understood."""
+def parse_classes(text: str) -> dict[str, HtbClass]:
+    """The text of `tc -s class show dev DEV`, keyed by class id. Raises `LabError` when it is not understood."""
     found = {}
     for block in re.split(r"\n(?=class )", text.strip()) if text.strip() else []:
-        one = _parse_class(block, dev)
-        if one is not None:
-            found[one.classid] = one
+        head = re.match(r"class (\S+) (\S+) (root|parent \S+)", block)
+        if head is None:
+            raise LabError(f"`tc class show` prints what is not understood: {block[:200]}")
+        if head.group(1) == "htb":
+            found[head.group(2)] = _htb_class(block)
     return found
 
 
 def classes(host: Namespace, dev: str) -> dict[str, HtbClass]:
     """The HTB classes of one device; none where the device does not exist or has no HTB."""
-    return parse_classes(host.run("tc", "-s", "-d", "class", "show", "dev", dev, check=False), dev)
+    return parse_classes(host.run("tc", "-s", "class", "show", "dev", dev, check=False))
 
 
 def qdiscs(host: Namespace, dev: str | None = None) -> list[dict[str, Any]]:
@@ -107,44 +97,15 @@ def _json(host: Namespace, *argv: str) -> list[dict[str, Any]]:
     return [one for one in loaded if one]
 
 
-def _parse_class(block: str, dev: str) -> HtbClass | None:
-    head = re.match(r"class (\S+) (\S+) (root|parent \S+)", block)
-    if head is None:
-        raise LabError(f"`tc class show` prints what is not understood: {block[:200]}")
-    if head.group(1) != "htb":
-        return None
+def _htb_class(block: str) -> HtbClass:
+    rate = re.search(r" rate (\d+)([KMGT]?bit)", block)
     sent = re.search(r"Sent (\d+) bytes (\d+) pkt \(dropped (\d+)", block)
     backlog = re.search(r"backlog (\d+)(b|Kb|Mb) ", block)
-    if sent is None or backlog is None:
-        raise LabError(f"`tc class show` prints no counters: {block[:200]}")
-    leaf = re.search(r" leaf (\S+)", block)
-    prio = re.search(r" prio (\d+)", block)
+    if rate is None or sent is None or backlog is None:
+        raise LabError(f"`tc class show` prints no rate or no counters: {block[:200]}")
     return HtbClass(
-        dev=dev,
-        classid=head.group(2),
-        parent=None if head.group(3) == "root" else head.group(3).removeprefix("parent "),
-        leaf=leaf.group(1) if leaf else None,
-        prio=int(prio.group(1)) if prio else None,
-        rate_bits=_bits(block, "rate"),
-        ceil_bits=_bits(block, "ceil"),
-        burst_bytes=_bytes(block, "burst"),
-        cburst_bytes=_bytes(block, "cburst"),
+        rate_bits=int(rate.group(1)) * _UNITS[rate.group(2)],
         sent_bytes=int(sent.group(1)),
-        sent_packets=int(sent.group(2)),
         drops=int(sent.group(3)),
         backlog_bytes=int(backlog.group(1)) * _BYTE_UNITS[backlog.group(2)],
     )
-
-
-def _bits(block: str, word: str) -> int:
-    match = re.search(rf" {word} (\d+)([KMGT]?bit)", block)
-    if match is None:
-        raise LabError(f"`tc class show` prints no {word}: {block[:200]}")
-    return int(match.group(1)) * _UNITS[match.group(2)]
-
-
-def _bytes(block: str, word: str) -> int:
-    match = re.search(rf" {word} (\d+)(b|Kb|Mb)", block)
-    if match is None:
-        raise LabError(f"`tc class show` prints no {word}: {block[:200]}")
-    return int(match.group(1)) * _BYTE_UNITS[match.group(2)]

@@ -9,31 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class EchoReport:
-    """How the questions of one end fared. Times in ms, ascending, of those that were answered."""
-
-    asked: int
-    times_ms: tuple[float, ...]
-
-    @property
-    def answered(self) -> int:
-        """How many answers came back."""
-        return len(self.times_ms)
-
-    @property
-    def answered_share(self) -> float:
-        """Of the questions, 0 to 1. Raises `ValueError` when none was asked."""
-        if not self.asked:
-            raise ValueError("no question was asked, so no share of them was answered")
-        return self.answered / self.asked
-
-    def percentile_ms(self, percent: float) -> float | None:
-        """See `percentile`; None without answers."""
-        return percentile(self.times_ms, percent) if self.times_ms else None
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float:

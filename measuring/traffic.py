@@ -24,7 +24,6 @@ from typing import Any, Literal
 
 from measuring import judge
 from measuring.arrivals import Arrivals, merged
-from measuring.echo import EchoReport
 from measuring.framing import Wire
 from measuring.judge import NS, HeartbeatReport, RateVerdict, Span
 from measuring.netns import Namespace
@@ -203,11 +202,6 @@ class Results:
     def goodput_samples(self, host: Namespace, name: str, **window: Any) -> list[float]:
         """The same per second of the run after the warm-up; see `judge.goodput_samples`."""
         return judge.goodput_samples(self.at(host, name).data, **self._window(window))
-
-    def echo(self, host: Namespace, name: str) -> EchoReport:
-        """How the questions of this end fared."""
-        end = self.at(host, name)
-        return EchoReport(end.sent("question"), tuple(sorted(judge.delays_ms(end.received["answer"]))))
 
     def lost(self, host: Namespace, name: str, kind: Kind = "data") -> int:
         """Packets that the other end sent and this end never got; for one stream of that kind."""

@@ -92,9 +92,9 @@ def backlog(host: Namespace, *links: int) -> int:
 
 def _classes(host: Namespace) -> dict[tuple[int, str], witness.HtbClass]:
     return {
-        (int(one.classid.partition(":")[2], 16) & 0xFFF, direction): one
+        (int(classid.partition(":")[2], 16) & 0xFFF, direction): one
         for dev, direction in zip(("slbw0", "slbw1"), DIRECTIONS, strict=True)
-        for one in witness.classes(host, dev).values()
+        for classid, one in witness.classes(host, dev).items()
     }
 
 

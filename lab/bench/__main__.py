@@ -11,41 +11,37 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from lab.bench import plots, publish
 from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
 from lab.bench.plots import Plot
-from lab.bench.report import Table, write_json
+from lab.bench.report import Verdict, write_json
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
-SUITES = (
-    "packet", "install", "document", "live", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz",
-    "save", "service", "pages", "passwords", "scale", "usage",
-)  # fmt: skip
+SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "scale", "usage")
 
 
 class Suite(Protocol):
-    """What a module in `lab.bench.suites` offers; one whose figures no target says may have `tables(outcome)`."""
+    """What a module in `lab.bench.suites` offers; many have `verdicts(outcome)` and `plots(outcome)` as well."""
 
     NAME: str
     TITLE: str
 
     def steps(self, scale: Scale) -> list[Step]: ...
 
-    def plots(self, outcome: Outcome) -> list[Plot]: ...
-
 
 def load(name: str) -> Suite:
     return cast(Suite, importlib.import_module(f"lab.bench.suites.{name}"))
 
 
-def tables_beside(suite: Suite, outcome: Outcome) -> list[Table]:
-    tables: Callable[[Outcome], list[Table]] = getattr(suite, "tables", lambda _: [])
-    return tables(outcome)
+def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
+    verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
+    drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
+    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), drawn(outcome), outcome)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -93,10 +89,7 @@ def main(argv: Sequence[str]) -> int:
     given.results.mkdir(parents=True, exist_ok=True)
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
     write_json(given.results / f"{stem}.json", before, command, outcomes)
-    pages = [
-        publish.Page(suite.NAME, suite.TITLE, tables_beside(suite, one), suite.plots(one), one)
-        for suite, one in zip(suites, outcomes, strict=True)
-    ]
+    pages = [page_of(suite, one) for suite, one in zip(suites, outcomes, strict=True)]
     drawn = [plot for one in pages for plot in one.plots]
     plots.draw(drawn, given.results)
     text = publish.report(before, command, pages)

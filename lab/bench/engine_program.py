@@ -2,8 +2,7 @@
 
     python -m lab.bench.engine_program MAPS_DIR
 
-Orders: enforce (links as link_info.json has them, is_settled, is_recorded), reset, cap, factors, counters, memory.
-While a cap is set, the factors follow what the links do, as in the limiter's process.
+Orders: enforce (links as link_info.json has them, is_settled, is_recorded), counters, memory.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import resource
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,8 +20,6 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
-from ap_agent.limiter.total import TICK_S, Cap
-from bandwidth_config import Limits
 from contract.link_info import LinkInfo, check_link_info
 from lab.bench.rtnl import Recorder
 
@@ -46,35 +42,16 @@ class Program:
     def __init__(self, maps_dir: Path, recorder: Recorder) -> None:
         self._recorder = recorder
         self._engine = Engine(maps_dir)
-        self._limits: dict[int, Limits] = {}
-        self._total_kbit: int | None = None
-        self._cap = Cap()
-
-    def keep_cap(self) -> None:
-        """Every `TICK_S`."""
-        if self._total_kbit is not None:
-            counted = self._engine.counters()
-            factors = self._cap.factors(time.monotonic(), self._total_kbit, self._limits, counted)
-            self._engine.set_factors(*factors)
 
     def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
         what = order["what"]
         if what == "enforce":
-            links = check_link_info(order["links"])
-            wanted, self._limits = wanted_of(links), {number: one.limits for number, one in links.items()}
+            wanted = wanted_of(check_link_info(order["links"]))
             return self._cycle(
                 lambda: self._engine.enforce(wanted, is_settled=order["is_settled"]), is_recorded=order["is_recorded"]
             )
-        if what == "reset":
-            return self._cycle(self._engine.reset, is_recorded=False)
-        if what == "cap":
-            self._total_kbit = order["total_kbit"]
-            return {}
-        if what == "factors":
-            self._engine.set_factors(order["to_user"], order["from_user"])
-            return {}
         if what == "memory":
-            return {"resident": status_bytes("VmRSS"), "peak": status_bytes("VmHWM")}
+            return {"resident": status_bytes("VmRSS")}
         counters = self._engine.counters()
         return {"found": [(number, way, list(found)[:4]) for (number, way), (_, found) in counters.items()]}
 
@@ -111,13 +88,9 @@ def main(maps_dir: Path) -> int:
     with Recorder() as recorder:
         program = Program(maps_dir, recorder)
         print("{}", flush=True)
-        while True:
-            if not select.select([sys.stdin], [], [], TICK_S)[0]:
-                program.keep_cap()
-            elif line := sys.stdin.readline():
-                print(json.dumps(program.answer(json.loads(line))), flush=True)
-            else:
-                return 0
+        for line in sys.stdin:
+            print(json.dumps(program.answer(json.loads(line))), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,15 +19,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
 from contract.link_info import LinkInfo
-from measuring.netns import REPOSITORY, Namespace
+from measuring.netns import Namespace
 
 READY_WITHIN_S = 20.0
 CYCLE_WITHIN_S = 300.0
@@ -57,24 +56,17 @@ class DirectionCounters:
     refused_packets: int
 
 
-class EngineProcess:
-    """A program that takes orders as lines of JSON on stdin and answers each with a line."""
+class Engine:
+    """Today's engine on one host, as its limiter runs it: what it learned it keeps from cycle to cycle. It takes orders
+    as lines of JSON on stdin and answers each with a line."""
 
-    def __init__(
-        self,
-        host: Namespace,
-        argv: Sequence[str],
-        *,
-        maps_dir: str = "",
-        env: dict[str, str] | None = None,
-        cwd: Path = REPOSITORY,
-    ) -> None:
-        """`maps_dir` gets a BPF file system that the process alone sees. Raises `RuntimeError` where it does not
-        start."""
+    def __init__(self, host: Namespace) -> None:
+        """Its process alone sees the BPF file system of its maps. Raises `RuntimeError` where it does not start."""
         self.host = host
-        mount = f"mount -t bpf bpf {maps_dir} && " if maps_dir else ""
-        shell = ["sh", "-c", f"{mount}exec {CONFINED} -- {shlex.join(argv)}"]
-        self._process = host.popen(shell, env=env, cwd=cwd, stdin=subprocess.PIPE)
+        self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
+        program = shlex.join([sys.executable, "-m", "lab.bench.engine_program", self._folder.name])
+        shell = f"mount -t bpf bpf {self._folder.name} && exec {CONFINED} -- {program}"
+        self._process = host.popen(["sh", "-c", shell], stdin=subprocess.PIPE)
         self._answer(READY_WITHIN_S)
 
     def __enter__(self) -> Self:
@@ -84,10 +76,6 @@ class EngineProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def order(self, what: str, **arguments: Any) -> dict[str, Any]:
         """Raises `RuntimeError` when the program ended, takes too long, or left anything undone."""
@@ -111,50 +99,21 @@ class EngineProcess:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def close(self) -> None:
-        """Its limits stay in the kernel, as those of a program that was stopped."""
-        self.host.lab.stop(self._process)
-
-
-def cycle_of(answer: Mapping[str, Any]) -> Cycle:
-    """An answer as a value."""
-    sends = tuple(base64.b64decode(one) for one in answer.get("sends", ()))
-    return Cycle(answer["seconds"], answer["cpu_s"], answer["writes"], sends)
-
-
-class Engine(EngineProcess):
-    """Today's engine on one host, as its limiter runs it: what it learned it keeps from cycle to cycle."""
-
-    def __init__(self, host: Namespace) -> None:
-        """Raises `RuntimeError` where it does not start."""
-        self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
-        program = [sys.executable, "-m", "lab.bench.engine_program", self._folder.name]
-        super().__init__(host, program, maps_dir=self._folder.name)
-
     def enforce(self, links: Mapping[int, LinkInfo], *, is_settled: bool = False, is_recorded: bool = False) -> Cycle:
         """One cycle; `is_settled`: nobody else changed anything since the last one. Raises `RuntimeError` when
         it left anything undone."""
         entries = entries_of(links)
-        return cycle_of(self.order("enforce", links=entries, is_settled=is_settled, is_recorded=is_recorded))
-
-    def reset(self) -> Cycle:
-        """Remove everything of ours. Raises `RuntimeError` when anything is left."""
-        return cycle_of(self.order("reset"))
-
-    def set_cap(self, total_kbit: int | None) -> None:
-        """Of all links together, in each direction; None: no cap."""
-        self.order("cap", total_kbit=total_kbit)
-
-    def set_factors(self, to_user: float, from_user: float) -> None:
-        """What multiplies every charge of a direction, while links share a cap."""
-        self.order("factors", to_user=to_user, from_user=from_user)
+        answer = self.order("enforce", links=entries, is_settled=is_settled, is_recorded=is_recorded)
+        sends = tuple(base64.b64decode(one) for one in answer["sends"])
+        return Cycle(answer["seconds"], answer["cpu_s"], answer["writes"], sends)
 
     def counters(self) -> dict[tuple[int, str], DirectionCounters]:
         """By interface id and direction (`to_user`, `from_user`)."""
         return {(int(number), way): DirectionCounters(*found) for number, way, found in self.order("counters")["found"]}
 
     def close(self) -> None:
-        super().close()
+        """Its limits stay in the kernel, as those of a program that was stopped."""
+        self.host.lab.stop(self._process)
         self._folder.cleanup()
 
 

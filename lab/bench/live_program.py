@@ -1,9 +1,9 @@
 """The agent's part of a look, in a process of its own: from the limiter's file to a service that speaks TLS.
 
-    python -m lab.bench.live_program FOLDER URL CA_FILE
+    python -m lab.bench.live_program AGENT_TOML URL CA_FILE
 
-Runs one session (`ap_agent.agent.live`) for the limiter below FOLDER (`lab.bench.limiter_program`), until the service
-says that nobody looks any more.
+Runs one session (`ap_agent.agent.live`) for the limiter with these settings, until the service says that nobody looks
+any more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pathlib import Path
 
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.live import session
-from lab.bench.limiter_program import settings_below
+from ap_agent.common.settings import settings_without_enrolment
+from lab.bench.suites.document import HOST_ID
 
 
-def main(folder: Path, url: str, ca_file: Path) -> int:
-    settings = replace(settings_below(folder), url=url, host_secret="0" * 32, ca_file=ca_file)
+def main(config: Path, url: str, ca_file: Path) -> int:
+    settings = replace(
+        settings_without_enrolment(config, {}), url=url, host_id=HOST_ID, host_secret="0" * 32, ca_file=ca_file
+    )
     session(Client(settings).live_listener(), settings, (1,))
     return 0
 

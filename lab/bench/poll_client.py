@@ -1,4 +1,4 @@
-"""Hosts that poll, many in one process, over connections that stay open. Bodies are counted, and kept if asked for."""
+"""Hosts that poll, many in one process, over connections that stay open. Bodies are counted and not kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uvloop
 
 T = TypeVar("T")
 END_OF_HEAD = b"\r\n\r\n"
-LENGTH, RETRY_AFTER = b"content-length:", b"retry-after:"
+LENGTH = b"content-length:"
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,17 @@ class PollingHost:
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: its status, how many bytes its body had, and when its last byte came (monotonic). `body` is empty
-    where the line does not keep it; `retry_after_s` is what its header says."""
+    """An answer: its status, how many bytes its body had, and when its last byte came (monotonic)."""
 
     status: int
     length: int
     at: float
-    body: bytes = b""
-    retry_after_s: int | None = None
 
 
 class Line(asyncio.Protocol):
     """One connection; one request at a time."""
 
-    def __init__(self, *, keeps_bodies: bool = False) -> None:
-        self._keeps_bodies = keeps_bodies
-        self._body: list[bytes] = []
-        self._retry_after_s: int | None = None
+    def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Said] | None = None
         self._head = b""
@@ -62,7 +56,7 @@ class Line(asyncio.Protocol):
 
     def ask(self, request: bytes) -> asyncio.Future[Said]:
         self._answer = asyncio.get_running_loop().create_future()
-        if self._transport is None or self.is_closed:
+        if self._transport is None or self._transport.is_closing():
             self._answer.set_exception(ConnectionError("the server closed the connection"))
         else:
             self._transport.write(request)
@@ -77,34 +71,21 @@ class Line(asyncio.Protocol):
             head, data, self._head = self._head[:end].lower(), self._head[end + 4 :], b""
             self._status = int(head[9:12])
             self._length = _number(head, LENGTH) or 0
-            self._retry_after_s = _number(head, RETRY_AFTER)
             self._left = 0 if self._status in {204, 304} else self._length
         self._left -= len(data)
-        if self._keeps_bodies:
-            self._body.append(data)
         if self._left <= 0:
             self._left = -1
             answer, self._answer = self._answer, None
-            body, self._body = b"".join(self._body), []
             if answer is not None and not answer.done():
-                answer.set_result(Said(self._status, self._length, time.monotonic(), body, self._retry_after_s))
+                answer.set_result(Said(self._status, self._length, time.monotonic()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionError("the server closed the connection"))
 
-    @property
-    def is_closed(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-
-    def cut(self) -> None:
-        """As a process that is killed: whatever the other side still says is answered with a reset."""
-        if self._transport is not None:
-            self._transport.abort()
 
 
 def _number(head: bytes, name: bytes) -> int | None:

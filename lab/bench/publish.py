@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.bench import targets
 from lab.bench.core import Outcome
 from lab.bench.plots import Plot, draw
-from lab.bench.report import Table, header_lines, replace_between, tables_of
+from lab.bench.report import Verdict, header_lines, replace_between, tables_of, targets_table
 
 PUBLISHED = ("packet", "install", "document")  # whose targets stand in docs/performance.md
 
@@ -20,24 +19,22 @@ class Page:
 
     name: str
     title: str
-    tables: Sequence[Table]
+    verdicts: Sequence[Verdict]
     plots: Sequence[Plot]
     outcome: Outcome
 
     def text(self, images: str = "", *, is_whole: bool = False) -> str:
-        """The plots (below `images`), the targets or (`is_whole`) everything that was measured, and what must be said
+        """The plots (below `images`), the targets, (`is_whole`) everything that was measured, and what must be said
         beside it."""
         shown = [f"![{one.title}]({images}{one.file_name})" for one in self.plots]
-        tables = [*self.tables, *tables_of(self.outcome)] if is_whole else [targets.table([self.outcome])]
+        tables = [targets_table(self.verdicts), *(tables_of(self.outcome) if is_whole else [])]
         shown += [table.markdown() for table in tables if table.rows]
         remarks = [*self.outcome.notes, *(f"Not measured: {one}" for one in self.outcome.failures)]
         return "\n\n".join([*shown, *(["\n".join(f"- {one}" for one in remarks)] if remarks else [])])
 
 
 def report(machine: Mapping[str, str], command: str, pages: Sequence[Page]) -> str:
-    """Everything that was measured, with the targets in front."""
-    table = targets.table([one.outcome for one in pages])
-    parts = ["# Measured", header_lines(machine, command), *([table.markdown()] if table.rows else [])]
+    parts = ["# Measured", header_lines(machine, command)]
     for one in pages:
         parts += [f"## {one.title}", one.text(is_whole=True)]
     return "\n\n".join(parts) + "\n"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lab.bench.core import Label, Outcome, Series
+from lab.bench.core import Outcome, Series
 
 NOTHING = "-"  # in a table: not measured, or not possible
 
@@ -33,6 +33,27 @@ class Table:
         lines = [f"**{self.title}**", "", _row(self.header), _row(["---", *["--:" for _ in self.header[1:]]])]
         lines += [_row(row) for row in self.rows]
         return "\n".join([*lines, *(["", self.remark] if self.remark else [])])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target, what one run measured at the largest size that it measured, and whether that is enough."""
+
+    target: str
+    measured: str
+    is_held: bool
+
+
+def at_most(target: str, ours: float | None, other: float | None, factor: float, unit: str) -> Iterator[Verdict]:
+    """Ours is at most `factor` times the other; nothing where one of them was not measured."""
+    if ours is not None and other:
+        measured = f"{ours / other:.2f}x ({figure(ours)} to {figure(other)} {unit})"
+        yield Verdict(target, measured, ours / other <= factor)
+
+
+def targets_table(verdicts: Iterable[Verdict]) -> Table:
+    rows = [[one.target, one.measured, "yes" if one.is_held else "**no**"] for one in verdicts]
+    return Table("Targets", ["target", "measured (medians)", "held?"], rows)
 
 
 WHO = ("limiter", "tool", "variant", "setup")  # the first of these labels that a series has is its column
@@ -77,32 +98,6 @@ def figure(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def milliseconds(seconds: float) -> str:
-    return figure(seconds * 1000)
-
-
-def pivot(
-    outcome: Outcome,
-    rows: str,
-    columns: str,
-    *,
-    row_order: Sequence[Label],
-    column_order: Sequence[Label],
-    shown: Callable[[Series], str] = lambda one: figure(one.median),
-    **labels: Label,
-) -> list[list[str]]:
-    """One cell per pair of labels; a dash where nothing was measured, and no row without any figure."""
-    table = []
-    for row in row_order:
-        cells = []
-        for column in column_order:
-            found = outcome.find(**labels, **{rows: row, columns: column})
-            cells.append(shown(found[0]) if found else NOTHING)
-        if any(cell != NOTHING for cell in cells):
-            table.append([str(row), *cells])
-    return table
 
 
 def header_lines(machine: Mapping[str, str], command: str) -> str:

@@ -1,6 +1,6 @@
 """The kernel's own time for what the engine asks of it: record its messages, then send the same ones and nothing else.
 
-`Recorder` watches the netlink sockets of this process from outside, so that it need not know how the engine sends.
+`Recorder` watches the rtnetlink sockets of this process from outside, so that it need not know how the engine sends.
 A replay into a fresh namespace needs no translation: device numbers there are handed out in the same order.
 """
 
@@ -42,16 +42,9 @@ class Message:
 
 @dataclass
 class Recording:
-    """What went to the kernel. Times are those of `time.perf_counter`, in seconds.
-
-    What was sent is taken apart when somebody asks, so that watching costs the watched little.
-    """
+    """What went to the kernel; taken apart when somebody asks, so that watching costs the watched little."""
 
     sends: list[bytes] = field(default_factory=list)
-    write_sends: int = 0
-    first_write_s: float = 0.0
-    last_write_s: float = 0.0  # when the kernel had answered the last write
-    kernel_s: float = 0.0  # spent inside system calls on netlink sockets
 
     @property
     def messages(self) -> list[Message]:
@@ -66,16 +59,6 @@ class Recording:
         """Each different question once."""
         return list(dict.fromkeys(one for one in self.messages if one.is_dump))
 
-    def sent(self, data: bytes, began_s: float) -> bool:
-        """Note one send; says whether it is a write, which its first message shows: nobody mixes both."""
-        self.sends.append(data)
-        if not next(parse(data)).is_write:
-            return False
-        self.write_sends += 1
-        self.first_write_s = self.first_write_s or began_s
-        self.last_write_s = time.perf_counter()
-        return True
-
 
 def parse(data: bytes) -> Iterator[Message]:
     """The messages of one send."""
@@ -89,7 +72,7 @@ def parse(data: bytes) -> Iterator[Message]:
 
 
 class Recorder:
-    """Watches every netlink socket that is opened while it is entered, in any thread of this process, for its life.
+    """Watches every rtnetlink socket that is opened while it is entered, in any thread of this process, for its life.
 
     `start` begins a new recording; what the sockets do from then on belongs to it.
     """
@@ -111,29 +94,14 @@ class Recorder:
 
 
 def _watched(recorder: Recorder, original: type[socket.socket]) -> type[socket.socket]:
-    """A socket class that notes what it sends and how long it waits."""
+    """A socket class that notes what it sends."""
 
     class Watched(original):  # type: ignore[misc, valid-type]  # a class made from a variable
-        _wrote = False
-
-        def _timed(self, call: Any, *arguments: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return call(*arguments)
-            finally:
-                recorder.current.kernel_s += time.perf_counter() - began
-                if self._wrote:  # an answer to a write is the end of that write
-                    recorder.current.last_write_s = time.perf_counter()
-
         def _send(self, call: Any, data: Any, *arguments: Any) -> Any:
-            if self.family != socket.AF_NETLINK:
-                return call(data, *arguments)
-            began = time.perf_counter()
-            self._wrote = False
-            result = self._timed(call, data, *arguments)
-            joined = b"".join(map(bytes, data)) if isinstance(data, (list, tuple)) else bytes(data)
-            self._wrote = recorder.current.sent(joined, began)
-            return result
+            if (self.family, self.proto) == (socket.AF_NETLINK, socket.NETLINK_ROUTE):
+                joined = b"".join(map(bytes, data)) if isinstance(data, (list, tuple)) else bytes(data)
+                recorder.current.sends.append(joined)
+            return call(data, *arguments)
 
         def send(self, data: Any, *arguments: Any) -> Any:
             return self._send(super().send, data, *arguments)
@@ -146,15 +114,6 @@ def _watched(recorder: Recorder, original: type[socket.socket]) -> type[socket.s
 
         def sendmsg(self, data: Any, *arguments: Any) -> Any:
             return self._send(super().sendmsg, data, *arguments)
-
-        def recv(self, *arguments: Any) -> Any:
-            return self._timed(super().recv, *arguments)
-
-        def recv_into(self, *arguments: Any) -> Any:
-            return self._timed(super().recv_into, *arguments)
-
-        def recvmsg(self, *arguments: Any) -> Any:
-            return self._timed(super().recvmsg, *arguments)
 
     return Watched
 
@@ -196,18 +155,13 @@ def pieces(messages: Sequence[Message], piece_bytes: int = PIECE_BYTES) -> list[
 
 def replay(messages: Sequence[Message]) -> float:
     """Send these writes in pieces of 64 kB; seconds until the kernel had done the last. Raises `KernelError`."""
-    with opened_socket() as opened:
-        return replay_on(opened, messages)
-
-
-def replay_on(opened: socket.socket, messages: Sequence[Message]) -> float:
-    """The same on a socket that is open already."""
     packed = pieces(messages)
-    began = time.perf_counter()
-    for piece in packed:
-        opened.send(piece)
-    _await_last(opened, len(messages))
-    return time.perf_counter() - began
+    with opened_socket() as opened:
+        began = time.perf_counter()
+        for piece in packed:
+            opened.send(piece)
+        _await_last(opened, len(messages))
+        return time.perf_counter() - began
 
 
 def _await_last(opened: socket.socket, last: int) -> None:

@@ -1,8 +1,6 @@
 """What usage costs the service, and what it takes on disk (docs/adr/0015): in a process of its own.
 
     python -m lab.bench.service_usage take LINKS ROUND ROWS  batches of one attachment point, into a day of so many rows
-    python -m lab.bench.service_usage keep STORE LINKS SLOTS  5-minute sums alone; STORE: postgresql or victoria
-    python -m lab.bench.service_usage exact                  which numbers VictoriaMetrics gives back
 
 On the PostgreSQL of DATABASE_URL, filled by `lab.bench.service_data`. Prints JSON: [what, value, unit] a line.
 Processor time is counted of this process and of the one of PostgreSQL that serves it.
@@ -12,21 +10,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import django
-
-from lab.bench.usage_stores import Tables, UsageStore, victoria
-
-if TYPE_CHECKING:
-    from scionlab.usage.models import UsageSeries
-    from scionlab.usage.rows import Both
 
 READS = 21
 MINUTES = 5
@@ -62,13 +56,27 @@ def batch(links: int, minute: int, begins_at: datetime, version: str) -> dict[st
     }
 
 
+def process_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _backend_pid() -> int:
+    """Of PostgreSQL's process that serves this one."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
 @contextmanager
-def spending(what: str, per: int, store: UsageStore) -> Iterator[None]:
+def spending(what: str, per: int, store_pid: int) -> Iterator[None]:
     """Processor time of this process and the store's, by what it is spent on [us each]."""
-    ours, theirs = time.process_time(), store.cpu_s()
+    ours, theirs = time.process_time(), process_cpu_s(store_pid)
     yield
     say(f"{what}, ours", (time.process_time() - ours) / per * 1e6, "us")
-    say(f"{what}, store", (store.cpu_s() - theirs) / per * 1e6, "us")
+    say(f"{what}, store", (process_cpu_s(store_pid) - theirs) / per * 1e6, "us")
 
 
 def take(links: int, number: int, rows: int) -> None:
@@ -86,7 +94,7 @@ def take(links: int, number: int, rows: int) -> None:
     now = datetime.now(UTC)
     # A time of yesterday, whose day has a partition of its own and does not end meanwhile.
     begins_at = now.replace(hour=12 + number, minute=0, second=0, microsecond=0) - timedelta(days=1)
-    store = Tables()
+    store = _backend_pid()
     _fill(number, rows, begins_at)
     for minute in range(number * 60, number * 60 + MINUTES):
         document = json.dumps(batch(links, minute, begins_at, f"1.{host.config_version}")).encode()
@@ -148,76 +156,11 @@ def _timed(what: str, calls: list[Callable[[], Any]]) -> None:
         say(what, (time.perf_counter() - began) * 1000, "ms")
 
 
-def keep(name: str, links: int, slots: int) -> None:
-    """Each row of ours in two halves, as roll-ups that meet no border do. VictoriaMetrics cannot add to what it has, so
-    it gets each row once."""
-    from scionlab.usage.models import UsageSeries
-    from scionlab.usage.totals import SLOT_MS, to_ms
-
-    series_ids = [one.pk for one in UsageSeries.objects.bulk_create(map(_series, range(links)))]
-    first_ms = to_ms(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=10))
-    end_ms = first_ms + slots * SLOT_MS
-    opened: AbstractContextManager[UsageStore] = victoria() if name == "victoria" else nullcontext(Tables())
-    with opened as store:
-        with spending("write a row", links * slots, store):
-            for at_ms in range(first_ms, end_ms, SLOT_MS):
-                for half in (None,) if name == "victoria" else (0, 1):
-                    store.add({(pk, at_ms): _sums(pk, at_ms, half) for pk in series_ids})
-                store.tidy()
-        say("bytes a row", store.size() / (links * slots), "bytes")
-        for pk in series_ids[:READS]:
-            expected = sum(_sums(pk, at_ms, None)["to_user"].bytes for at_ms in range(first_ms, end_ms, SLOT_MS))
-            began = time.perf_counter()
-            found = store.read(pk, first_ms, end_ms)
-            say("a series' page", (time.perf_counter() - began) * 1000, "ms")
-            say("bytes that are missing", expected - found, "bytes")
-
-
-def _series(number: int) -> UsageSeries:
-    from scionlab.usage.models import UsageSeries
-
-    names = {"ap_isd_as": "17-ffaa:0:1108", "isd_as": f"17-ffaa:2:{number:x}", "owner_email": "bench@example.org"}
-    return UsageSeries(interface_id=number % 4094 + 1, first_config_version=1, last_config_version=1, **names)
-
-
-def _sums(series_id: int, at_ms: int, half: int | None) -> Both:
-    """Of both directions, different for each series and time. None: both halves."""
-    from scionlab.enforcement.directions import DIRECTIONS
-    from scionlab.usage.totals import SLOT_MS, Totals
-
-    packets = (series_id * 7919 + at_ms // SLOT_MS * 104_729) % 30_000
-    sums: Both = {}
-    for number, name in enumerate(DIRECTIONS, 1):
-        whole = (packets * 1081 // number, packets // number, packets % 7, SLOT_MS - packets % 40)
-        carried, sent, lost, covered_ms = whole if half is None else [(one + half) // 2 for one in whole]
-        sums[name] = Totals(carried, sent, lost, carried, covered_ms, 0, 100 + series_id % 900, packets % 3000)
-    return sums
-
-
-def exact() -> None:
-    """What is given back of large numbers, of a row that comes twice, and of one that is corrected."""
-    largest = 2**53 + 1
-    first_ms = 1_700_000_000_000 - 1_700_000_000_000 % 300_000
-    with victoria() as store:
-        for at_ms, value in ((first_ms, largest), (first_ms + 300_000, 1000), (first_ms + 300_000, 1000)):
-            store.ask("/write?precision=ms", f"usage,series=1 bytes={value} {at_ms}".encode())
-        store.ask("/write?precision=ms", f"usage,series=1 bytes=1500 {first_ms + 300_000}".encode())
-        store.ask("/internal/force_flush")
-        found = store.values('{series="1"}', first_ms, first_ms + 600_000)["usage_bytes"]
-    say("off by, above 2^53", largest - int(found[0]), "bytes")
-    say("values of a row sent three times", len(found) - 1, "values")
-    say("their sum, where 1500 is right", sum(found[1:]), "bytes")
-
-
 def main(argv: list[str]) -> None:
     django.setup()
     match argv:
         case ["take", links, number, rows]:
             take(int(links), int(number), int(rows))
-        case ["keep", name, links, slots]:
-            keep(name, int(links), int(slots))
-        case ["exact"]:
-            exact()
         case _:
             print(__doc__, file=sys.stderr)
             sys.exit(2)

@@ -27,13 +27,7 @@ from lab.bench.poll_client import PollingHost
 
 START_DEADLINE_S = 60.0
 SERVER_CPU = 0
-OURS = [
-    "--config",
-    "python:scionlab.gunicorn",
-    "--workers",
-    "1",
-]
-STOCK = ["lab.bench.peers.stock_service:application", "--workers", "1", "--threads", "8"]
+OURS = ["--config", "python:scionlab.gunicorn", "--workers", "1"]
 
 
 class ServiceBenchError(RuntimeError):
@@ -56,10 +50,6 @@ class WebServer:
 
     def resident_bytes(self) -> int:
         return resident_bytes_of(self.worker_pid)
-
-    def all_resident_bytes(self) -> int:
-        """Of the master, its workers, and what these started."""
-        return sum(map(resident_bytes_of, family_of(self._master.pid)))
 
 
 def family_of(pid: int) -> Iterator[int]:
@@ -114,18 +104,14 @@ class Site:
     def serve(
         self,
         command: list[str],
-        settings: str = "scionlab.settings.dev",
-        *,
-        cpus: str = str(SERVER_CPU),
-        environment: Mapping[str, str] | None = None,
     ) -> Iterator[WebServer]:
         log = self._folder / "web.log"
         gunicorn = [sys.executable, "-m", "gunicorn", "--no-control-socket", "--bind", "127.0.0.1:0"]
         with log.open("wb") as out:
             master = subprocess.Popen(
-                ["taskset", "-c", cpus, *gunicorn, *command],
+                ["taskset", "-c", str(SERVER_CPU), *gunicorn, *command],
                 cwd=REPOSITORY,
-                env=self._environment | {"DJANGO_SETTINGS_MODULE": settings, **(environment or {})},
+                env=self._environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

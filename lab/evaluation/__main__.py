@@ -19,6 +19,7 @@ from typing import cast
 
 from lab.bench import plots
 from lab.bench.core import REPOSITORY, Outcome, machine, run_steps
+from lab.bench.plots import Plot
 from lab.evaluation.bed import PREFIX
 from lab.evaluation.core import EvaluationScale, Finding, Suite
 from lab.evaluation.publish import PAGE, Section, write, write_samples
@@ -63,12 +64,13 @@ def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
 def section_of(suite: Suite, outcome: Outcome) -> Section:
     """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good."""
     findings: Callable[[Outcome], list[Finding]] = getattr(suite, "findings", lambda _: [])
+    drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
     return Section(
         suite.NAME,
         suite.TITLE,
         suite.INTRO,
         outcome,
-        suite.plots(outcome),
+        drawn(outcome),
         suite.claims(outcome),
         findings(outcome),
     )

@@ -5,12 +5,10 @@ Samples, steps, progress and tables are those of the benchmarks (`core`, `report
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.plots import Plot
 
 TO_USER, FROM_USER = "to user", "from user"  # the values of every series' label `direction`
 DIRECTIONS = (TO_USER, FROM_USER)
@@ -65,7 +63,7 @@ class Suite(Protocol):
 
     Every series has at least the labels `experiment`, `limiter` and `direction`. A step that finds that a run says
     nothing (the machine stood still) repeats it once and notes that in its outcome. A suite that repeats rows of the
-    thesis has `findings(outcome) -> list[Finding]` as well.
+    thesis has `findings(outcome) -> list[Finding]` as well, and one with figures `plots(outcome) -> list[Plot]`.
     """
 
     NAME: str
@@ -74,11 +72,4 @@ class Suite(Protocol):
 
     def steps(self, scale: EvaluationScale) -> list[Step]: ...
 
-    def plots(self, outcome: Outcome) -> list[Plot]: ...
-
     def claims(self, outcome: Outcome) -> list[Claim]: ...
-
-
-def failed(claims: Sequence[Claim]) -> list[Claim]:
-    """Those that do not hold."""
-    return [one for one in claims if not one.holds]

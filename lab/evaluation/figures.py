@@ -10,7 +10,7 @@ from lab.bench.plots import Plot, Point, Range
 from lab.bench.report import NOTHING
 from lab.evaluation.core import DIRECTIONS
 from lab.evaluation.grid import LIMIT_KBIT, Cell
-from lab.evaluation.limiters import CONTROLS, OURS, THESIS, WONDERSHAPER
+from lab.evaluation.limiters import OURS, THESIS, WONDERSHAPER
 
 SHOWN = (OURS, THESIS, WONDERSHAPER)
 PALETTE = {OURS: "#0b6e4f", THESIS: "#c1666b", WONDERSHAPER: "#5b7db1"}
@@ -39,10 +39,6 @@ class GridOutcome:
         )
         return found[0] if found else None
 
-    def limiters(self) -> list[str]:
-        present = {str(one) for one in self.outcome.values("limiter", experiment=self.experiment)}
-        return [one for one in (*SHOWN, *CONTROLS) if one in present]
-
     def samples_per_run(self) -> int:
         """One-second samples that each run has; 0 without any run."""
         found = self.outcome.find(experiment=self.experiment, what="sample")
@@ -65,12 +61,6 @@ class GridOutcome:
 
 
 # --- tables and plots -------------------------------------------------------------------------------------------
-
-
-def shown(one: Series, what: str) -> str:
-    digits = 1 if what == AVERAGE else 0
-    low, high = (f"{value:.{digits}f}" for value in (min(one.samples), max(one.samples)))
-    return f"{one.median:.{digits}f}" if low == high else f"{one.median:.{digits}f} ({low} to {high})"
 
 
 def grid_plot(

@@ -9,13 +9,11 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.candidates import CANDIDATES, NFT, Candidate, depth_name, make_bed, nft_missing
 from lab.evaluation.core import EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.taps import Tapping, excess_bytes
 from lab.evaluation.together import Pair, disturbable, disturbed_s, receivers
 from measuring.framing import goodput_bound
-from measuring.judge import excess_bytes as excess_at_receiver
 from measuring.judge import goodput_samples, zero_samples
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
@@ -29,9 +27,7 @@ OTHER_LIMITS = (100, 2_000, 10_000)
 V6_SIZES = (2000, 5000, 10_000)
 LIMITERS = (OURS, THESIS, WRONG, NO_LIMIT)
 TAPPED = (OURS, THESIS, WRONG)
-SLOW_TO_FAIL = depth_name(256)  # four seconds of the rate in the leaf: a run of three says nothing about it
 SETUP_S = 6.0
-CANDIDATE_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -69,22 +65,20 @@ def all_slots(scale: EvaluationScale) -> list[Slot]:
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    """What is ours and the thesis' in one run, the candidates in another; those fail by so much that fewer will do."""
-    found = []
-    for number in range(1, scale.repetitions + 1):
-        label = f"ours ({number} of {scale.repetitions})"
-        found.append(disturbable(label, scale.run_s + SETUP_S, partial(_measure_limiters, scale, number)))
-    rounds = scale.pick(CANDIDATE_ROUNDS, 1)
-    for number in range(1, rounds + 1):
-        label = f"candidates ({number} of {rounds})"
-        found.append(disturbable(label, scale.run_s + SETUP_S, partial(_measure_candidates, scale, number)))
-    return found
+    return [
+        disturbable(
+            f"all limiters at once ({number} of {scale.repetitions})",
+            scale.run_s + SETUP_S,
+            partial(_measure, scale, number),
+        )
+        for number in range(1, scale.repetitions + 1)
+    ]
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
+def _measure(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
     """Returns for how long the machine was disturbed, s."""
     with BedLab() as lab:
         plans = {one: all_slots(scale) if one == OURS else sizes_slots(scale) for one in LIMITERS}
@@ -97,24 +91,6 @@ def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> 
 def _limit(bed: Bed, slots: Sequence[Slot]) -> None:
     v4 = {one.wire: one.kbit for one in slots if one.version == 4}
     bed.limit(v4, extra=[bed.wire(one.wire).link(one.kbit, ipv6=True) for one in slots if one.version == 6])
-
-
-def _measure_candidates(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
-    """The same."""
-    chosen = [one for one in usable_candidates(outcome) if one.name != SLOW_TO_FAIL or not scale.quick]
-    slots = sizes_slots(scale)
-    limits = {one.wire: one.kbit for one in slots}
-    with BedLab() as lab:
-        beds = {one.name: make_bed(lab, one, limits) for one in chosen}
-        return _Run(beds, dict.fromkeys(beds, slots), number).measure(scale.run_s, outcome)
-
-
-def usable_candidates(outcome: Outcome) -> list[Candidate]:
-    """All, but nftables where it is not installed: that is noted."""
-    if (missing := nft_missing()) is None:
-        return list(CANDIDATES)
-    outcome.note(missing)
-    return [one for one in CANDIDATES if one.name != NFT]
 
 
 @dataclass(frozen=True)
@@ -166,9 +142,6 @@ class _Run:
             share = sum(samples) / len(samples) / slot.bound_kbit
             outcome.add(share, "of what headers leave", what="share", **labels)
             outcome.add(zero_samples(samples), "samples", what="zeros", **labels)
-            if name == NFT and slot.payload_bytes == LARGE_BYTES:
-                worst = excess_at_receiver(end.data, end.wire, slot.kbit)
-                outcome.add(worst, "bytes", what="excess", **labels)
 
 
 def _pair(bed: Bed, slot: Slot) -> Pair:

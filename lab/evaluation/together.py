@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.bench.core import Label, Outcome, Step
+from lab.bench.core import Label, Outcome, Series, Step
+from lab.bench.plots import Point, Range
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import FROM_USER, TO_USER, WARM_UP_S
+from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, WARM_UP_S
 from measuring.judge import NS, Span, all_pauses_s, bins_kbit
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Plan, Results, run_traffic
@@ -76,6 +77,32 @@ def total(outcome: Outcome, what: str, **labels: Label) -> float:
     return sum(sum(one.samples) for one in outcome.find(what=what, **labels))
 
 
+def beside_bounds(outcome: Outcome, what: str, **labels: Label) -> list[tuple[Series, float, float]]:
+    """Each series of a ratio with how far its median is from 1, and with the median of its series `bound`: how far it
+    may be."""
+    found = []
+    for one in outcome.find(what=what, **labels):
+        (bound,) = outcome.find(**{**one.labels, "what": "bound"})
+        found.append((one, one.median - 1, bound.median))
+    return found
+
+
+def limiter_lines(
+    outcome: Outcome, limiters: Sequence[str], what: str, **labels: Label
+) -> tuple[dict[str, list[Point]], dict[str, list[Range]]]:
+    """Medians over `kbit` for each limiter and direction, and the lowest and the highest of the repetitions."""
+    lines: dict[str, list[Point]] = {}
+    spread: dict[str, list[Range]] = {}
+    for limiter in limiters:
+        for direction in DIRECTIONS:
+            series = outcome.find(limiter=limiter, direction=direction, what=what, **labels)
+            if series:
+                name, ordered = f"{limiter}, {direction}", sorted(series, key=lambda one: float(one.labels["kbit"]))
+                lines[name] = [(float(one.labels["kbit"]), one.median) for one in ordered]
+                spread[name] = [(min(one.samples), max(one.samples)) for one in ordered]
+    return lines, spread
+
+
 def steady_s(results: Results) -> float:
     """How long the senders sent after the warm-up."""
     return (results.stop_ns - results.start_ns) / NS - WARM_UP_S
@@ -100,6 +127,12 @@ def disturbable(label: str, expected_s: float, measure: Callable[[Outcome], floa
     return Step(label, expected_s, measured)
 
 
+def repeated(label: str, repetitions: int, expected_s: float, measure: Callable[[Outcome], float]) -> list[Step]:
+    """So many disturbable steps of the same, numbered."""
+    numbers = range(1, repetitions + 1)
+    return [disturbable(f"{label} ({number} of {repetitions})", expected_s, measure) for number in numbers]
+
+
 def processor_ticks() -> tuple[int, int]:
     """Of all processors since boot: not idle, and altogether (proc(5), the first line of stat)."""
     ticks = [int(one) for one in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
@@ -119,11 +152,6 @@ def merge(outcome: Outcome, more: Outcome) -> None:
         add_all(outcome, one.samples, one.unit, **one.labels)
     for note in more.notes:
         outcome.note(note)
-
-
-def lowest_and_highest(samples: Sequence[float]) -> tuple[float, float]:
-    """Of the repetitions: what a reader sees of their spread."""
-    return min(samples), max(samples)
 
 
 def disturbed_s(results: Results) -> float:

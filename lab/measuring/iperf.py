@@ -16,7 +16,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.framing import Wire
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from measuring.traffic import Address
@@ -83,15 +82,6 @@ def measure_udp(
     if not samples:
         raise LabError(f"iperf3 reports no whole second of {seconds} s")
     return IperfResult(samples)
-
-
-def measure_kbit(
-    client: Namespace, local: Address, server: Namespace, remote: Address, *, offered_kbit: int, **options: Any
-) -> float:
-    """Rate on the wire at the receiver, kbit/s, of full datagrams; options are those of `measure_udp`."""
-    found = measure_udp(client, local, server, remote, offered_kbit=offered_kbit, **options)
-    payload_bytes = options.get("payload_bytes", PAYLOAD_BYTES)
-    return found.goodput_kbit / Wire(6 if ":" in remote[0] else 4).goodput_bound(1, payload_bytes)
 
 
 def _interval_rates(document: dict[str, Any]) -> list[float]:

@@ -3,11 +3,11 @@
     result = run_quic_like(ap, user, ("192.0.2.1", 50000), ("192.0.2.11", 50000), seconds=6)
     result.goodput_kbit()
 
-The shape of RFC 9002, not its protocol: packets of 1200 bytes with numbers, one acknowledgement for every second
-packet or after 25 ms, loss by three newer packets that were acknowledged or by 9/8 of a round trip (6.1), a probe
-timeout with back-off (6.2), NewReno with a factor of 1/2 and one reduction per round trip (7.3), and pacing at 5/4 of
-the window per round trip (7.7). No handshake, no encryption, no persistent congestion; the sender always has data.
-Both ends use the ports that are given, so that the flow can be a link's. Arrivals are the kernel's.
+The shape of RFC 9002, not its protocol: packets of 1200 bytes with numbers, an acknowledgement for each of them, loss
+by three newer packets that were acknowledged or by 9/8 of a round trip (6.1), a probe timeout with back-off (6.2),
+NewReno with a factor of 1/2 and one reduction per round trip (7.3), and pacing at 5/4 of the window per round trip
+(7.7). No handshake, no encryption, no persistent congestion; the sender always has data. Both ends use the ports that
+are given, so that the flow can be a link's. Arrivals are the kernel's.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ from measuring.worker import (
 
 PAYLOAD_BYTES = 1200  # what every path carries (RFC 9000, section 14)
 _TICK_NS = 1_000_000
-_ACK_DELAY_NS = 25_000_000  # max_ack_delay, RFC 9000
-_ACK_EVERY = 2
 _LINGER_NS = 200_000_000
-_HEAD = struct.Struct(">4sQq")  # a mark, the number, the sender's CLOCK_MONOTONIC in ns
-_ACK = struct.Struct(">4sQqQ32s")  # a mark, largest number, its time of sending, delay in ns, 256 bits of those before
+_HEAD = struct.Struct(
+    ">4sQq"
+)  # a mark, the number, the sender's CLOCK_MONOTONIC in ns; an acknowledgement repeats both
 _DATA_MARK, _ACK_MARK = b"SLQD", b"SLQA"
-_ACK_BITS = 256
 
 Address = tuple[str, int]
 
@@ -159,53 +157,18 @@ def _take_acks(udp: socket.socket, control: NewReno) -> None:
             said = udp.recv(256)
         except (BlockingIOError, ConnectionRefusedError):
             return
-        if len(said) == _ACK.size and said[:4] == _ACK_MARK:
-            _, largest, sent_ns, delay_ns, bits = _ACK.unpack(said)
-            before = int.from_bytes(bits, "big")
-            numbers = [largest, *(largest - 1 - bit for bit in range(_ACK_BITS) if before >> bit & 1)]
+        if len(said) == _HEAD.size and said[:4] == _ACK_MARK:
+            _, number, sent_ns = _HEAD.unpack(said)
             now_ns = time.monotonic_ns()
-            control.on_ack(numbers, now_ns - sent_ns - delay_ns, now_ns)
+            control.on_ack([number], now_ns - sent_ns, now_ns)
 
 
 # --- the receiver ---------------------------------------------------------------------------------------------------
 
 
-class Acknowledger:
-    """Which numbers have come, and when an acknowledgement is due."""
-
-    def __init__(self) -> None:
-        self.largest = -1
-        self._before = 0  # bit n: number largest - 1 - n has come
-        self._sent_ns = self._came_ns = 0
-        self._waiting = 0
-        self._out_of_order = False
-
-    def on_packet(self, number: int, sent_ns: int, came_ns: int) -> None:
-        """Note one arrival."""
-        if number > self.largest:
-            moved = number - self.largest
-            self._out_of_order |= moved > 1
-            self._before = (self._before << moved | (1 << moved - 1 if self.largest >= 0 else 0)) % (1 << _ACK_BITS)
-            self.largest, self._sent_ns, self._came_ns = number, sent_ns, came_ns
-        elif number < self.largest:
-            self._before |= (1 << self.largest - 1 - number) % (1 << _ACK_BITS)
-        self._waiting += 1
-
-    def due(self, now_ns: int) -> bytes | None:
-        """An acknowledgement where one is due: after two packets, a gap, or 25 ms."""
-        if not self._waiting:
-            return None
-        if self._waiting < _ACK_EVERY and not self._out_of_order and now_ns - self._came_ns < _ACK_DELAY_NS:
-            return None
-        self._waiting, self._out_of_order = 0, False
-        bits = self._before.to_bytes(_ACK_BITS // 8, "big")
-        return _ACK.pack(_ACK_MARK, self.largest, self._sent_ns, max(0, now_ns - self._came_ns), bits)
-
-
 def receive(udp: socket.socket, end_ns: int) -> Arrivals:
     """Write down and acknowledge until `end_ns`."""
     arrivals = Arrivals()
-    acknowledger = Acknowledger()
     receiver = BatchReceiver()
     while (now_ns := time.monotonic_ns()) < end_ns:
         for index, (size, at_ns) in enumerate(receiver.receive(udp)):
@@ -216,18 +179,10 @@ def receive(udp: socket.socket, end_ns: int) -> Arrivals:
             arrivals.payload_bytes.append(size)
             arrivals.sequence.append(number)
             arrivals.sent_ns.append(sent_ns)
-            acknowledger.on_packet(number, sent_ns, at_ns)
-            _acknowledge(udp, acknowledger, time.monotonic_ns())
-        _acknowledge(udp, acknowledger, now_ns)
+            with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+                udp.send(_HEAD.pack(_ACK_MARK, number, sent_ns))
         sleep_until_ns(now_ns + _TICK_NS)
     return arrivals
-
-
-def _acknowledge(udp: socket.socket, acknowledger: Acknowledger, now_ns: int) -> None:
-    acknowledgement = acknowledger.due(now_ns)
-    if acknowledgement is not None:
-        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # as if lost on the way
-            udp.send(acknowledgement)
 
 
 def _open(spec: dict[str, Any]) -> socket.socket:

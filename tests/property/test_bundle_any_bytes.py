@@ -1,17 +1,9 @@
-"""Whatever bytes arrive, the bundle parser answers with a `Bundle` or a `BundleError`, and with nothing else.
-
-The last tests bend good inputs (`lab.fuzz`): hypothesis makes one small that breaks a promise, and planted bugs prove
-that the inputs get deep enough.
-"""
+"""Whatever bytes arrive, the bundle parser answers with a `Bundle` or a `BundleError`, and with nothing else."""
 
 from __future__ import annotations
 
 import gzip
-import random
-from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +11,6 @@ from ap_agent.agent.archive import Limits
 from ap_agent.agent.bundle import Bundle, check_members, digest, read_bundle
 from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
-from lab.fuzz import targets
-from lab.fuzz.planted import PLANTED
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry, member, zipped
 
 GOOD = bundle_bytes({"1": entry(500), "17": entry(0, "2001:db8::7")})
@@ -95,67 +85,3 @@ def test_any_files_on_disk(members: dict[str, bytes]) -> None:
     except BundleError:
         return
     raise AssertionError("random files cannot be a bundle")
-
-
-# --- good inputs, bent ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, targets.Target]:
-    return {name: targets.Target(name, tmp_path_factory.mktemp("fuzz") / name) for name in targets.TARGETS}
-
-
-def bend(data: bytes, size: int) -> bytes:
-    """Some bytes changed, put in or left out; always the same ones of the same input."""
-    random_ = random.Random(data)  # noqa: S311 - the same for the same input
-    bent = bytearray(data)
-    for _ in range(random_.randrange(1, 4)):
-        at = random_.randrange(len(bent) + 1)
-        bent[at : at + random_.randrange(3)] = random_.randbytes(random_.randrange(3))
-    return bytes(bent[:size])
-
-
-def bent(name: str, first: int, seeds: Sequence[int]) -> bytes:
-    """A good input, mutated once for each of `seeds`."""
-    good = targets.seeds(name)
-    data = good[first % len(good)]
-    mutate = targets.mutator(name, bend)
-    for seed in seeds:
-        data = mutate(data, targets.MAX_INPUT_BYTES, seed)
-    return data
-
-
-@pytest.mark.parametrize("name", targets.TARGETS)
-def test_good_inputs_are_accepted(name: str, tmp_path: Path) -> None:
-    target = targets.Target(name, tmp_path / "host")
-    for seed in targets.seeds(name):
-        target.try_input(seed)
-    assert target.ends == {"accepted": len(targets.seeds(name))}
-
-
-@settings(max_examples=300)
-@given(
-    name=st.sampled_from(targets.TARGETS), first=st.integers(0, 2), seeds=st.lists(st.integers(0, 2**32), max_size=4)
-)
-def test_bent_inputs_break_no_promise(
-    tried: dict[str, targets.Target], name: str, first: int, seeds: list[int]
-) -> None:
-    tried[name].try_input(bent(name, first, seeds))  # raises what must not be
-
-
-def try_many(target: targets.Target, number: int) -> None:
-    choice = random.Random(2)  # noqa: S311 - always the same inputs
-    for _ in range(number):
-        seeds = [choice.randrange(2**32) for _ in range(choice.randrange(5))]
-        target.try_input(bent(target.name, choice.randrange(3), seeds))
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug = PLANTED[name]
-    target = targets.Target(bug.target, tmp_path / "host")
-    for module, attribute, wrong in bug.places:
-        monkeypatch.setattr(module, attribute, wrong)
-
-    with pytest.raises(bug.error):
-        try_many(target, 10_000)

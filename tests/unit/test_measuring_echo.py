@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from measuring.echo import EchoReport, percentile
+from measuring.echo import percentile
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(1, 1.0), (50, 2.0), (51, 3.0), (75, 3.0), (99, 4.0), (100, 4.0)])
@@ -13,14 +13,7 @@ def test_the_percentile_is_the_nearest_rank(percent: float, expected: float) -> 
 
 
 def test_nothing_has_no_percentile() -> None:
-    assert EchoReport(3, ()).percentile_ms(50) is None
     with pytest.raises(ValueError, match="no values"):
         percentile([], 50)
     with pytest.raises(ValueError, match="not 0"):
         percentile([1.0], 0)
-
-
-def test_the_share_that_was_answered() -> None:
-    assert EchoReport(4, (1.0, 2.0, 9.0)).answered_share == 0.75
-    with pytest.raises(ValueError, match="no question"):
-        EchoReport(0, ()).answered_share  # noqa: B018 - the property raises

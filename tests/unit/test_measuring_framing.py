@@ -39,11 +39,6 @@ def test_a_datagram_costs_the_headers_of_each_frame(
     assert goodput_bound(wire, payload, mtu, version) == pytest.approx(payload)
 
 
-def test_udp_in_one_frame_gets_what_the_issue_says() -> None:
-    assert goodput_bound(500, 1472) == pytest.approx(500 * 1472 / 1514)
-    assert goodput_bound(500, 1000) == pytest.approx(500 * 1000 / 1042)
-
-
 def test_an_offer_of_payload_is_more_on_the_wire_and_back() -> None:
     assert offered_on_wire(2000, 1472) == pytest.approx(2000 * 1514 / 1472)
     for payload, version in ((1000, 4), (10_000, 6)):

@@ -1,4 +1,4 @@
-"""`manage.py migrate` gives way to people who save: real deployments under load are in `./dev bench scale`."""
+"""`manage.py migrate` gives way to people who save; a deployment under load: tests/faults/service."""
 
 from __future__ import annotations
 

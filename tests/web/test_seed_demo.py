@@ -1,4 +1,4 @@
-"""`lab.seed_demo` and `manage.py raise_generation`: what they make, that a second run makes nothing, who may."""
+"""`lab.seed` and `manage.py raise_generation`: what they make, that a second run makes nothing, who may."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import BaseCommand, CommandError, call_command
+from django.core.management import call_command
 from django.db.models import Count
 from django.utils import timezone
 
 from bandwidth_config import RuleError, generate_link_info
 from lab import seed
-from lab.seed_demo import Command
 from scionlab.accounts.models import User
 from scionlab.enforcement.status import link_status
-from scionlab.limits.defaults import site_default_set
-from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed import selectors
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
@@ -27,7 +24,7 @@ from tests.cases import table
 pytestmark = pytest.mark.django_db
 
 
-def run(command: str | BaseCommand, *arguments: str) -> str:
+def run(command: str, *arguments: str) -> str:
     out = StringIO()
     call_command(command, *arguments, stdout=out)
     return out.getvalue()
@@ -99,87 +96,36 @@ def all_addresses_are_for_documentation_private_or_of_the_vpn() -> None:
     assert all(ip.startswith(documentation) for ip in Interface.objects.values_list("public_ip", flat=True))
 
 
-def test_a_second_run_changes_nothing_and_says_so() -> None:
-    assert "made user AS 19-ffaa:1:b6 (Office, first AS) of owner@example.org" in run(Command())
+def a_second_run_changes_nothing() -> None:
+    seed.seed_states()
     before = everything()
-    said = run(Command())
+    seed.seed_demo()
+    seed.seed_states()
     assert everything() == before
-    assert "nothing was changed" in said
-    assert "made" not in said
 
 
-def a_second_run_leaves_what_people_changed_meanwhile() -> None:
-    link = link_of("ffaa:1:b6", "Magdeburg AP")
-    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=None)
-    user = User.objects.get(email="owner@example.org")
-    user.set_password("my own secret phrase")
-    user.save()
-    before = everything()
-    said = run(Command())
-    assert everything() == before
-    assert "demo-owner-17" not in said
-    assert "demo-admin-1107" in said
-
-
-def test_a_dry_run_makes_nothing() -> None:
-    said = run(Command(), "--dry-run")
-    assert "would create attachment point 17-ffaa:0:1107 (ETHZ-AP)" in said
-    assert "demo-owner-17" not in said
-    assert not AS.objects.exists()
-    assert not User.objects.exists()
-
-
-def test_the_accounts_that_it_prints_can_log_in(client: Any, demo: str) -> None:
-    said = demo
-    for email, password, staff in (
-        ("owner@example.org", "demo-owner-17", False),
-        ("teammate@example.org", "demo-teammate-19", False),
-        ("admin@example.org", "demo-admin-1107", True),
-    ):
-        assert f"{email}" in said
-        assert password in said
+def test_its_accounts_can_log_in(client: Any, demo: None) -> None:
+    for email, password, _, is_staff in seed.USERS:
         assert client.post("/login/", {"username": email, "password": password}).status_code == 302
         client.logout()
-        assert User.objects.get(email=email).is_staff is staff
+        assert User.objects.get(email=email).is_staff is is_staff
 
 
-def test_an_id_that_somebody_has_is_left_to_them() -> None:
-    infrastructure_as_create(isd=17, as_text="ffaa:0:1", label="", is_core=False, public_ipv4="192.0.2.200")
-    AS.objects.update(as_id=0xFFAA_0001_00B6)
-    run(Command())
-    assert UserAS.objects.get(label="Office, first AS").isd_as == "19-ffaa:1:1"
-
-
-def test_a_site_that_gives_less_gets_the_demo_within_its_default() -> None:
-    site_default_set(default_bandwidth_kbit=300, actor=None)
-    run(Command())
-    at_site_default = Link.objects.filter(interface_a__AS__label="ETHZ-AP")
-    assert set(at_site_default.values_list("bandwidth_kbit", flat=True)) == {300}
-
-
-def test_something_in_the_way_is_named_and_nothing_is_made() -> None:
-    infrastructure_as_create(isd=17, as_text="ffaa:0:1107", label="Ours", is_core=False, public_ipv4="192.0.2.200")
-    with pytest.raises(CommandError, match="ffaa:0:1107 exists and is not an attachment point"):
-        run(Command())
-    assert not User.objects.exists()
-    assert AS.objects.count() == 1
-
-
-def test_other_settings_than_those_of_development_refuse_it(settings: Any) -> None:
+def test_settings_that_may_be_production_are_refused(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SETTINGS_MODULE = "scionlab.settings.prod"
-    with pytest.raises(CommandError, match="this may be production"):
-        run(Command())
+    monkeypatch.setattr("sys.argv", ["lab.seed"])
+    with pytest.raises(SystemExit, match="this may be production"):
+        seed.main()
     assert not User.objects.exists()
 
 
-def test_forced_in_production_its_passwords_are_random(settings: Any) -> None:
-    settings.SETTINGS_MODULE = "scionlab.settings.prod"
-    said = run(Command(), "--force")
-    for demo in seed.USERS:
-        user = User.objects.get(email=demo.email)
-        assert not user.check_password(demo.password)
-        (line,) = [line for line in said.splitlines() if demo.email in line and "made" not in line]
-        assert user.check_password(line.split()[-1])
+def test_each_attachment_point_gets_a_token_but_for_those_that_are_enrolled(demo: None) -> None:
+    seed.seed_states()
+    found = seed.points(["17-ffaa_0_1107"])
+    assert [(one["token"] is None, one["is_silent"]) for one in found] == [
+        (True, False), (False, False), (False, False), (False, True),
+    ]  # fmt: skip
+    assert found[0]["failing"] == ["17-ffaa:1:fa"]
 
 
 # --- the functions that laboratories build their networks from --------------------------------------------------
@@ -270,7 +216,7 @@ def test_an_infrastructure_link_uses_the_family_that_both_have() -> None:
 
 
 def test_an_infrastructure_link_that_breaks_a_rule_is_not_made() -> None:
-    run(Command())
+    seed.seed_demo()
     core, ap = AS.objects.get(label="Zurich core"), AS.objects.get(label="ETHZ-AP")
     user_as = AS.objects.get(label="Home lab")
     v6_only = make("ffaa:0:9", public_ipv6="2001:db8::9")
@@ -330,17 +276,17 @@ OF_THE_DEMO = [
     it_has_one_of_each_case_that_people_want_to_see,
     infrastructure_links_are_in_the_documents_and_not_limited,
     all_addresses_are_for_documentation_private_or_of_the_vpn,
-    a_second_run_leaves_what_people_changed_meanwhile,
+    a_second_run_changes_nothing,
     raising_the_generation_raises_it_by_one_and_no_hosts_counters,
     the_first_status_of_the_demos_links_is_that_they_wait,
 ]
 
 
 @pytest.fixture
-def demo(db: None) -> str:
-    return run(Command())
+def demo(db: None) -> None:
+    seed.seed_demo()
 
 
 @table("check", OF_THE_DEMO, ids=lambda check: check.__name__)
-def test_of_the_demo(check: Callable[[], None], demo: str) -> None:
+def test_of_the_demo(check: Callable[[], None], demo: None) -> None:
     check()

@@ -15,7 +15,6 @@ from lab.witness import qdiscs
 from measuring.netns import Namespace
 
 BULK_CEIL_PERCENT, BULK_RATE_PERCENT = 95, 40
-SCHEME = "wondershaper's HTB scheme"
 
 
 def installed_version() -> str | None:

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from ap_agent.document.handover import document_bytes, write_document
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import FILE_NAME, read_state
+from ap_agent.document.state import FILE_NAME
 from contract.link_info import LinkInfo
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.engines import CONFINED, entries_of
-from lab.bench.limiter_program import HOST_ID, settings_below
-from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
+from lab.bench.engines import entries_of
+from lab.bench.report import Verdict, figure
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
-from measuring.iproute import LabError
+from lab.processes import Processes
 from measuring.netns import Lab
 
 NAME = "document"
 TITLE = "A whole document"
 KBIT = 2_000
+HOST_ID = "b0000000000000000000000000000001"
+CPU_MS = 150.0
 PATIENCE_S = 60.0
 CPU, UNTIL = "CPU time", "until the state says so"
 
@@ -41,17 +41,23 @@ def steps(scale: Scale) -> list[Step]:
 
 
 class LimiterProcess:
-    """The limiter's process, and the folder through which it is told."""
+    """The limiter's program on a host of the lab; its agent is whoever calls `hand`. Context manager."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self._folder, self._limits_version = folder, 0
+        self.host = attachment_point(lab)
+        self.programs = Processes(self.host, folder, {"allow_unsigned": True, "log_level": "warning"})
+        self._limits_version = 0
         self._seen = 0  # the inode of the state that was read last
-        for name in ("agent", "maps"):
-            (folder / name).mkdir()
-        program = f"{sys.executable} -m lab.bench.limiter_program {folder}"
-        host = attachment_point(lab)
-        self._process = host.popen(["sh", "-c", f"mount -t bpf bpf {folder / 'maps'} && exec {CONFINED} -- {program}"])
-        self.host = host
+
+    def __enter__(self) -> Self:
+        self.programs.__enter__()
+        self.programs.path_of("state_dir").mkdir()
+        self.programs.start("limiter")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.programs.__exit__(None, None, None)
+        tear_down(self.host, NIC, *IFBS)
 
     def hand(self, links: Mapping[int, LinkInfo]) -> tuple[float, float]:
         """Seconds until the state tells that these are enforced, and CPU seconds. Raises `LabError`."""
@@ -59,34 +65,26 @@ class LimiterProcess:
         link_info = json.dumps(entries_of(links)).encode()
         data = document_bytes(None, HOST_ID, Version(1, 1, self._limits_version), link_info)
         digest = hashlib.sha256(link_info).hexdigest()
-        before_s, began = self.cpu_s(), time.perf_counter()
-        write_document(self._folder / "agent" / "document.json", data)
-        while not self._tells(digest, len(links)):
-            if self._process.poll() is not None or time.perf_counter() - began > PATIENCE_S:
-                said = self.host.lab.stop(self._process), self._process.stderr and self._process.stderr.read()[-800:]
-                raise LabError(f"the limiter did not enforce {len(links)} links: {said}")
-            time.sleep(0.002)
-        return time.perf_counter() - began, self.cpu_s() - before_s
+        before_s, began = cpu_s_of(self.pid), time.monotonic()
+        write_document(self.programs.path_of("state_dir") / "document.json", data)
+        told_s = self.programs.until(lambda: self._tells(digest, len(links)), PATIENCE_S, "the links were not enforced")
+        return told_s - began, cpu_s_of(self.pid) - before_s
 
     def _tells(self, digest: str, count: int) -> bool:
         """Reads the state only where it is another file than before: thousands of links take a while to read."""
-        run_dir = settings_below(self._folder).limiter_run_dir
-        path = run_dir / FILE_NAME
+        path = self.programs.path_of("limiter_run_dir") / FILE_NAME
         inode = path.stat().st_ino if path.exists() else 0
         if inode == self._seen:
             return False
         self._seen = inode
-        state = read_state(run_dir)
+        state = self.programs.state()
         if state is None or state.limits_digest != digest:
             return False
         return sum(one.state == "enforced" for one in state.links.values()) == count
 
     @property
     def pid(self) -> int:
-        return self._process.pid
-
-    def cpu_s(self) -> float:
-        return cpu_s_of(self.pid)
+        return self.programs.pid("limiter")
 
 
 def cpu_s_of(pid: int) -> float:
@@ -99,34 +97,20 @@ def cpu_s_of(pid: int) -> float:
 
 def _measure(size: int, times: int, outcome: Outcome) -> None:
     links = make_links(size, kbit=KBIT)
-    with tempfile.TemporaryDirectory(prefix="slbw-document-") as folder, Lab(PREFIX) as lab:
-        limiter = LimiterProcess(lab, Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="slbw-document-") as folder,
+        Lab(PREFIX) as lab,
+        LimiterProcess(lab, Path(folder)) as limiter,
+    ):
         limiter.hand(links)
         for number in range(1, times + 1):
             seconds, cpu_s = limiter.hand(with_limit(links, (size + 1) // 2, KBIT + number))
             outcome.add(seconds * 1000, "ms", what=UNTIL, size=size)
             outcome.add(cpu_s * 1000, "ms", what=CPU, size=size)
-        tear_down(limiter.host, NIC, *IFBS)
 
 
-def cpu_ms(outcome: Outcome) -> tuple[int, float] | None:
-    """At the largest size: links, and the median; None without any."""
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
     sizes = [int(one) for one in outcome.values("size", what=CPU)]
-    found = outcome.median(what=CPU, size=max(sizes)) if sizes else None
-    return None if found is None else (max(sizes), found)
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", what=CPU))
-    rows = [
-        [f"{size:,}", *(figure(outcome.median(what=what, size=size) or 0.0) for what in (CPU, UNTIL))] for size in sizes
-    ]
-    title = "One limit changed in a document, ms of the limiter's process"
-    remark = "Medians. *Until the state says so* has 2 ms at most, and the time of reading the state, on top."
-    return [Table(title, ["links", CPU, UNTIL], rows, remark)]
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """Two figures need no plot."""
-    del outcome
-    return []
+    if sizes and (cpu_ms := outcome.median(what=CPU, size=max(sizes))) is not None:
+        target = f"one limit changed among {max(sizes)}: the whole document costs <= {CPU_MS:g} ms of CPU"
+        yield Verdict(target, f"{figure(cpu_ms)} ms", cpu_ms <= CPU_MS)

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.plots import Plot
-from lab.bench.report import Table
 from lab.frames import runs, wire
 
 NAME = "fuzz"
@@ -57,17 +55,3 @@ def _add(outcome: Outcome, way: str, frames: int, per_hour: float, broken: Seque
     if broken:
         print("\n".join(map(str, broken)), file=sys.stderr)
         raise RuntimeError(f"{len(broken)} properties are broken; see above")
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    frames = [
-        [str(way), *(f"{outcome.median(what=what, way=way) or 0:,.0f}" for what in ("frames", "per hour", "broken"))]
-        for way in outcome.values("way", what="frames")
-    ]
-    return [Table("What came of sequences of frames", ["way", "frames", "in an hour", "broken"], frames)]
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """A table says it all."""
-    del outcome
-    return []

@@ -21,10 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.plots import Plot
-from lab.bench.report import Table, figure
+from lab.bench.report import Verdict, figure
 from lab.bench.suites.document import LimiterProcess, cpu_s_of
-from lab.bench.world import IFBS, NIC, PREFIX, make_links, tear_down
+from lab.bench.world import PREFIX, make_links
 from measuring.iproute import LabError
 from measuring.netns import Lab
 
@@ -88,9 +87,9 @@ def _service(folder: Path) -> Iterator[tuple[_Service, str, Path]]:
 
 
 @contextmanager
-def _agent(folder: Path, service: _Service, url: str, ca_file: Path) -> Iterator[int]:
+def _agent(config: Path, service: _Service, url: str, ca_file: Path) -> Iterator[int]:
     """The process of a session that reports by now. Raises `LabError`."""
-    command = [sys.executable, "-m", "lab.bench.live_program", str(folder), url, str(ca_file)]
+    command = [sys.executable, "-m", "lab.bench.live_program", str(config), url, str(ca_file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + _PATIENCE_S
@@ -113,13 +112,16 @@ def _spent_ms(pids: list[int], seconds: int) -> list[float]:
 
 
 def _measure(size: int, seconds: int, times: int, outcome: Outcome) -> None:
-    with tempfile.TemporaryDirectory(prefix="slbw-live-") as name, Lab(PREFIX) as lab:
-        folder = Path(name)
-        limiter = LimiterProcess(lab, folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="slbw-live-") as name,
+        Lab(PREFIX) as lab,
+        LimiterProcess(lab, Path(name)) as limiter,
+    ):
+        folder, config = Path(name), limiter.programs.config
         limiter.hand(make_links(size, kbit=2_000))
         for _ in range(times):
             (idle_ms,) = _spent_ms([limiter.pid], seconds)
-            with _service(folder) as (service, url, ca_file), _agent(folder, service, url, ca_file) as agent:
+            with _service(folder) as (service, url, ca_file), _agent(config, service, url, ca_file) as agent:
                 before = service.reports
                 looked_ms, agent_ms = _spent_ms([limiter.pid, agent], seconds)
                 reports = service.reports - before
@@ -128,18 +130,9 @@ def _measure(size: int, seconds: int, times: int, outcome: Outcome) -> None:
             extra_ms = looked_ms - idle_ms + agent_ms
             for what, value in ((IDLE, idle_ms), (LOOKED, looked_ms), (AGENT, agent_ms), (EXTRA, extra_ms)):
                 outcome.add(value, "ms", what=what, size=size)
-        tear_down(limiter.host, NIC, *IFBS)
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", what=EXTRA))
-    names = (IDLE, LOOKED, AGENT, EXTRA)
-    rows = [[f"{size:,}", *(figure(outcome.median(what=name, size=size) or 0.0) for name in names)] for size in sizes]
-    remark = f"Medians. The goal is below {TARGET_MS:g} ms, which is 1 % of a processor."
-    return [Table("CPU time in each second, ms", ["links", *names], rows, remark)]
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """Four figures need no plot."""
-    del outcome
-    return []
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    for one in outcome.find(what=EXTRA):
+        target = f"one viewer of {one.labels['size']} links costs < {TARGET_MS:g} ms of CPU in each second"
+        yield Verdict(target, f"{figure(one.median)} ms", one.median < TARGET_MS)

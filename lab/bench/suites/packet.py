@@ -9,7 +9,6 @@ time of the sending thread and of all that the kernel does for the packet, sendi
   answers at once: what any program at a hook costs.
 - `nobody, flooded`: the same while another processor sends packets of a limited link as fast as it can; beside the
   filter that answers at once, which tells what two busy processors cost each other.
-- `both directions`: batches to and from the user in turns.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from lab.bench.engines import Engine
 from lab.bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
-from lab.bench.wires import DIRECTIONS, FROM_USER, TO_USER
+from lab.bench.report import Verdict, at_most, figure
 from lab.bench.world import (
     IFBS,
     LOCAL,
@@ -52,12 +51,14 @@ TITLE = "CPU time per packet"
 UNIT = "ns/packet"
 BARE, EMPTY, INSTANT = "no clsact", "empty clsact", "a filter that answers at once"
 OURS = "ours"
+TO_USER, FROM_USER = DIRECTIONS = ("to user", "from user")
 THESIS = "the thesis' sequence"
 VARIANTS = (BARE, EMPTY, INSTANT, OURS, THESIS)
 HOT, RANDOM, NOBODY, FLOODED = "hot", "random", "nobody", "nobody, flooded"
 TRAFFIC = (HOT, RANDOM, NOBODY)
-BOTH = "both directions"
 NOBODYS_ADDRESS = {4: "198.18.0.1", 6: "2001:db8::ffff"}  # of no link
+NOBODY_NS, FLOODED_FACTOR = 120.0, 1.05
+HOT_FACTOR, DIRECTIONS_FACTOR = 1.0, 1.1
 PACKETS = 16_384
 SLOW_PACKETS = 2_048
 FLOODED_KBIT = 10_000
@@ -166,19 +167,6 @@ def _rounds(hosts: _Hosts, size: int, family: int, rounds: int, outcome: Outcome
         packets = SLOW_PACKETS if variant == THESIS else PACKETS
         value = cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], packets)
         outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
-    for variant, traffic in interleave([(one, two) for one in hosts.found for two in TRAFFIC], rounds):
-        if variant != THESIS:
-            value = _in_turns(meter, hosts, loads, variant, traffic)
-            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=BOTH, **labels)
-
-
-def _in_turns(meter: CpuMeter, hosts: _Hosts, loads: dict[tuple[str, str], Load], variant: str, traffic: str) -> float:
-    """ns per packet, batches to and from the user alternating."""
-    before, sent = meter.read_ns(), 0
-    while sent < PACKETS:
-        for way in DIRECTIONS:
-            sent += loads[traffic, way].send(hosts.sockets[variant, way], 1)
-    return (meter.read_ns() - before) / sent
 
 
 def _check_that_links_counted(hosts: _Hosts, size: int) -> None:
@@ -248,6 +236,37 @@ def flooded_ratio(outcome: Outcome, variant: str, direction: str) -> float | Non
         for traffic in (FLOODED, NOBODY)
     )
     return None if flooded is None or alone is None else flooded / alone
+
+
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    sizes = sorted(int(one) for one in outcome.values("size", family=4, variant=OURS, traffic=HOT))
+    for size in sizes[-1:]:
+        yield from _nobody(outcome, size)
+        yield from _limited(outcome, sizes[0], size)
+
+
+def _nobody(outcome: Outcome, size: int) -> Iterator[Verdict]:
+    for way in DIRECTIONS:
+        ours, instant = (cost(outcome, one, NOBODY, way, size) for one in (OURS, INSTANT))
+        if ours is not None and instant is not None:
+            target = f"nobody's packet {way}, {size} links: <= {NOBODY_NS:g} ns above a filter that answers at once"
+            measured = f"{ours - instant:+.0f} ns ({figure(ours)} to {figure(instant)})"
+            yield Verdict(target, measured, ours - instant <= NOBODY_NS)
+        if (ratio := flooded_ratio(outcome, OURS, way)) is not None:
+            control = flooded_ratio(outcome, INSTANT, way) or 0.0
+            target = f"nobody's packet {way} while a limited link is flooded: <= {FLOODED_FACTOR:g}x"
+            measured = f"{ratio:.3f}x (with the filter that answers at once {control:.3f}x)"
+            yield Verdict(target, measured, ratio <= FLOODED_FACTOR)
+
+
+def _limited(outcome: Outcome, smallest: int, size: int) -> Iterator[Verdict]:
+    for way in DIRECTIONS:
+        ours, thesis = (cost(outcome, one, HOT, way, smallest) for one in (OURS, THESIS))
+        target = f"limited packet {way}, hot, links: {smallest}: <= {HOT_FACTOR:g}x of the thesis' sequence"
+        yield from at_most(target, ours, thesis, HOT_FACTOR, "ns")
+    to_user, from_user = (cost(outcome, OURS, RANDOM, way, size) for way in DIRECTIONS)
+    target = f"limited packet to the user over one from the user, random order: <= {DIRECTIONS_FACTOR:g}x"
+    yield from at_most(target, to_user, from_user, DIRECTIONS_FACTOR, "ns")
 
 
 def plots(outcome: Outcome) -> list[Plot]:

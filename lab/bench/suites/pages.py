@@ -11,14 +11,14 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from lab.bench import service_world as world
 from lab.bench.core import Outcome, Scale, Step, interleave, percentile
 from lab.bench.plots import Plot
-from lab.bench.report import NOTHING, Table, figure
+from lab.bench.report import Verdict, at_most, figure
 from lab.bench.service_world import OURS, Site, WebServer
 
 NAME = "pages"
@@ -144,70 +144,27 @@ def _assets(line: http.client.HTTPConnection, body: bytes) -> int:
 # --- what it says -----------------------------------------------------------------------------------------------
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = [int(ases) for ases in outcome.values("ases")]
-    many = max(sizes, default=FEW)
-    rows = []
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    """Django's admin brings its own style; one statement only asks whether the connection is still there."""
+    many = max((int(ases) for ases in outcome.values("ases")), default=FEW)
     for page in PAGES:
-        found = {
-            ases: one[0].samples for ases in sizes if (one := outcome.find(what="time", page=page.name, ases=ases))
-        }
-        if many not in found:
+        asked = outcome.median(what="statements", page=page.name, ases=many)
+        size = outcome.median(what="with assets", page=page.name, ases=many)
+        if asked is None or size is None or page.path.startswith("/admin/"):
             continue
-        other = percentile(found[FEW], 0.5) if FEW in found else None
-        middle = percentile(found[many], 0.5)
-        rows.append(
-            [
-                page.name,
-                figure(middle),
-                figure(percentile(found[many], 0.95)),
-                NOTHING if other is None else figure(other),
-                NOTHING if other is None else f"{middle / other:.2f}x",
-                *(
-                    _figure(outcome, what, page.name, many, scale)
-                    for what, scale in (("statements", 1), ("html", 1000), ("with assets", 1000))
-                ),
-            ]
+        most = WITH_NOTICES if page.name == "cockpit" else MAX_STATEMENTS
+        yield Verdict(
+            f"{page.name}, {many:,} ASes: at most {most} statements and {MAX_BYTES // 1000} kB with style and script",
+            f"{asked - 1:.0f} and {figure(size / 1000)} kB",
+            asked - 1 <= most and size <= MAX_BYTES,
         )
-    header = ["page", "median, ms", "95 %, ms", f"median with {FEW} ASes, ms", "ratio", "SQL statements", "kB of HTML"]
-    remark = (
-        f"{many:,} user ASes of one Link each at 20 attachment points, five of them the owner's. Limits for our own "
-        f"pages: {MAX_STATEMENTS} statements (the cockpit with its notices: {WITH_NOTICES}), {MAX_BYTES // 1000} kB "
-        "with style and script; Django's admin "
-        "pages bring their own. Statements are counted in PostgreSQL's log; one of them only asks whether the "
-        "connection is still there (CONN_HEALTH_CHECKS), and does not count against the limit."
-    )
-    return [Table("Time of a page", [*header, "kB with style and script"], rows, remark), *_conditions_table(outcome)]
-
-
-def _conditions_table(outcome: Outcome) -> list[Table]:
-    rows = []
     for page in JUDGED:
-        found = {
-            (condition, kind): outcome.median(what="condition", page=page.name, condition=condition, kind=kind)
-            for condition in CONDITIONS
-            for kind in ("cpu", "time")
+        cpu = {
+            one.labels["condition"]: one.median for one in outcome.find(what="condition", page=page.name, kind="cpu")
         }
-        if None in found.values():
-            continue
-        row = [page.name]
-        for kind in ("cpu", "time"):
-            healthy = found["healthy", kind] or 0.0
-            others = [found[condition, kind] or 0.0 for condition in CONDITIONS[1:]]
-            row += [figure(healthy), *(f"{figure(one)} ({one / healthy:.2f}x)" for one in others)]
-        rows.append(row)
-    header = ["page", *(f"{condition}, ms {kind}" for kind in ("CPU", "in all") for condition in CONDITIONS)]
-    remark = (
-        "Thousands of links at one attachment point, whose agent reports that all is enforced, has not reported for an "
-        "hour, or enforces a maximum below what everybody asked for. CPU is that of the web process; in all includes "
-        f"PostgreSQL. Limit: {MAX_RATIO} times the healthy page."
-    )
-    return [Table("The same page when something is wrong", header, rows, remark)] if rows else []
-
-
-def _figure(outcome: Outcome, what: str, page: str, ases: int, scale: int) -> str:
-    value = outcome.median(what=what, page=page, ases=ases)
-    return NOTHING if value is None else figure(value / scale)
+        for condition in CONDITIONS[1:]:
+            target = f"{page.name}, {condition}: CPU <= {MAX_RATIO:g}x of the healthy page"
+            yield from at_most(target, cpu.get(condition), cpu.get("healthy"), MAX_RATIO, "ms")
 
 
 def plots(outcome: Outcome) -> list[Plot]:

@@ -1,40 +1,114 @@
-"""The largest testbed, and its parts failing: each module `scale_*` beside this one has steps and tables of its own."""
+"""What receipts, changes, the sweep and the notes of when hosts were last seen cost by the size of the testbed."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from typing import Protocol, cast
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
-from lab.bench import suites
-from lab.bench.core import Outcome, Scale, Step
+from lab.bench import service_world as world
+from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
-from lab.bench.report import Table
+from lab.bench.report import Verdict
 
 NAME = "scale"
 TITLE = "Scale"
-
-
-class Part(Protocol):
-    def steps(self, scale: Scale) -> list[Step]: ...
-
-    def tables(self, outcome: Outcome) -> list[Table]: ...
-
-    def plots(self, outcome: Outcome) -> list[Plot]: ...
-
-
-def parts() -> list[Part]:
-    names = sorted(one.name for one in pkgutil.iter_modules(suites.__path__) if one.name.startswith("scale_"))
-    return [cast(Part, importlib.import_module(f"lab.bench.suites.{name}")) for name in names]
+LINKS = 1000  # of an attachment point
+KINDS = {
+    "nothing": "nothing changed",
+    "one link in 100": "packets on one link in 100",
+    "all counters": "packets on every link",
+}
+CHANGED, MANY = 10, 5000
+RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
+SAMPLE = 10
 
 
 def steps(scale: Scale) -> list[Step]:
-    return [step for part in parts() for step in part.steps(scale)]
+    sizes = scale.pick([(30, LINKS), (300, LINKS)], [(3, 20)])
+    polling = scale.pick([10_000, 100_000], [200])
+    many = scale.pick(MANY, 50)
+    found = [
+        Step(
+            f"receipts of {points} attachment points with {links} links",
+            20 + points / 2,
+            partial(_receipts, points, links),
+        )
+        for points, links in sizes
+    ]
+    found += [
+        Step(f"changes among {points * links} links", 20 + points / 3, partial(_changes, points, links))
+        for points, links in sizes
+    ]
+    return found + [
+        Step(f"sweep with {hosts} hosts", 10 + hosts / 2000, partial(_sweep, hosts, many)) for hosts in polling
+    ]
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    return [table for part in parts() for table in part.tables(outcome)]
+def _receipts(points: int, links: int, outcome: Outcome) -> None:
+    """Per minute, in which each attachment point sends one."""
+    said = _run("receipts", points, links, min(SAMPLE, points))
+    for one in said:
+        labels: dict[str, Label] = {"what": "receipts", "kind": one["what"], "links": points * links}
+        for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
+            outcome.add(one[name] / one["count"] * points, unit, figure=name, **labels)
+
+
+def _changes(points: int, links: int, outcome: Outcome) -> None:
+    for one in _run("changes", points, links):
+        labels: dict[str, Label] = {"what": one["what"], "changed": one["changed"], "links": points * links}
+        for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
+            outcome.add(one[name], unit, figure=name, **labels)
+
+
+def _sweep(hosts: int, many: int, outcome: Outcome) -> None:
+    for one in _run("sweep", hosts, CHANGED, min(many, hosts)):
+        labels: dict[str, Label] = {"what": one["what"], "changed": one.get("changed", 0), "hosts": hosts}
+        for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
+            outcome.add(one[name], unit, figure=name, **labels)
+
+
+def _run(*arguments: str | int) -> list[dict[str, Any]]:
+    with world.site("postgresql", hosts=0, links=0) as site:
+        said = site.run(["-m", "lab.bench.scale.program", *map(str, arguments)]).splitlines()
+    return [json.loads(line) for line in said if line.startswith("{")]
+
+
+# --- what it says -----------------------------------------------------------------------------------------------
+
+
+def _cpu_s(outcome: Outcome, **labels: Label) -> float | None:
+    ours, theirs = (outcome.median(figure=one, **labels) for one in ("ours", "theirs"))
+    return None if ours is None or theirs is None else ours + theirs
+
+
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    """At the largest sizes that were measured."""
+    links = max(map(int, outcome.values("links", what="receipts")), default=0)
+    minute: dict[str, Label] = {"what": "receipts", "kind": "nothing", "links": links}
+    cpu, wal = _cpu_s(outcome, **minute), outcome.median(figure="wal", **minute)
+    if cpu is not None and wal is not None:
+        target = f"unchanged receipts of {links:,} links, per minute: < {RECEIPTS_SHARE:g} of a processor"
+        yield Verdict(target, f"{cpu / 60:.3f}", cpu / 60 < RECEIPTS_SHARE)
+        yield Verdict(f"the same: < {WAL_BYTES / 1e6:g} MB of WAL", f"{wal / 1e6:.3f} MB", wal < WAL_BYTES)
+    hosts = max(map(int, outcome.values("hosts", what="sweep")), default=0)
+    cpu = _cpu_s(outcome, what="sweep", hosts=hosts, changed=CHANGED)
+    if cpu is not None:
+        target = f"sweep with {hosts:,} polling hosts of which {CHANGED} changed: < {SWEEP_S:g} s of a processor"
+        yield Verdict(target, f"{cpu:.2f} s", cpu < SWEEP_S)
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    return [plot for part in parts() for plot in part.plots(outcome)]
+    receipts = {
+        words: [
+            (float(links), cpu / 60)
+            for links in outcome.values("links", what="receipts")
+            if (cpu := _cpu_s(outcome, what="receipts", kind=kind, links=links))
+        ]
+        for kind, words in KINDS.items()
+    }
+    if not any(receipts.values()):
+        return []
+    title = "One receipt a minute of each attachment point"
+    return [Plot("scale-receipts", title, "share of a processor", "links", lines=receipts, mark_y=RECEIPTS_SHARE)]

@@ -1,9 +1,7 @@
-"""The service under thousands of polls: waiting, answering 304, and handing out tarballs, beside the stock way.
+"""The service under thousands of polls: waiting, answering 304, and handing out tarballs.
 
-The stock way is a stand-in (`lab.bench.peers.stock_service`): a WSGI view that saves the host's row at each poll and
-makes the tarball at each 200. Both are served by one process on a processor of its own; "per processor" is answers
-divided by the processor time of that process, so neighbours and the database do not count. The database does not wait
-for its disk (fsync off): that favours who writes rows.
+One process serves on a processor of its own; "per processor" is answers divided by the processor time of that process,
+so neighbours and the database do not count. The database does not wait for its disk (fsync off).
 """
 
 from __future__ import annotations
@@ -12,34 +10,32 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 
 from lab.bench import service_world as world
-from lab.bench.core import Label, Outcome, Scale, Step, interleave, percentile
-from lab.bench.plots import Plot
+from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.poll_client import Line, PollingHost, Said, connect, keep_asking, run
-from lab.bench.report import NOTHING, Table, figure, pivot
-from lab.bench.service_world import OURS, STOCK, Changes, Site, WebServer
+from lab.bench.report import Verdict, at_most
+from lab.bench.service_world import OURS, Changes, Site, WebServer
 
 NAME = "service"
 TITLE = "The service under load"
 POSTGRESQL, EMBEDDED = "PostgreSQL, Redis", "embedded"
 KINDS = {POSTGRESQL: "postgresql", EMBEDDED: "embedded"}
-US, US_OFTEN, PEER = "ours", "ours, asked again within a second", "stock"
-US_RENDERS = "ours, rendered"
-COMMANDS = {US: (OURS, "scionlab.settings.dev"), PEER: (STOCK, "lab.bench.peers.stock_settings")}
+ONCE, OFTEN = "each host once", "asked again within a second"
+CACHED, RENDERED = "from the cache", "rendered"
 CONNECTIONS = 32
+MOST_GROWTH = 1.5
 CURRENT, OLD = "version=1.1&limits=1", "version=1.0&limits=0"
 WAITING = "version=1.1&limits=1&wait=60"
 SETTLE_S = 1.0
 
 
 def steps(scale: Scale) -> list[Step]:
-    full = [(POSTGRESQL, 5000, 90.0), (EMBEDDED, 1000, 40.0)]
+    full = [(POSTGRESQL, 100, 20.0), (POSTGRESQL, 1000, 30.0), (POSTGRESQL, 9000, 150.0), (EMBEDDED, 1000, 40.0)]
     found = [
         Step(f"{count} waiting polls, {kind}", seconds, partial(_wait, kind, count, scale.pick(20, 3)))
-        for kind, count, seconds in scale.pick(full, [(POSTGRESQL, 200, 15.0)])
+        for kind, count, seconds in scale.pick(full, [(POSTGRESQL, 20, 15.0), (POSTGRESQL, 200, 15.0)])
     ]
     rounds, seconds = scale.pick((5, 3.0), (2, 1.0))
     for kind, hosts in ((POSTGRESQL, scale.pick(20_000, 1000)), (EMBEDDED, scale.pick(20_000, 500))):
@@ -56,7 +52,7 @@ def steps(scale: Scale) -> list[Step]:
 def _wait(kind: str, count: int, wakes: int, outcome: Outcome) -> None:
     with (
         world.site(KINDS[kind], hosts=count, links=1) as site,
-        site.serve(*COMMANDS[US]) as server,
+        site.serve(OURS) as server,
         site.changing() as changes,
     ):
         run(lambda: _hold(site, server, changes, wakes, partial(outcome.add, kind=kind, count=count)))
@@ -100,23 +96,16 @@ async def _until_held(site: Site, server: WebServer) -> None:
 
 
 def _answer(kind: str, hosts: int, rounds: int, seconds: float, outcome: Outcome) -> None:
-    with world.site(KINDS[kind], hosts=hosts, links=1) as site, ExitStack() as stack:
-        servers = {name: stack.enter_context(site.serve(*command)) for name, command in COMMANDS.items()}
-        asked = {
-            US: _requests(site.hosts, servers[US]),
-            US_OFTEN: _requests(site.hosts[:CONNECTIONS], servers[US]),
-            PEER: _requests(site.hosts, servers[PEER]),
-        }
-        for variant, requests in asked.items():  # the first answers find nothing ready
-            _ask(servers[PEER if variant == PEER else US], requests, 0.5)
+    with world.site(KINDS[kind], hosts=hosts, links=1) as site, site.serve(OURS) as server:
+        asked = {ONCE: _requests(site.hosts, server), OFTEN: _requests(site.hosts[:CONNECTIONS], server)}
+        for requests in asked.values():  # the first answers find nothing ready
+            _ask(server, requests, 0.5)
         for variant in interleave(list(asked), rounds):
-            server = servers[PEER if variant == PEER else US]
             cpu_s = server.cpu_s()
             said = _ask(server, asked[variant], seconds)
             _only(said, 304)
             labels: dict[str, Label] = {"kind": kind, "variant": variant}
             outcome.add(len(said) / (server.cpu_s() - cpu_s), "answers/s", what="304 per processor", **labels)
-            outcome.add(len(said) / seconds, "answers/s", what="304", **labels)
 
 
 def _requests(hosts: Sequence[PollingHost], server: WebServer, query: str = CURRENT) -> Iterator[bytes]:
@@ -150,19 +139,19 @@ def _only(said: Sequence[Said], status: int) -> None:
 
 
 def _deliver(links: int, rounds: int, outcome: Outcome) -> None:
-    with world.site("postgresql", hosts=1, links=links) as site, ExitStack() as stack:
-        servers = {name: stack.enter_context(site.serve(*command)) for name, command in COMMANDS.items()}
-        changes = stack.enter_context(site.changing())
-        requests = {name: site.attachment_point.request(one.port, OLD) for name, one in servers.items()}
-        for variant in interleave([US, US_RENDERS, PEER], rounds):
-            server = servers[PEER if variant == PEER else US]
-            request = requests[PEER if variant == PEER else US]
+    with (
+        world.site("postgresql", hosts=1, links=links) as site,
+        site.serve(OURS) as server,
+        site.changing() as changes,
+    ):
+        request = site.attachment_point.request(server.port, OLD)
+        for variant in interleave([CACHED, RENDERED], rounds):
             said = []
-            if variant == US:
+            if variant == CACHED:
                 _one(server, request)  # in the cache from here on
             cpu_s = 0.0
-            for _ in range(20 if variant == US else 3):
-                if variant == US_RENDERS:
+            for _ in range(20 if variant == CACHED else 3):
+                if variant == RENDERED:
                     changes.save(site.attachment_point.host_id)
                 before = server.cpu_s()
                 said.append(_one(server, request))
@@ -188,19 +177,17 @@ def _one(server: WebServer, request: bytes) -> Said:
 
 def _count(polls: int, outcome: Outcome) -> None:
     """One poll after the other, and as many as there are connections at the same time; each host asks once."""
-    with world.site("postgresql", hosts=polls * 2, links=1) as site, ExitStack() as stack:
-        servers = {name: stack.enter_context(site.serve(*command)) for name, command in COMMANDS.items()}
+    with world.site("postgresql", hosts=polls * 2, links=1) as site, site.serve(OURS) as server:
         halves = {1: site.hosts[:polls], CONNECTIONS: site.hosts[polls:]}
-        for variant, server in servers.items():
-            for query, status in ((CURRENT, 304), (OLD, 200)):
-                for at_once, hosts in halves.items():
-                    with world.statements(site.database_url) as asked:
-                        said = run(partial(_each_once, server, hosts, query, at_once))
-                    _only(said, status)
-                    labels: dict[str, Label] = {"variant": variant, "status": status, "at_once": at_once}
-                    writes = sum(word in {"INSERT", "UPDATE", "DELETE"} for word in asked)
-                    outcome.add(len(asked) / len(said), "statements", what="statements", **labels)
-                    outcome.add(writes / len(said), "statements", what="writes", **labels)
+        for query, status in ((CURRENT, 304), (OLD, 200)):
+            for at_once, hosts in halves.items():
+                with world.statements(site.database_url) as asked:
+                    said = run(partial(_each_once, server, hosts, query, at_once))
+                _only(said, status)
+                labels: dict[str, Label] = {"status": status, "at_once": at_once}
+                writes = sum(word in {"INSERT", "UPDATE", "DELETE"} for word in asked)
+                outcome.add(len(asked) / len(said), "statements", what="statements", **labels)
+                outcome.add(writes / len(said), "statements", what="writes", **labels)
 
 
 async def _each_once(server: WebServer, hosts: Sequence[PollingHost], query: str, at_once: int) -> list[Said]:
@@ -220,109 +207,12 @@ async def _each_once(server: WebServer, hosts: Sequence[PollingHost], query: str
 # --- what it says -----------------------------------------------------------------------------------------------
 
 
-def ratio_to_stock(outcome: Outcome, kind: str = POSTGRESQL) -> float | None:
-    """304 answers per processor, ours to the stock way's, where each host asks once."""
-    ours = outcome.median(what="304 per processor", kind=kind, variant=US)
-    stock = outcome.median(what="304 per processor", kind=kind, variant=PEER)
-    return None if ours is None or stock is None else ours / stock
-
-
-def writes_per_poll(outcome: Outcome) -> float | None:
-    """Rows written by our polls that are answered 304, at most."""
-    found = [one.median for one in outcome.find(what="writes", variant=US, status=304)]
-    return max(found) if found else None
-
-
-def tables(outcome: Outcome) -> list[Table]:
-    return [_waiting_table(outcome), _answers_table(outcome), _tarballs_table(outcome), _statements_table(outcome)]
-
-
-def _waiting_table(outcome: Outcome) -> Table:
-    rows = []
-    for one in outcome.find(what="held"):
-        where = {name: one.labels[name] for name in ("kind", "count")}
-        wakes = outcome.find(what="wake one", **where)
-        memory = outcome.median(what="memory", **where)
-        rows.append(
-            [
-                str(where["kind"]),
-                f"{one.median:,.0f}",
-                NOTHING if memory is None else figure(memory / 1000),
-                *(_figure(outcome, what, **where) for what in ("cpu per arrival", "cpu while waiting", "wake one")),
-                figure(percentile(wakes[0].samples, 0.95)) if wakes else NOTHING,
-                _figure(outcome, "all answered", **where),
-                _figure(outcome, "all answered, with the tarball", **where),
-            ]
-        )
-    header = ["set-up", "polls held", "kB each", "arrival, µs", "waiting, % of a processor"]
-    header += ["wake one, ms", "95 %", "wake all, s", "of them 200"]
-    remark = (
-        "One process. *kB each*: all that it grew by, connections included. *Wake one*: from the commit to the last "
-        "byte of a tarball that nobody had rendered. *Wake all*: from the commit of a raised generation until the last "
-        "poll was answered; who could not get a tarball within 8 s was answered 503 with a time to return, which grows "
-        "with the queue."
-    )
-    return Table("Polls that wait", header, rows, remark)
-
-
-def _figure(outcome: Outcome, what: str, **labels: Label) -> str:
-    value = outcome.median(what=what, **labels)
-    return NOTHING if value is None else figure(value)
-
-
-def _answers_table(outcome: Outcome) -> Table:
-    rows = pivot(
-        outcome,
-        "variant",
-        "kind",
-        row_order=[US, US_OFTEN, PEER],
-        column_order=[POSTGRESQL, EMBEDDED],
-        what="304 per processor",
-    )
-    ratios = [ratio_to_stock(outcome, kind) for kind in (POSTGRESQL, EMBEDDED)]
-    if rows:
-        rows.append(["ours to stock", *(NOTHING if one is None else f"{one:.1f}x" for one in ratios)])
-    remark = (
-        f"{CONNECTIONS} connections that ask as soon as they are answered. But for *asked again* no host asks twice "
-        "within a second, in full runs."
-    )
-    return Table("304 answers per second of processor time", ["", POSTGRESQL, EMBEDDED], rows, remark)
-
-
-def _tarballs_table(outcome: Outcome) -> Table:
-    rows = []
-    for variant in (US, US_RENDERS, PEER):
-        for one in outcome.find(what="200 per processor", variant=variant):
-            size = outcome.median(what="tarball", variant=variant, links=one.labels["links"])
-            name = "ours, from the cache" if variant == US else variant
-            rows.append(
-                [name, f"{one.labels['links']:,}", figure(one.median), NOTHING if size is None else figure(size / 1000)]
-            )
-    return Table(
-        "Tarballs of an attachment point per second of processor time", ["", "links", "tarballs/s", "kB"], rows
-    )
-
-
-def _statements_table(outcome: Outcome) -> Table:
-    rows = []
-    for variant, status in itertools.product((US, PEER), (304, 200)):
-        cells = [
-            _figure(outcome, what, variant=variant, status=status, at_once=at_once)
-            for at_once in (1, CONNECTIONS)
-            for what in ("statements", "writes")
-        ]
-        if any(cell != NOTHING for cell in cells):
-            rows.append([f"{variant}, {status}", *cells])
-    header = ["", "statements", "of them writes", f"{CONNECTIONS} at once: statements", "writes"]
-    remark = "Counted in PostgreSQL's own log. A write at 200 notes what was delivered; tarballs were not in the cache."
-    return Table("SQL statements per poll", header, rows, remark)
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {
-        f"{one.labels['variant']} ({one.labels['kind']})": one.median for one in outcome.find(what="304 per processor")
-    }
-    if not bars:
-        return []
-    ours_first = dict(sorted(bars.items(), key=lambda bar: -bar[1]))
-    return [Plot("service", "304 answers", "answers per second of processor time", bars=ours_first, is_log=False)]
+def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    woken = {int(one.labels["count"]): one.median for one in outcome.find(what="wake one", kind=POSTGRESQL)}
+    if len(woken) > 1:
+        few, many = min(woken), max(woken)
+        target = f"from the commit to the host: grows < {MOST_GROWTH:g}x from {few} waiting hosts to {many:,}"
+        yield from at_most(target, woken[many], woken[few], MOST_GROWTH, "ms")
+    if found := outcome.find(what="writes", status=304):
+        writes = max(one.median for one in found)
+        yield Verdict("polls answered with 304: 0 rows written", f"{writes:g} rows written", writes == 0)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.bench.core import Outcome, Series, Step
-from lab.bench.plots import Plot
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation import beside
 from lab.evaluation.beside import (
@@ -26,7 +25,7 @@ from lab.evaluation.beside import (
 )
 from lab.evaluation.core import FROM_USER, Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS
-from lab.evaluation.together import LATE_WAKE_UP_S, disturbable, total
+from lab.evaluation.together import LATE_WAKE_UP_S, repeated, total
 from measuring.framing import wire_bytes
 from measuring.judge import room_bytes
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
@@ -48,12 +47,7 @@ how often {HEARTBEAT_MISSES} heartbeats in a row were missing.
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    return [
-        disturbable(
-            f"beside fragments ({number} of {scale.repetitions})", scale.run_s + 5, partial(beside.measure, scale)
-        )
-        for number in range(1, scale.repetitions + 1)
-    ]
+    return repeated("beside fragments", scale.repetitions, scale.run_s + 5, partial(beside.measure, scale))
 
 
 # --- what came out ------------------------------------------------------------------------------------------------
@@ -62,12 +56,6 @@ def steps(scale: EvaluationScale) -> list[Step]:
 def _mean(found: Sequence[Series]) -> float | None:
     samples = [one for series in found for one in series.samples]
     return sum(samples) / len(samples) if samples else None
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """Tables say it all."""
-    del outcome
-    return []
 
 
 # --- claims -------------------------------------------------------------------------------------------------------

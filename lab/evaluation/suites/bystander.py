@@ -15,7 +15,7 @@ from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS
-from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, plan, receivers, total
+from lab.evaluation.together import Pair, beds, disturbed_s, plan, receivers, repeated, total
 from lab.measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
 
@@ -23,7 +23,6 @@ NAME = "bystander"
 TITLE = "Everybody else while a link is flooded"
 LIMIT_KBIT, OFFERED_KBIT, BULK_KBIT = 500, 20_000, 5_000
 LIMITERS = (OURS, THESIS, NO_LIMIT)
-COLUMNS = (OURS, THESIS, NO_LIMIT)
 SAME, OTHER = "the link's own address", "another host"
 TARGETS = (SAME, OTHER)
 BULK_PORT = 4_100  # no link's
@@ -40,10 +39,7 @@ link shares one class of 1 Mbit/s per direction.
 
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(6.0, 3.0)
-    return [
-        disturbable(f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds))
-        for number in range(1, scale.repetitions + 1)
-    ]
+    return repeated("all limiters at once", scale.repetitions, seconds + 4, partial(_measure, seconds))
 
 
 def addresses(bed: Bed) -> dict[str, str]:
@@ -112,7 +108,7 @@ def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> No
 
 def plots(outcome: Outcome) -> list[Plot]:
     bars = {}
-    for limiter in COLUMNS:
+    for limiter in LIMITERS:
         for target in TARGETS:
             lost, sent = (total(outcome, what, limiter=limiter, target=target) for what in ("lost", "sent"))
             if sent:

@@ -26,11 +26,11 @@ from lab.evaluation.together import (
     LATE_WAKE_UP_S,
     Pair,
     beds,
-    disturbable,
     disturbed_s,
     longest_pause_s,
     plan,
     receivers,
+    repeated,
     total,
 )
 from measuring.judge import NS, bins_kbit
@@ -39,7 +39,6 @@ from measuring.traffic import Results, TrafficRun, data, ends
 NAME = "change"
 TITLE = "A limit changed in mid-stream"
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, THESIS)
 LIMITS = (500, 1_000, 250, 0, 500)
 OFFERED_KBIT = 2_000
 CHANGED, NEIGHBOUR = "changed", "neighbour"
@@ -66,12 +65,7 @@ Mbit/s in packets of 500 B.
 def steps(scale: EvaluationScale) -> list[Step]:
     phase_s = scale.pick(2.5, 1.8)
     seconds = phase_s * len(LIMITS)
-    return [
-        disturbable(
-            f"{len(LIMITS) - 1} changes ({number} of {scale.repetitions})", seconds + 5, partial(_measure, phase_s)
-        )
-        for number in range(1, scale.repetitions + 1)
-    ]
+    return repeated(f"{len(LIMITS) - 1} changes", scale.repetitions, seconds + 5, partial(_measure, phase_s))
 
 
 # --- one run ----------------------------------------------------------------------------------------------------

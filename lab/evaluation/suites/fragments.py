@@ -1,4 +1,4 @@
-"""Chapter 6.3.3 of the thesis: datagrams larger than the MTU under overload, with what solves it and what failed.
+"""Chapter 6.3.3 of the thesis: datagrams larger than the MTU under overload, with what solves it.
 
 A datagram in fragments is lost when one of them is. A shallow leaf that drops the newest packet keeps a part of nearly
 every datagram and a whole one of almost none: it spends the limit on fragments that nobody can use.
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from lab.bench.core import Label, Outcome, Series
 from lab.bench.plots import Plot
 from lab.bench.windows import allowed_bytes
-from lab.evaluation.candidates import DEPTHS_KB, HEAD_DROP, NFT, depth_name
 from lab.evaluation.core import DIRECTIONS, Claim
 from lab.evaluation.figures import PALETTE
 from lab.evaluation.fragment_runs import LARGE_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
@@ -23,14 +22,6 @@ NAME = "fragments"
 TITLE = "Datagrams larger than the MTU (chapter 6.3.3)"
 WANTED_SHARE = 0.95  # of what headers leave of the limit
 MTU_PAYLOAD_BYTES = 1472
-CANDIDATE_COLOURS = dict(
-    zip(
-        (*(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT),
-        ("#b8c7e0", "#5b7db1", "#2b3f63", "#7a5195", "#888888"),
-        strict=True,
-    )
-)
-
 INTRO = f"""
 Each link is offered {OVERLOAD} times its limit (2 Mbit/s at 500 kbit/s, L2) in datagrams of one size, in both
 directions at once. Counted at the receiver: payload of complete datagrams per second, after one second of warm-up, and
@@ -39,12 +30,11 @@ this size: a datagram of 10,000 bytes takes 7 frames and 10,246 bytes on the wir
 the most that any window carried above rate*T, in bytes of frames seen by a tap behind the limit; allowed are the
 burst and two frames.
 
-*Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)). The
-others are what was tried and failed: HTB alone with deeper leaves and with one that drops at its head, and nftables. A
-leaf of 256 kB holds four seconds of the rate, the thesis' leaf to the user 1000 packets: they give the first seconds
-away before they lose, and every packet waits that long. The rate limit of nftables sees whole datagrams and counts no
-frame headers; its bucket is one second of the rate, which no option makes smaller, and it has no queue: a datagram that
-is larger than the bucket never passes.
+*Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)). What was tried
+before failed, measured on 2026-11-23: HTB alone with leaves of 16, 64 and 256 kB and with one that drops at its head
+give the first seconds away before they lose, and every packet waits that long. The rate limit of nftables sees whole
+datagrams and counts no frame headers; its bucket is one second of the rate, which no option makes smaller, and it has
+no queue: a datagram that is larger than the bucket never passes.
 """
 
 
@@ -55,16 +45,9 @@ def _mean(one: Series) -> float:
     return sum(one.samples) / len(one.samples)
 
 
-def _everybody(outcome: Outcome) -> list[str]:
-    known = (OURS, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
-    return [one for one in known if outcome.find(limiter=one, experiment="sizes")]
-
-
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for limiter in _everybody(outcome):
-        if limiter in (WRONG, NO_LIMIT):
-            continue
+    for limiter in (OURS, THESIS):
         for direction in DIRECTIONS:
             found = outcome.find(what="share", experiment="sizes", limiter=limiter, direction=direction)
             points = sorted((float(one.labels["payload"]), _mean(one) * 100) for one in found)
@@ -80,7 +63,7 @@ def plots(outcome: Outcome) -> list[Plot]:
             is_log_x=False,
             mark_y=WANTED_SHARE * 100,
             panels=DIRECTIONS,
-            palette=PALETTE | CANDIDATE_COLOURS,
+            palette=PALETTE,
             program="",
         )
     ]

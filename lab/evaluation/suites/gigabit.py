@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step, interleave
-from lab.bench.plots import Plot
 from lab.bench.report import figure
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
@@ -136,12 +135,6 @@ def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
 
 
 # --- what came out ------------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """A table says it all."""
-    del outcome
-    return []
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Step, interleave
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS
@@ -23,7 +22,6 @@ NAME = "heartbeats"
 TITLE = "Heartbeats under overload"
 RATES = (32, 100, 500, 2_000)
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, THESIS)
 OVERLOAD = 20
 SMALL_BYTES, LARGE_BYTES = 200, 1_000  # small packets find room where a heartbeat does not; at 2 Mbit/s one sender
 SMALL_UP_TO_KBIT = 500  # could not make twenty times the limit of them
@@ -90,12 +88,6 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """A table says it all."""
-    del outcome
-    return []
 
 
 def claims(outcome: Outcome) -> list[Claim]:

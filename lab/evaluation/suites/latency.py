@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.plots import Plot, Point
+from lab.bench.plots import Plot
 from lab.bench.report import figure
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation import together
@@ -52,12 +52,7 @@ buffer in front of it.
 
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(8.0, 4.0)
-    return [
-        together.disturbable(
-            f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds)
-        )
-        for number in range(1, scale.repetitions + 1)
-    ]
+    return together.repeated("all limiters at once", scale.repetitions, seconds + 4, partial(_measure, seconds))
 
 
 def _measure(seconds: float, outcome: Outcome) -> float:
@@ -121,17 +116,7 @@ def delay_bound_ms(kbit: int) -> float:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    lines: dict[str, list[Point]] = {}
-    spread: dict[str, list[Point]] = {}
-    for limiter in LIMITERS:
-        for direction in DIRECTIONS:
-            series = outcome.find(limiter=limiter, direction=direction, what="median", experiment="data")
-            points = sorted(
-                (float(one.labels["kbit"]), one.median, together.lowest_and_highest(one.samples)) for one in series
-            )
-            if points:
-                lines[f"{limiter}, {direction}"] = [(kbit, middle) for kbit, middle, _ in points]
-                spread[f"{limiter}, {direction}"] = [ends_ for *_, ends_ in points]
+    lines, spread = together.limiter_lines(outcome, LIMITERS, "median", experiment="data")
     if not lines:
         return []
     title = "An overloaded link: median one-way delay of a data packet"

@@ -20,6 +20,7 @@ from lab.evaluation.together import (
     FULL_PAYLOAD_BYTES,
     add_all,
     beds,
+    beside_bounds,
     disturbable,
     disturbed_s,
     ratio_bound,
@@ -37,7 +38,6 @@ NAME = "protocols"
 TITLE = "IPv6, TCP and paced UDP that reacts to loss"
 RATES = (500, 5_000)
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, THESIS)
 UDP6, TCP_1, TCP_8, TCP6_1, QUIC = "UDP, IPv6", "TCP, 1 flow", "TCP, 8 flows", "TCP, 1 flow, IPv6", "QUIC-like"
 FLOWS = {TCP_1: 1, TCP_8: 8, TCP6_1: 1}
 KINDS = (UDP6, TCP_1, TCP_8, TCP6_1, QUIC)
@@ -192,7 +192,7 @@ def _note_flow(outcome: Outcome, row: Row, flow: TcpResult | QuicResult) -> None
 def plots(outcome: Outcome) -> list[Plot]:
     bars = {}
     for kind in KINDS:
-        for limiter in COLUMNS:
+        for limiter in LIMITERS:
             found = [
                 one.median for one in outcome.find(experiment=kind, limiter=limiter, what="goodput", kbit=RATES[0])
             ]
@@ -218,12 +218,9 @@ def claims(outcome: Outcome) -> list[Claim]:
 
 def _claim(outcome: Outcome, kinds: Sequence[str], sentence: str, bound: str) -> Claim:
     """Of medians over the repetitions."""
-    off, wrong = [], []
-    for one in (series for kind in kinds for series in outcome.find(experiment=kind, limiter=OURS, what="goodput")):
-        (bounds,) = outcome.find(**{**one.labels, "what": "bound"})
-        off.append(abs(one.median - 1))
-        if off[-1] > bounds.median:
-            wrong.append(f"{_name(one)}: {one.median:.4f}, allowed 1 +- {bounds.median:.2%}")
+    found = [one for kind in kinds for one in beside_bounds(outcome, "goodput", experiment=kind, limiter=OURS)]
+    off = [abs(by) for _, by, _ in found]
+    wrong = [f"{_name(one)}: {1 + by:.4f}, allowed 1 +- {most:.2%}" for one, by, most in found if abs(by) > most]
     measured = "; ".join(wrong) or (f"at most {max(off):.2%} off what headers leave" if off else "nothing")
     return Claim(sentence, bound, measured, holds=bool(off) and not wrong)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step, interleave
-from lab.bench.plots import Plot, Point
+from lab.bench.plots import Plot
 from lab.bench.windows import allowed_bytes, busiest_window_bytes
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
@@ -21,13 +21,15 @@ from lab.evaluation.together import (
     Pair,
     add_all,
     beds,
+    beside_bounds,
     disturbable,
     disturbed_s,
+    limiter_lines,
     longest_pause_s,
-    lowest_and_highest,
     one_second_samples,
     ratio_bound,
     receivers,
+    repeated,
     run,
     steady_s,
 )
@@ -58,14 +60,12 @@ Gbit/s has a section of its own.
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    slow = [
-        disturbable(
-            f"up to 10 Mbit/s, all limiters ({number} of {scale.repetitions})",
-            scale.run_s + 6,
-            partial(_measure, LIMITERS, SLOW, scale.run_s),
-        )
-        for number in range(1, scale.repetitions + 1)
-    ]
+    slow = repeated(
+        "up to 10 Mbit/s, all limiters",
+        scale.repetitions,
+        scale.run_s + 6,
+        partial(_measure, LIMITERS, SLOW, scale.run_s),
+    )
     seconds = scale.pick(3.5, 2.5)
     fast = [
         disturbable(f"100 Mbit/s: {limiter}", seconds + 3, partial(_measure, (limiter,), FAST, seconds))
@@ -111,15 +111,7 @@ def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) 
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    lines: dict[str, list[Point]] = {}
-    spread: dict[str, list[Point]] = {}
-    for limiter in (OURS, THESIS, WONDERSHAPER, WRONG):
-        for direction in DIRECTIONS:
-            series = outcome.find(limiter=limiter, direction=direction, what="long run")
-            points = sorted((float(one.labels["kbit"]), one.median, lowest_and_highest(one.samples)) for one in series)
-            if points:
-                lines[f"{limiter}, {direction}"] = [(kbit, middle) for kbit, middle, _ in points]
-                spread[f"{limiter}, {direction}"] = [ends_ for *_, ends_ in points]
+    lines, spread = limiter_lines(outcome, (OURS, THESIS, WONDERSHAPER, WRONG), "long run")
     if not lines:
         return []
     title = "UDP: rate on the wire over the limit"
@@ -139,17 +131,8 @@ def plots(outcome: Outcome) -> list[Plot]:
     ]
 
 
-def _off(outcome: Outcome, limiter: str) -> list[tuple[Series, float, float]]:
-    """Each series of this limiter with how far its median is from 1, and how far it may be."""
-    found = []
-    for one in outcome.find(limiter=limiter, what="long run"):
-        (bound,) = outcome.find(**{**one.labels, "what": "bound"})
-        found.append((one, one.median - 1, bound.median))
-    return found
-
-
 def claims(outcome: Outcome) -> list[Claim]:
-    ours = _off(outcome, OURS)
+    ours = beside_bounds(outcome, "long run", limiter=OURS)
     wrong = [f"{_name(one)}: {off:+.2%}, allowed {bound:.2%}" for one, off, bound in ours if abs(off) > bound]
     windows = [(one.median, one) for one in outcome.find(limiter=OURS) if str(one.labels["what"]).startswith("window")]
     exceeded = [f"{_name(one)}: {most:.3f}" for most, one in windows if most > 1]
@@ -174,7 +157,7 @@ def claims(outcome: Outcome) -> list[Claim]:
 
 
 def _control(outcome: Outcome, limiter: str) -> Claim:
-    found = _off(outcome, limiter)
+    found = beside_bounds(outcome, "long run", limiter=limiter)
     passed = [_name(one) for one, off, bound in found if abs(off) <= bound]
     least = min((abs(off) for _, off, _ in found), default=0.0)
     return Claim(

@@ -21,10 +21,10 @@ from lab.evaluation.limiters import OURS, THESIS, Link
 from lab.evaluation.together import (
     Pair,
     beds,
-    disturbable,
     disturbed_s,
     ratio_bound,
     receivers,
+    repeated,
     run,
     steady_s,
 )
@@ -34,7 +34,6 @@ from measuring.traffic import Results, data, ends
 NAME = "sharing"
 TITLE = "Links that share an address, an AS or an interface"
 LIMITERS = (OURS, THESIS)
-COLUMNS = (OURS, THESIS)
 ONE_ADDRESS, ONE_AS = "Two user ASes behind one address", "Two links of one AS"
 PAIRS = {ONE_ADDRESS: (300, 900), ONE_AS: (400, 800)}
 OFFERED_KBIT = 2_000
@@ -60,10 +59,7 @@ all links.
 
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(6.0, 4.0)
-    pairs = [
-        disturbable(f"pairs ({number} of {scale.repetitions})", seconds + 3, partial(_measure_pairs, seconds))
-        for number in range(1, scale.repetitions + 1)
-    ]
+    pairs = repeated("pairs", scale.repetitions, seconds + 3, partial(_measure_pairs, seconds))
     crowds = [
         Step(
             f"{' and '.join(f'{count:,}' for count in counts)} links",
@@ -232,7 +228,7 @@ def plots(outcome: Outcome) -> list[Plot]:
     bars = {}
     for experiment, kbits in PAIRS.items():
         for kbit in kbits:
-            for limiter in COLUMNS:
+            for limiter in LIMITERS:
                 rate = outcome.median(
                     experiment=experiment, limiter=limiter, direction=DIRECTIONS[1], kbit=kbit, what="rate"
                 )

@@ -1,7 +1,7 @@
 """What somebody does to a limited host by hand: the limiter hears of it from the kernel, and repairs or reports it.
 
 Each fault of `lab.faults` under traffic; nothing polls or compares during a run, so a fault that the kernel does not
-tell of stays. How long a repair takes is the benchmark's (`./dev bench faults`): beside other tests it is longer. The
+tell of stays. How long a repair takes is printed (`-s`): beside other tests it is longer. The
 faults share a host: what a repair leaves changed is undone before the next one.
 """
 

@@ -1,0 +1,323 @@
+"""The arithmetic under the published figures, what a reader is told of them, and what the peers get."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from bandwidth_config import Limits
+from lab.bench.__main__ import SUITES, load, page_of, parse
+from lab.bench.core import Outcome, Progress, Scale, Step, interleave, median, percentile, quartiles
+from lab.bench.engines import entries_of
+from lab.bench.packets import udp_frame
+from lab.bench.peers import thesis, tree, wondershaper
+from lab.bench.plots import Plot
+from lab.bench.publish import PUBLISHED, Page, into_docs
+from lab.bench.report import Verdict, figure, replace_between, tables_of, write_json
+from lab.bench.rtnl import Message, Recorder, Recording, pieces, read_dumps
+from lab.bench.rtnl import parse as messages
+from lab.bench.suites import install, packet, save, service
+from lab.bench.world import make_links, user_addresses, with_limit
+from lab.measuring import tap
+from measuring.scion_packet import recognise
+
+NETFILTER = 12
+HEADER = struct.Struct("=IHHII")
+ADD_CLASS, GET_CLASS, GET_LINK, ASK_DUMP = 40, 42, 18, 0x301
+
+
+# --- samples, turns, steps -------------------------------------------------------------------------------------------
+
+
+def test_medians_quartiles_and_percentiles() -> None:
+    assert (median([1.0, 2.0, 90.0]), median([4.0, 1.0, 2.0, 90.0])) == (2.0, 3.0)
+    assert (quartiles([1, 2, 3, 4, 5]), quartiles([7.0])) == ((2.0, 4.0), (7.0, 7.0))
+    samples = list(range(100, 0, -1))
+    assert [percentile(samples, share) for share in (0.5, 0.99, 1.0, 0.0, 0.001)] == [50, 99, 100, 1, 1]
+    for nothing in (median, quartiles):
+        with pytest.raises(ValueError, match="no samples"):
+            nothing([])
+
+
+def test_every_variant_runs_once_per_round_and_each_round_in_its_own_order() -> None:
+    order = list(interleave("abcdef", 20))
+    rounds = [order[start : start + 6] for start in range(0, 120, 6)]
+    assert [sorted(one) for one in rounds] == [list("abcdef")] * 20
+    assert len({tuple(one) for one in rounds}) > 10
+    assert order == list(interleave("abcdef", 20))
+
+
+def test_samples_with_the_same_labels_are_one_series_and_all_of_them_are_kept(tmp_path: Path) -> None:
+    outcome = Outcome("x", notes=["a note"], failures=["a step: gone"])
+    for value in (3.0, 1.0, 2.0):
+        outcome.add(value, "ns", variant="ours", size=10)
+    outcome.add(9.0, "ns", variant="theirs", size=10)
+    assert (outcome.median(variant="ours"), outcome.median(variant="nobody")) == (2.0, None)
+    assert outcome.values("variant", size=10) == ["ours", "theirs"]
+    with pytest.raises(LookupError, match="2 series"):
+        outcome.median(size=10)
+    write_json(tmp_path / "r.json", {"kernel": "Linux"}, "./dev bench x", [outcome])
+    (suite,) = json.loads((tmp_path / "r.json").read_text())["suites"]
+    assert (suite["notes"], suite["failures"]) == (["a note"], ["a step: gone"])
+    assert suite["series"][0] == {
+        "labels": {"variant": "ours", "size": 10}, "unit": "ns", "samples": [3.0, 1.0, 2.0], "median": 2.0,
+        "quartiles": [1.5, 2.5],
+    }  # fmt: skip
+
+
+def test_time_left_follows_what_the_steps_before_really_took() -> None:
+    now, out = [0.0], io.StringIO()
+    steps = [Step(name, expected_s, lambda _: None) for name, expected_s in (("a", 10), ("b", 10), ("c", 20))]
+    progress = Progress(steps, out, lambda: now[0])
+    progress.begin("s", "a")
+    now[0] = 20.0  # twice as long as expected
+    progress.done()
+    progress.begin("s", "b")
+    assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
+
+
+# --- what a reader is told -------------------------------------------------------------------------------------------
+
+
+def test_everything_that_was_measured_is_in_a_table() -> None:
+    """A column for each that is compared, a row for every other combination of labels, a dash where nothing is."""
+    outcome = Outcome("rates")
+    for limiter, kbit, samples in (("ours", 100, (99, 100, 101)), ("ours", 500, (500,)), ("none", 500, (900,))):
+        for sample in samples:
+            outcome.add(sample, "kbit/s", what="rate", limiter=limiter, kbit=kbit)
+    outcome.add(7, "packets", what="lost", kbit=500)
+    rate, lost = (one.markdown() for one in tables_of(outcome))
+    head = "**rate, kbit/s**\n\n| kbit | ours | none |\n| --- | --: | --: |\n"
+    assert rate == f"{head}| 100 | 100 (99 to 101) | - |\n| 500 | 500 | 900 |"
+    assert lost.endswith("| kbit | measured |\n| --- | --: |\n| 500 | 7 |")
+    assert list(map(figure, (0, 0.01234, 4.567, 99.94, 1160.4))) == ["0", "0.0123", "4.57", "99.9", "1,160"]
+
+
+def test_only_what_stands_between_the_markers_of_a_suite_is_replaced(tmp_path: Path) -> None:
+    page = "head\n<!-- bench:install -->\nold \\1\n<!-- /bench:install -->\n"
+    page += "<!-- bench:packet -->\nkept\n<!-- /bench:packet -->\n"
+    assert replace_between(page, "install", "new \\1 figures\n") == page.replace("old \\1", "new \\1 figures")
+    with pytest.raises(LookupError, match="bench:c"):
+        replace_between(page, "c", "")
+    (path := tmp_path / "p.md").write_text(page)
+    (tmp_path / "img").mkdir()
+    machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
+    outcome, verdicts = Outcome("install", notes=["Beside it."]), [Verdict("< 2 ms", "3 ms", is_held=False)]
+    plot = Plot("a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
+    into_docs(path, machine, "./dev bench a", [Page("install", "t", verdicts, [plot], outcome)])
+    assert (tmp_path / "img/bench-a.svg").exists()
+    text = path.read_text()
+    assert "Measured by `./dev bench a` on ?" in text
+    assert "![Cost](img/bench-a.svg)\n\n**Targets**" in text
+    assert "| < 2 ms | 3 ms | **no** |\n\n- Beside it.\n<!--" in text
+    assert "-->\nkept\n<!--" in text
+
+
+def test_every_suite_has_steps_and_a_place_in_docs_and_says_nothing_of_nothing() -> None:
+    for name in SUITES:
+        suite = load(name)
+        assert all(suite.steps(Scale(quick=quick)) for quick in (True, False))
+        assert (page_of(suite, Outcome(name)).verdicts, page_of(suite, Outcome(name)).plots) == ([], [])
+    text = (Path(__file__).resolve().parents[2] / "docs/performance.md").read_text(encoding="utf-8")
+    assert all(replace_between(text, name, "x") != text for name in PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["nosuch"], "no such suite: nosuch"), (["QUICK=1", "--publish"], "not worth publishing")],
+)
+def test_a_wrong_command_line_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert said in capsys.readouterr().err
+    assert parse(["QUICK=1", "packet"]).quick
+    assert not parse(["packet"]).quick
+
+
+# --- targets: held at the bound, missed a little beyond --------------------------------------------------------------
+
+
+def of_install(
+    more: Mapping[tuple[str, str], float], *, kb: float = 10.0, dumps: int = 0, writes: int = 0
+) -> list[Verdict]:
+    ours, kernel = install.OURS, install.KERNEL
+    seconds = {
+        (install.INSTALL, ours): 2.5, (install.INSTALL, kernel): 2.0, (install.CHANGE, ours): 0.0019,
+        (install.NO_OP, ours): 0.040, (install.NO_OP, kernel): 0.025,
+    }  # fmt: skip
+    outcome = Outcome(install.NAME)
+    for (what, variant), value in {**seconds, **more}.items():
+        outcome.add(value, "s", what=what, size=4000, variant=variant)
+        outcome.add(value * 9, "s", what=what, size=1000, variant=variant)  # the largest size is judged
+    outcome.add(kb * 4_000_000, "bytes", what=install.MEMORY, part="all", size=4000, variant=ours)
+    outcome.add(dumps, "dumps", what=install.DUMPED, size=4000, variant=ours)
+    outcome.add(writes, "writes", what=install.WRITES, size=4000, variant=ours)
+    return list(install.verdicts(outcome))
+
+
+def of_packet(more: Mapping[tuple[str, str, str], float], flooded: float = 1.05) -> list[Verdict]:
+    outcome = Outcome(packet.NAME)
+    for way, random_ns in ((packet.TO_USER, 3300.0), (packet.FROM_USER, 3000.0)):
+        of_way = {
+            (packet.INSTANT, packet.NOBODY, way): 1300.0, (packet.OURS, packet.NOBODY, way): 1420.0,
+            (packet.OURS, packet.RANDOM, way): random_ns, (packet.OURS, packet.HOT, way): 1800.0,
+            (packet.THESIS, packet.HOT, way): 1800.0,
+        }  # fmt: skip
+        for key, ns in of_way.items():
+            variant, traffic, _ = key
+            value = more.get(key, ns)
+            outcome.add(value, "ns", variant=variant, traffic=traffic, direction=way, size=4000, family=4)
+    for variant, factor in ((packet.OURS, flooded), (packet.INSTANT, 1.01)):
+        for traffic, ns in ((packet.NOBODY, 1000.0), (packet.FLOODED, 1000.0 * factor)):
+            where = {"variant": variant, "direction": packet.TO_USER, "part": "flood"}
+            outcome.add(ns, "ns", traffic=traffic, size=4000, family=4, **where)
+    return list(packet.verdicts(outcome))
+
+
+def of_save(samples_ms: tuple[float, ...], anew: int = 0) -> list[Verdict]:
+    outcome = Outcome(save.NAME)
+    for sample in samples_ms:
+        outcome.add(sample, "ms", what=save.FROM_REQUEST, setup=save.EMBEDDED, variant=save.OURS)
+    outcome.add(5000.0, "ms", what=save.FROM_REQUEST, setup=save.EMBEDDED, variant=save.STOCK)
+    outcome.add(anew, "attachment points", what=save.ANEW, setup=save.EMBEDDED)
+    return list(save.verdicts(outcome))
+
+
+def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
+    outcome = Outcome(service.NAME)
+    for count, took_ms in ((100, 10.0), (1000, 99.0), (9000, many_ms)):
+        outcome.add(took_ms, "ms", what="wake one", kind=service.POSTGRESQL, count=count)
+    outcome.add(1.0, "statements", what="writes", status=200, at_once=1)
+    outcome.add(0.0, "statements", what="writes", status=304, at_once=1)
+    outcome.add(writes, "statements", what="writes", status=304, at_once=32)
+    return list(service.verdicts(outcome))
+
+
+TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
+    (lambda: of_install({}), []),
+    (lambda: of_install({(install.INSTALL, install.OURS): 3.01, (install.INSTALL, install.KERNEL): 2.9}), [0]),
+    (lambda: of_install({(install.INSTALL, install.OURS): 2.9}), [1]),
+    (lambda: of_install({}, kb=10.1), [2]),
+    (lambda: of_install({(install.CHANGE, install.OURS): 0.0021}), [3]),
+    (lambda: of_install({}, dumps=1), [3]),
+    (lambda: of_install({}, writes=1), [4]),
+    (lambda: of_install({(install.NO_OP, install.KERNEL): 0.019}), [4]),
+    (lambda: of_packet({}), []),
+    (lambda: of_packet({(packet.OURS, packet.NOBODY, packet.TO_USER): 1421.0}), [0]),
+    (lambda: of_packet({}, flooded=1.051), [1]),
+    (lambda: of_packet({(packet.OURS, packet.NOBODY, packet.FROM_USER): 1421.0}), [2]),
+    (lambda: of_packet({(packet.OURS, packet.HOT, packet.TO_USER): 1801.0}), [3]),
+    (lambda: of_packet({(packet.THESIS, packet.HOT, packet.FROM_USER): 1799.0}), [4]),
+    (lambda: of_packet({(packet.OURS, packet.RANDOM, packet.FROM_USER): 2990.0}), [5]),
+    (lambda: of_save((100.0, 290.0, 5000.0)), []),
+    (lambda: of_save((290.0, 300.0, 300.0)), [0]),
+    (lambda: of_save((100.0,), anew=1), [0]),
+    (lambda: of_service(0.0), []),
+    (lambda: of_service(0.01), [1]),
+    (lambda: of_service(0.0, 15.1), [0]),
+]
+
+
+@pytest.mark.parametrize(("judged", "missed"), TARGETS)
+def test_a_target_is_held_at_its_bound_and_missed_beyond(
+    judged: Callable[[], list[Verdict]], missed: list[int]
+) -> None:
+    assert [number for number, one in enumerate(judged()) if not one.is_held] == missed
+
+
+# --- messages, peers, frames -----------------------------------------------------------------------------------------
+
+
+def test_a_replay_packs_pieces_and_asks_once_for_an_answer() -> None:
+    packed = pieces([Message(ADD_CLASS, 0x5 | 0x600, bytes(84))] * 10, piece_bytes=310)  # three messages of 100 bytes
+    assert [len(one) for one in packed] == [300, 300, 300, 100]
+    found = [one for piece in packed for one in messages(piece)]
+    assert [one.flags & 0x4 for one in found] == [0] * 9 + [4]
+    assert [one.body for one in found] == [bytes(84)] * 10
+
+
+def test_a_recording_tells_writes_from_questions_and_leaves_filters_out_of_a_replay() -> None:
+    question = HEADER.pack(20, GET_CLASS, ASK_DUMP, 1, 0) + b"abcd"
+    record = Recording([question, question, *(HEADER.pack(16, kind, 5, 2, 0) for kind in (ADD_CLASS, 44, 36))])
+    assert record.dumps == [Message(GET_CLASS, ASK_DUMP, b"abcd")]
+    assert [one.kind for one in record.writes] == [40, 44, 36]
+    assert [one.kind for one in install.writes_again(record)] == [40, 36]
+
+
+def test_rtnetlink_sockets_are_watched_for_their_life_and_others_are_left_alone() -> None:
+    question = HEADER.pack(32, GET_LINK, ASK_DUMP, 1, 0) + bytes(16)
+    plain = socket.socket
+    with Recorder() as recorder:
+        first = recorder.start()
+        asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        asker.send(question)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETFILTER) as other:
+            other.bind((0, 0))
+            other.sendto(question, (0, 0))
+    assert socket.socket is plain
+    asker.close()
+    assert first.messages == [Message(GET_LINK, ASK_DUMP, bytes(16))]
+    once, twice = (read_dumps(first.messages * times)[1] for times in (1, 2))
+    assert 100 < once * 2 == twice  # this machine has a loopback
+
+
+def test_the_peers_get_the_commands_of_their_users() -> None:
+    links = [thesis.ThesisLink(1, "2001:db8::c", 500), thesis.ThesisLink(2, "192.168.17.129", 500)]
+    commands = [" ".join(one) for one in thesis.enforce_commands("ens33", links)]
+    rate = "ceil 500kbit burst 5k prio 2 mtu 1500"
+    assert commands[:6] == [
+        "tc qdisc del dev ens33 root",
+        "tc qdisc del dev ens33 ingress",
+        "ip link del ifb0",
+        "ip link add ifb0 type ifb",
+        "ip link set ifb0 up",
+        "tc qdisc add dev ens33 root handle 1: htb default 9999",
+    ]
+    assert f"tc class add dev ens33 parent 1:0 classid 1:2 htb rate 500kbit {rate}" in commands
+    assert "tc filter add dev ens33 u32 match ip dst 192.168.17.129/32 flowid 1:2" in commands
+    assert "tc filter add dev ifb0 u32 match ip6 src 2001:db8::c/128 flowid 2:1" in commands
+    redirect = "u32 match ip src 0.0.0.0/0 action mirred egress redirect dev ifb0"
+    assert f"tc filter add dev ens33 parent ffff: protocol ip {redirect}" in commands
+    assert len(commands) == 20
+    assert wondershaper.set_command("1.1a-10.1", "eth0", 500) == ["wondershaper", "eth0", "500", "500"]
+    assert wondershaper.set_command("1.4.1-6", "eth0", 500) == ["wondershaper", "-a", "eth0", "-d", "500", "-u", "500"]
+    assert "ceil 475kbit" in wondershaper.scheme("eth0", "ifb0", 500)[2]
+    rate = "rate 500kbit ceil 500kbit burst 4000 cburst 4000 quantum 1514"
+    lines = tree.tree_lines(make_links(2, kbit=500))
+    assert lines[2] == f"class add dev slbw0 parent 51b0: classid 51b0:1 htb {rate}"
+    assert lines[3:5] == [
+        "qdisc add dev slbw0 parent 51b0:1 handle 1: bfifo limit 160000",
+        f"class add dev slbw1 parent 51b0: classid 51b0:1001 htb {rate}",
+    ]
+
+
+def test_links_differ_in_address_and_are_the_same_every_time() -> None:
+    for family in (4, 6):
+        assert len(set(user_addresses(4000, family))) == 4000
+        assert user_addresses(50, family) == user_addresses(50, family)
+    links = make_links(5, kbit=2_000)
+    assert [one.bandwidth_kbit for one in with_limit(links, 3, 5_000).values()] == [2_000, 2_000, 5_000, 2_000, 2_000]
+    links[2] = links[2].with_limits(Limits(700, 300))
+    told = entries_of(links)
+    assert "Bandwidth-To-User" not in told["1"]
+    assert (told["2"]["Bandwidth"], told["2"]["Bandwidth-To-User"]) == (300, 700)
+
+
+@pytest.mark.parametrize(("here", "there", "at"), [("192.0.2.1", "10.1.2.3", 34), ("2001:db8::1", "2001:db8::2", 54)])
+def test_frames_of_the_load_are_full_and_carry_the_ports(here: str, there: str, at: int) -> None:
+    frame = udp_frame(here, there, 56_001, 50_001)
+    assert len(frame) == 100
+    assert struct.unpack_from("!HH", frame, at) == (56_001, 50_001)
+    assert recognise(frame[at + 8 :]) is None  # data, not a heartbeat
+
+
+def test_the_tap_takes_ipv4_with_one_address_and_cuts_it() -> None:
+    lines = list(struct.iter_unpack("=HBBI", tap.program(tap.DESTINATION_OFFSET, "192.0.2.6")))
+    assert lines[1:4] == [(0x15, 0, 3, 0x0800), (0x20, 0, 0, 30), (0x15, 0, 1, 0xC0000206)]
+    assert lines[4:] == [(0x06, 0, 0, 64), (0x06, 0, 0, 0)]
