@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def section(name: str, *, holds: bool = True, sentence: str = "It holds") -> Sec
 
 def test_a_section_has_verdicts_plots_tables_notes_and_samples(tmp_path: Path) -> None:
     sections = [section("sizes", holds=False)]
-    write(tmp_path, MACHINE, "./dev evaluate sizes", sections, ORDER, has_tables=True)
+    write(tmp_path, MACHINE, "./dev evaluate sizes", sections, ORDER, is_whole=True)
     write_samples(tmp_path, sections)
     page = (tmp_path / "evaluation.md").read_text()
     assert "| It holds | 480 \\| 500 | rate * T | **does not hold** |" in page
@@ -74,10 +75,10 @@ def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
         "./dev evaluate",
         [section("offered"), section("sizes", sentence="Old")],
         ORDER,
-        has_tables=False,
+        is_whole=False,
     )
     newer = [section("sizes", sentence="New")]
-    write(tmp_path, MACHINE | {"commit": "def"}, "./dev evaluate sizes", newer, ORDER, has_tables=False)
+    write(tmp_path, MACHINE | {"commit": "def"}, "./dev evaluate sizes", newer, ORDER, is_whole=False)
     page = (tmp_path / "evaluation.md").read_text()
     assert "| New |" in page
     assert "| Old |" not in page
@@ -89,6 +90,15 @@ def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
         ["`./dev evaluate sizes`", "2026-11-22 03:00 UTC", "def |"],
         ["`./dev evaluate`", "2026-11-22 03:00 UTC", "abc |"],
     ]
+
+
+def test_the_page_in_docs_says_in_a_sentence_what_was_done_and_counts_the_notes(tmp_path: Path) -> None:
+    one = replace(section("sizes"), intro="\nLimit 500 kbit/s,\ndatagrams of 1000 B. Counted at the receiver.\n")
+    one.outcome.notes += ["Another.", "A third."]
+    write(tmp_path, MACHINE, "./dev evaluate", [one], ORDER, is_whole=False)
+    page = (tmp_path / "evaluation.md").read_text()
+    assert "\n\nLimit 500 kbit/s, datagrams of 1000 B.\n\n" in page
+    assert "\n- A note.\n- Further notes in the report of that run: 2.\n" in page
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
