@@ -39,6 +39,8 @@ def stair(start: Limits, end: Limits, count: int, step_s: int) -> Profile:
             "timed_steps", f"A staircase cannot have {format_number(count)} steps. Choose 2 to {MAX_STEPS}."
         )
     _check_count(count)
+    for limits in (start, end):
+        check_limits(limits)  # before the division, which fails above 2^1024
     last = count - 1
     levels = [
         Limits(*(round((a * (last - index) + b * index) / last) for a, b in zip(start, end, strict=True)))

@@ -39,6 +39,13 @@ def wider_networks(network: str | None) -> list[tuple[int, str]]:
     return [(prefix, str(one.network_address)) for prefix, one in wider]
 
 
+def widest_network(address: str | None) -> str | None:
+    """What one party can have at most: an IPv4 address, or the first address of an IPv6 /48."""
+    if address is None or ":" not in address:
+        return address
+    return wider_networks(address)[-1][1]
+
+
 def _canonical(written: str) -> str | None:
     try:
         address = ipaddress.ip_address(written.strip().strip("[]").partition("%")[0])

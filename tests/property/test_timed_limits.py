@@ -241,6 +241,8 @@ def test_a_stair_goes_one_way_from_its_start_to_its_end(start: Limits, end: Limi
         (lambda: profiles.constant(Limits(1, 1), THIRTY_DAYS_S + 1), "timed_long"),
         (lambda: profiles.constant(Limits(-1, 1), 60), "bandwidth_negative"),
         (lambda: profiles.constant(Limits(1, 100_000_001), 60), "bandwidth_too_high"),
+        (lambda: profiles.stair(Limits(1, 1), Limits(9, 10**400), 3, 1), "bandwidth_too_high"),
+        (lambda: profiles.stair(Limits(-(10**400), 1), Limits(9, 9), 3, 1), "bandwidth_negative"),
         (lambda: profiles.stair(Limits(1, 1), Limits(9, 9), 1, 1), "timed_steps"),
         (lambda: profiles.stair(Limits(1, 1), Limits(9, 9), MAX_STEPS + 1, 1), "timed_steps"),
         (lambda: profiles.stair(Limits(1, 1), Limits(9, 9), 10**12, 1), "timed_steps"),

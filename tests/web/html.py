@@ -87,15 +87,22 @@ class Page(HTMLParser):
             return next(one.attrs["value"] for one in control.all("option") if "selected" in one.attrs)
         return control.attrs.get("value", "")
 
-    def post_data(self) -> dict[str, str]:
-        """What a browser sends when the page's main form is submitted as it stands, without any button."""
-        form = next(one for one in self.root.all("form") if "editor" in one.attrs.get("class", ""))
+    def post_data(self, form: Element | None = None) -> dict[str, str]:
+        """What a browser sends when the form, by default the page's main one, is submitted as it stands, without any
+        button."""
+        form = form or next(one for one in self.root.all("form") if "editor" in one.attrs.get("class", ""))
         data = {}
         for control in form.all("input"):
-            is_tick = control.attrs.get("type") in {"checkbox", "radio"}
-            if not is_tick or "checked" in control.attrs:
-                data[control.attrs["name"]] = control.attrs.get("value", "on" if is_tick else "")
+            kind, name = control.attrs.get("type", "text"), control.attrs.get("name", "")
+            is_tick = kind in {"checkbox", "radio"}
+            if name and kind not in {"submit", "button"} and (not is_tick or "checked" in control.attrs):
+                data[name] = control.attrs.get("value", "on" if is_tick else "")
+        for control in form.all("textarea"):
+            data[control.attrs["name"]] = control.text
         for control in form.all("select"):
-            chosen = [one.attrs["value"] for one in control.all("option") if "selected" in one.attrs]
-            data[control.attrs["name"]] = (chosen or [control.all("option")[0].attrs["value"]])[0]
+            options = control.all("option")
+            chosen = [one for one in options if "selected" in one.attrs]
+            if chosen or (options and "multiple" not in control.attrs):
+                first = (chosen or options)[0]
+                data[control.attrs["name"]] = first.attrs.get("value", first.text)
         return data

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.conf import settings
 from django.core.cache import cache
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import LINK_INFO_PATH
@@ -21,6 +21,7 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.versions.counters import hosts_bump
 from tests.cases import table
 from tests.web.polling import WebServer, config_members, until
 from tests.web.test_host_api import poll
@@ -76,6 +77,24 @@ def test_document_in_the_cache_that_the_database_did_not_issue_is_not_handed_out
     assert (ours.version, ours.limits_version) == (lost.version, lost.limits_version)
     assert ours.limits_digest != lost.limits_digest
     assert config_for(host) == ours
+
+
+@pytest.mark.parametrize("what", ["config_ids", "limits_ids"])
+def test_numbers_that_come_again_after_a_lost_save_name_other_content(what: str, host: Host) -> None:
+    """Also at a host without a document of limits, of which nothing is noted."""
+
+    def content() -> tuple[int, int, int]:
+        return Host.objects.values_list("config_version", "limits_version", "content_stamp").get(pk=host.pk)
+
+    made = []
+    for _ in range(2):
+        with transaction.atomic():
+            hosts_bump(**{what: [host.pk]})
+            made.append(content())
+            transaction.set_rollback(True)
+    (*numbers, stamp), (*again, other) = made
+    assert numbers == again
+    assert len({stamp, other, content()[2]}) == 3
 
 
 @pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL)")

@@ -16,8 +16,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from scionlab.accounts.models import User
+from scionlab.platform.client_address import from_address
 from scionlab.platform.passwords import child, hashers
-from scionlab.platform.passwords.place import HashingBusyError, HashingFailedError, Place
+from scionlab.platform.passwords.place import HashingBusyError, HashingFailedError, Place, is_suspect
 from scionlab.settings import base
 from tests.factories import UserFactory
 
@@ -38,9 +39,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -
 @pytest.fixture
 def full(place: Place) -> Iterator[Place]:
     """Both places are taken for as long as the test lasts."""
-    assert [place._places.acquire(blocking=False) for _ in range(2)] == [True, True]
-    yield place
-    place._places.release(2)
+    with place._admitted(None, False), place._admitted(None, False):
+        yield place
 
 
 def pid_of(place: Place) -> int:
@@ -147,11 +147,53 @@ def test_guessers_leave_places_to_networks_without_failures(place: Place, monkey
         return Client().post("/login/", body, REMOTE_ADDR=address).status_code
 
     assert log_in("wrong", "2001:db8:1:1::5") == 200
-    assert place._of_suspects.acquire(blocking=False), "a guess that is being hashed"
-    assert log_in("wrong", "2001:db8:1:2::5") == 503, "of the same /48"
-    assert log_in(PASSWORD, "2001:db8:2::5") == 302
-    place._of_suspects.release()
+    with place._admitted(None, True):  # a guess that is being hashed
+        assert log_in("wrong", "2001:db8:1:2::5") == 503, "of the same /48"
+        assert log_in(PASSWORD, "2001:db8:2::5") == 302
     assert log_in("wrong", "2001:db8:1:2::5") == 200
+
+
+def test_one_network_leaves_the_last_place_to_others_before_it_failed(place: Place) -> None:
+    """Two places. A guesser's first passwords come at once, before any of them is known to be wrong."""
+    with place._admitted("2001:db8:1::", False):
+        for address, status in (("2001:db8:1:ffff::5", 503), ("2001:db8:2::5", 200), ("198.51.100.7", 200)):
+            from_address.set(address)
+            try:
+                make_password(PASSWORD)
+                found = 200
+            except HashingBusyError:
+                found = 503
+            finally:
+                from_address.set(None)
+            assert (address, found) == (address, status)
+    assert not place._here, "nothing is kept of who was there"
+
+
+def test_who_failed_waits_for_those_who_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One child, which is busy: seven guesses have waited for it when somebody else comes."""
+    monkeypatch.setattr("scionlab.platform.passwords.place.WAIT_OF_SUSPECTS_S", DEADLINE_S)
+    monkeypatch.setattr("scionlab.platform.passwords.place.WAIT_S", DEADLINE_S)
+    made, done = Place(processes=1, places=16, folder=tmp_path), list[str]()
+    request = {"algorithm": "argon2", "parameters": {}, "method": "encode", "arguments": [PASSWORD, "s" * 22]}
+
+    def hash_(name: str) -> None:
+        is_suspect.set(name == "guesser")
+        made.submit(request)
+        done.append(name)
+
+    threads = [threading.Thread(target=hash_, args=(name,)) for name in ("first", *["guesser"] * 7, "honest")]
+    with (tmp_path / "hashing-0.lock").open("w") as slot:
+        fcntl.flock(slot, fcntl.LOCK_EX)
+        for number, thread in enumerate(threads):
+            thread.start()
+            deadline = time.monotonic() + DEADLINE_S
+            while made._free != 15 - number or (number == 8 and not made._first):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    made.close()
+    assert done == ["first", "honest", *["guesser"] * 7]
 
 
 def test_a_password_that_cannot_be_encoded_harms_nobody_else(place: Place) -> None:

@@ -1,7 +1,8 @@
 """The bounded pool that hashes passwords.
 
     thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503); half of them for
-                           networks with recent failures (`is_suspect`)
+                           networks with recent failures (`is_suspect`), and for one network all but one
+                           --> the next free child; networks with recent failures wait for the others
                            --> Child 0 .. `processes`-1: a niced process each, started on demand
                                  --> slot 0 .. `processes`-1: a lock file that all web processes of the machine share
 
@@ -16,12 +17,12 @@ import json
 import logging
 import multiprocessing
 import os
-import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from multiprocessing.connection import Connection
@@ -31,11 +32,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.views.decorators.debug import sensitive_variables
 
+from scionlab.platform.client_address import from_address, widest_network
 from scionlab.platform.passwords import child
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0  # for a free child
+WAIT_S: Final = 10.0  # for a free child: it may be loading, on a busy machine
+WAIT_OF_SUSPECTS_S: Final = 2.0
 ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is considered stuck
 
 
@@ -53,33 +56,63 @@ class HashingFailedError(Exception):
 
 class Place:
     def __init__(self, *, processes: int, places: int, folder: Path) -> None:
-        self._places = threading.BoundedSemaphore(places)
-        self._of_suspects = threading.BoundedSemaphore(max(1, places // 2))
+        self._free, self._of_suspects, self._of_one_network = places, max(1, places // 2), max(1, places - 1)
+        self._here: Counter[str | None] = Counter()  # by network; None: of no request
+        self._first = 0  # who waits for a child and has not failed
         self._children = [Child(folder / f"hashing-{number}.lock") for number in range(processes)]
-        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # last in first out: fewer children are started
-        for one in self._children:
-            self._idle.put(one)
+        self._idle = list(self._children)  # last in first out: fewer children are started
+        self._changed = threading.Condition()  # guards all of these
 
     @sensitive_variables("request")
     def submit(self, request: Mapping[str, Any]) -> str | bool:
         """Raises `HashingBusyError`, `HashingFailedError`."""
-        with ExitStack() as taken:
-            for places in (self._of_suspects, self._places) if is_suspect.get() else (self._places,):
-                if not places.acquire(blocking=False):
-                    raise HashingBusyError
-                taken.callback(places.release)
+        with self._admitted(widest_network(from_address.get()), is_suspect.get()):
             return self._use_child(json.dumps(request).encode())
+
+    @contextmanager
+    def _admitted(self, network: str | None, is_suspect: bool) -> Iterator[None]:
+        """The network counts before its first failure is known: a guesser's first passwords come at once."""
+        with self._changed:
+            is_crowd = network is not None and self._here[network] >= self._of_one_network
+            if not self._free or is_crowd or (is_suspect and not self._of_suspects):
+                raise HashingBusyError
+            self._count(network, is_suspect, 1)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count(network, is_suspect, -1)
+
+    def _count(self, network: str | None, is_suspect: bool, more: int) -> None:
+        self._free -= more
+        self._of_suspects -= more * is_suspect
+        self._here[network] += more
+        if not self._here[network]:
+            del self._here[network]
+
+    @contextmanager
+    def _child(self, is_suspect: bool) -> Iterator[Child]:
+        with self._changed:
+            self._first += not is_suspect
+            try:
+                wait_s = WAIT_OF_SUSPECTS_S if is_suspect else WAIT_S
+                if not self._changed.wait_for(lambda: self._idle and not (is_suspect and self._first), wait_s):
+                    raise HashingBusyError
+                one = self._idle.pop()
+            finally:
+                self._first -= not is_suspect
+                self._changed.notify_all()
+        try:
+            yield one
+        finally:
+            with self._changed:
+                self._idle.append(one)
+                self._changed.notify_all()
 
     @sensitive_variables("message")
     def _use_child(self, message: bytes) -> str | bool:
-        try:
-            one = self._idle.get(timeout=WAIT_S)
-        except queue.Empty:
-            raise HashingBusyError from None
-        try:
+        with self._child(is_suspect.get()) as one:
             answer = json.loads(one.request(message))
-        finally:
-            self._idle.put(one)
         if "error" in answer:
             raise HashingFailedError(answer["error"])
         result: str | bool = answer["result"]

@@ -12,7 +12,7 @@ from scionlab.limits.profiles import Profile, constant, outage, square_wave, sta
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host, UserAS
 from scionlab.user_ases.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
-from scionlab.web.rest.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
+from scionlab.web.rest.fields import AnyBandwidthField, BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
 
 
 class LinkBody(StrictSerializer):
@@ -118,12 +118,12 @@ class UserASChangeBody(StrictSerializer):
 
 
 class DefaultBody(StrictSerializer):
-    default_bandwidth_kbit = BandwidthField()
+    default_bandwidth_kbit = AnyBandwidthField()
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
 
 class OwnDefaultBody(StrictSerializer):
-    own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site default.")
+    own_default_bandwidth_kbit = AnyBandwidthField(allow_null=True, help_text="null: the site default.")
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
 

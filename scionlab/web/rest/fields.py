@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, parse_bandwidth
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, check_bandwidth, parse_bandwidth
 from station.tools import TOOLS
 
 _KBIT = {
@@ -34,6 +34,18 @@ class BandwidthField(serializers.Field[int, Any, int, Any]):
             raise serializers.ValidationError(exc.message, code=exc.code) from exc
 
     def to_representation(self, value: int) -> int:
+        return value
+
+
+class AnyBandwidthField(BandwidthField):
+    """Of no Link, whose maximum would bound it: 0 to MAX_BANDWIDTH_KBIT."""
+
+    def to_internal_value(self, data: Any) -> int:
+        value = super().to_internal_value(data)
+        try:
+            check_bandwidth(value)
+        except RuleError as exc:
+            raise serializers.ValidationError(exc.message, code=exc.code) from exc
         return value
 
 
@@ -104,8 +116,8 @@ class ParametersField(serializers.DictField):
 class LimitsSerializer(StrictSerializer):
     """kbit/s in each direction; 0 blocks that direction."""
 
-    to_user_kbit = BandwidthField(help_text="To the user AS.")
-    from_user_kbit = BandwidthField(help_text="From the user AS.")
+    to_user_kbit = AnyBandwidthField(help_text="To the user AS.")
+    from_user_kbit = AnyBandwidthField(help_text="From the user AS.")
 
 
 @extend_schema_field(
@@ -129,7 +141,7 @@ class LimitsField(serializers.Field[Limits, Any, Any, Any]):
             each = LimitsSerializer(data=data)
             each.is_valid(raise_exception=True)
             return Limits(**each.validated_data)
-        return Limits.both(BandwidthField().run_validation(data))
+        return Limits.both(AnyBandwidthField().run_validation(data))
 
     def to_representation(self, value: Limits) -> dict[str, int]:
         return value._asdict()
