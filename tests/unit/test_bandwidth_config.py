@@ -39,7 +39,13 @@ def test_thousands_are_set_apart_without_a_line_break() -> None:
 
 @pytest.mark.parametrize(
     ("kbit", "text"),
-    [(9_999, f"9{NB}999{NB}kbit/s"), (10_000, f"10{NB}Mbit/s"), (10_001, f"10.001{NB}Mbit/s")],
+    [
+        (9_999, f"9{NB}999{NB}kbit/s"),
+        (10_000, f"10{NB}Mbit/s"),
+        (10_001, f"10.001{NB}Mbit/s"),
+        (12_500, f"12.5{NB}Mbit/s"),
+        (100_000, f"100{NB}Mbit/s"),
+    ],
 )
 def test_from_10_000_kbit_on_bandwidths_are_in_mbit(kbit: int, text: str) -> None:
     assert format_kbit(kbit) == text
