@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +21,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -83,7 +82,7 @@ class Module:
     path: str
     tests: Sequence[str]
     mutants: int
-    only: str = ""  # part of the names of its mutants
+    only: str = ""  # regular expression: what the names of its mutants contain
 
     def files(self, root: Path = REPOSITORY) -> list[str]:
         """Raises `MutantsError` for a pattern without a file."""
@@ -115,7 +114,7 @@ def measure(module: Module, work: Path, environment: Mapping[str, str], timeout_
     }
     with (work / "pyproject.toml").open("a", encoding="utf-8") as file:
         file.write("\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()))
-    names = [one for one in _run(work, environment, "-c", _NAMES, module.path).split() if module.only in one]
+    names = [one for one in _run(work, environment, "-c", _NAMES, module.path).split() if re.search(module.only, one)]
     chosen = sorted(random.Random(f"{listed['seed']} {module.path}").sample(names, min(module.mutants, len(names))))
     try:
         _run(work, environment, "-m", "mutmut", "run", "--max-children", "1", *chosen)
@@ -208,15 +207,14 @@ def main(argv: Sequence[str]) -> int:
     if unknown := sorted({*given.modules} - {*known}):
         parser.error(f"no such module: {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = [known[path] for path in given.modules or known]
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         try:
             control(Path(folder) / "control")
             found = {}
-            of_each = pool.map(partial(score, folder=Path(folder)), chosen, range(len(chosen)))
-            for module, counts in zip(chosen, of_each, strict=True):
-                found[module.path] = dict(counts)
+            for number, module in enumerate(chosen):
+                found[module.path] = dict(score(module, number, Path(folder)))
                 if given.publish:
-                    publish(given.publish, module.path, counts)
+                    publish(given.publish, module.path, found[module.path])
         except MutantsError as exc:
             print(f"mutants: {exc}", file=sys.stderr)
             return 1

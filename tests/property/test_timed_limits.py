@@ -96,6 +96,12 @@ def test_between_two_changes_nothing_changes_and_none_is_left_out(
             assert at(second) in moments
 
 
+@pytest.mark.parametrize(("second", "last"), [(9, None), (10, 10), (14.5, 10), (15, 15), (19, 15), (20, 20), (99, 20)])
+def test_last_change_is_the_beginning_of_the_step_that_runs_or_the_end(second: float, last: int | None) -> None:
+    one = TimedLimits(at(10), at(20), (LinkStep(0, Limits(1, 1)), LinkStep(5, Limits(2, 2))))
+    assert one.last_change(at(second)) == (None if last is None else at(last))
+
+
 @given(some_limits, timed_lists(), st.integers(0, 6))
 def test_document_says_what_was_asked_for_clamped_to_the_maximum(
     standing: Limits, timed: tuple[TimedLimits, ...], maximum: int

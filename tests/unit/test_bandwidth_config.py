@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from bandwidth_config import (
     MAX_BANDWIDTH_KBIT,
     Limits,
+    LinkStep,
     RuleError,
     check_bandwidth,
     check_change,
@@ -21,7 +23,16 @@ from bandwidth_config import (
     format_number,
     parse_bandwidth,
 )
-from contract.link_rules import check_bind_address, check_internal_address, check_port, check_underlay_address, parse_ip
+from contract.link_rules import (
+    bind_ip_for,
+    check_bind_address,
+    check_internal_address,
+    check_port,
+    check_steps,
+    check_underlay_address,
+    parse_ip,
+    with_exception,
+)
 from tests.rule_samples import NOBODYS, code_of, outcome
 
 NB = "\N{NO-BREAK SPACE}"
@@ -39,7 +50,13 @@ def test_thousands_are_set_apart_without_a_line_break() -> None:
 
 @pytest.mark.parametrize(
     ("kbit", "text"),
-    [(9_999, f"9{NB}999{NB}kbit/s"), (10_000, f"10{NB}Mbit/s"), (10_001, f"10.001{NB}Mbit/s")],
+    [
+        (9_999, f"9{NB}999{NB}kbit/s"),
+        (10_000, f"10{NB}Mbit/s"),
+        (10_001, f"10.001{NB}Mbit/s"),
+        (12_500, f"12.5{NB}Mbit/s"),
+        (100_000, f"100{NB}Mbit/s"),
+    ],
 )
 def test_from_10_000_kbit_on_bandwidths_are_in_mbit(kbit: int, text: str) -> None:
     assert format_kbit(kbit) == text
@@ -302,6 +319,64 @@ def test_ports_that_may_be_used(port: int) -> None:
 def test_other_ports_are_refused(port: int) -> None:
     with pytest.raises(RuleError) as refused:
         check_port(port)
+    assert refused.value.code == "port_range"
     assert refused.value.message == (
         f"Port {port} is outside 1024 to 65535. Choose a port in that range, for example 50000."
     )
+
+
+@pytest.mark.parametrize(
+    ("maximum", "exception", "of_the_link"),
+    [(1000, None, 1000), (1000, 2000, 2000), (1000, 500, 1000), (0, None, 0), (0, 0, 0), (0, 64, 64)],
+)
+def test_an_exception_raises_a_maximum_and_never_lowers_it(
+    maximum: int, exception: int | None, of_the_link: int
+) -> None:
+    assert with_exception(maximum, exception) == of_the_link
+
+
+@pytest.mark.parametrize(
+    ("public", "bind", "bound"),
+    [
+        ("192.0.2.7", None, None),
+        ("192.0.2.7", "10.0.0.7", "10.0.0.7"),
+        ("2001:db8::7", "10.0.0.7", None),
+        ("2001:db8::7", "fd00::7", "fd00::7"),
+    ],
+)
+def test_a_bind_address_is_of_the_family_of_the_public_one(public: str, bind: str | None, bound: str | None) -> None:
+    assert bind_ip_for(public, bind) == bound
+
+
+def steps(*offsets: int) -> list[LinkStep]:
+    return [LinkStep(one, Limits(1, 1)) for one in offsets]
+
+
+@pytest.mark.parametrize(
+    ("refused", "code", "message"),
+    [
+        (lambda: check_steps([], 9), "timed_steps", "0 steps are not between 1 and 200. Choose fewer, longer steps."),
+        (lambda: check_steps(steps(*range(201)), 900), "timed_steps", "201 steps are not between 1 and 200."),
+        (lambda: check_steps(steps(1), 9), "timed_steps", "The first step begins after 1 s. Begin with a step at 0 s."),
+        (lambda: check_steps(steps(0, 9), 9), "timed_step_short", "A step of 0 s is shorter than 1 s. Every step must"),
+        (
+            lambda: check_steps(steps(0), 2_592_001),
+            "timed_long",
+            f"2{NB}592{NB}001 s exceed the 30 days that a temporary limit may last. Choose an earlier end, or change",
+        ),
+        (lambda: parse_ip("x" * 60), "address_invalid", f'"{"x" * 60}" is not an IP address. Enter one like 192.0.2.7'),
+        (lambda: parse_ip("x" * 61), "address_invalid", f'"{"x" * 57}..." is not an IP address.'),
+    ],
+)
+def test_what_is_refused_is_named_with_its_value_bound_and_remedy(
+    refused: Callable[[], object], code: str, message: str
+) -> None:
+    with pytest.raises(RuleError) as found:
+        refused()
+    assert found.value.code == code
+    assert found.value.message.startswith(message)
+
+
+def test_a_temporary_limit_has_200_steps_of_a_second_or_more_in_30_days() -> None:
+    check_steps(steps(*range(200)), 200)
+    check_steps(steps(0), 2_592_000)

@@ -37,11 +37,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def setup(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
+def setup(checkout: Path, version: str, command_of_dev: str = "setup") -> subprocess.CompletedProcess[str]:
     (checkout / "asked").unlink(missing_ok=True)
     environment = {**os.environ, "SCIONLAB_PYTHON": str(checkout / "python"), "VERSION": version}
     environment["ASKED"] = str(checkout / "asked")
-    command = [checkout / "dev", "setup"]
+    command = [checkout / "dev", command_of_dev]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -74,6 +74,19 @@ def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_k
     made = setup(checkout, "3.13.5")
     assert "making a Python environment" in made.stderr
     assert not (checkout / ".venv/of-the-first").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, or a password")
+def test_an_environment_for_tests_gets_what_mutants_need_on_top(checkout: Path) -> None:
+    """An environment for tests serves programs that need less, not those that need more."""
+    setup(checkout, "3.11.2")
+    lock = (checkout / "requirements/dev.lock").read_bytes()
+    (checkout / ".venv/stamp-dev").write_bytes(subprocess.check_output(["cksum"], input=lock).strip())
+
+    served = setup(checkout, "3.11.2")
+    assert "installing pinned Python packages" not in served.stderr
+    added = setup(checkout, "3.11.2", "mutants")
+    assert "installing pinned Python packages (dev mutation;" in added.stderr
 
 
 def programs(folder: Path, **failing: str) -> dict[str, str]:

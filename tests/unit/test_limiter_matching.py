@@ -61,6 +61,14 @@ def test_a_link_is_known_by_both_addresses_and_both_ports() -> None:
     assert (found.errors, found.problems) == ({}, ())
 
 
+@pytest.mark.parametrize("remote", ["2001:db8::7", "169.254.1.7"])
+def test_address_that_is_not_link_local_ipv6_needs_no_interface(remote: str) -> None:
+    found = matched(link(7, ip_address(remote)))
+
+    assert found.wanted.links[7].keys == (Key(ip_address(remote), 50_000),)
+    assert found.errors == {}
+
+
 def test_an_entry_with_the_thesis_four_keys_is_known_by_its_address_alone() -> None:
     assert matched(link(7, port=None)).wanted.links[7].keys == (Key(REMOTE),)
 
@@ -99,6 +107,7 @@ def test_host_with_none_of_the_local_addresses_is_another_one_and_limits_nothing
     assert sorted(found.errors) == ([7, 8, 9] if is_user_as else [7, 9])
     assert "198.51.100.98, 198.51.100.99" in found.errors[7]
     assert "its own token" in found.errors[7]
+    assert found.problems[0].message == found.errors[7]
 
 
 def test_address_of_a_link_that_is_not_limited_is_the_hosts_too() -> None:
@@ -307,6 +316,19 @@ def test_one_changed_limit_leaves_all_other_links_as_the_same_objects() -> None:
 
     assert [number for number in links if after.links[number] is not before.links[number]] == [7]
     assert after.links[7].to_user_kbit == 900
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_observe_only"), [(SETTINGS, True), (Settings(observe_only=True), False)], ids=["service", "host"]
+)
+def test_link_whose_limit_changes_where_all_are_observed_stays_observed(
+    settings: Settings, is_observe_only: bool
+) -> None:
+    matcher = Matcher()
+    matcher.match({7: link(7)}, HOST, settings, is_observe_only=is_observe_only)
+    after = matcher.match({7: link(7, kbit=900)}, HOST, settings, is_observe_only=is_observe_only).wanted
+
+    assert (after.links[7].to_user_kbit, after.links[7].is_observed) == (900, True)
 
 
 def test_a_link_in_error_costs_the_others_nothing() -> None:

@@ -419,6 +419,26 @@ EACH_STATE = firsts(lambda one: (one.stage, one.state))  # every door tells them
 EACH_REMARK = EACH_STATE | firsts(lambda one: one.remark)  # people's pages tell them
 
 
+def judged(case: Case, link: Link, receipt: HostReceipt, monkeypatch: pytest.MonkeyPatch) -> LinkStatus:
+    now = receipt.received_at
+    monkeypatch.setattr(timezone, "now", lambda: now)  # a case of some seconds ago stays one on a busy machine
+    case.changes(now)
+    return link_status(with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
+
+
+@table("name", CASES)
+def test_every_case_is_judged_from_rows_and_by_the_database_alike(
+    name: str, link: Link, receipt: HostReceipt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    status = judged(case, link, receipt, monkeypatch)
+    remark = None if status.remark is None else status.remark.code
+    assert (status.stage, status.state, remark) == (case.stage, case.state, case.remark)
+    assert case.words in status.text
+    assert status.text.startswith(WORDS[case.state].word)
+    the_census_counts_it(case, link)
+
+
 @table("name", CASES)
 def test_every_door_says_it(
     name: str,
@@ -429,18 +449,10 @@ def test_every_door_says_it(
     receipt: HostReceipt,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The judgement and the mail in every case, each door in one case of each of its words."""
-    case, now = CASES[name], receipt.received_at
-    monkeypatch.setattr(timezone, "now", lambda: now)  # a case of some seconds ago stays one on a busy machine
-    case.changes(now)
-    status = link_status(with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
-    remark = None if status.remark is None else status.remark.code
-    assert (status.stage, status.state, remark) == (case.stage, case.state, case.remark)
-    assert case.words in status.text
-    assert status.text.startswith(WORDS[case.state].word)
+    """The mail in every case, each door in one case of each of its words."""
+    case = CASES[name]
+    status = judged(case, link, receipt, monkeypatch)
     mails_say_it(case, status)
-    the_census_counts_it(case, link)
-
     owners = Client()
     owners.force_login(owner)
     if name in EACH_REMARK:

@@ -233,3 +233,6 @@ def test_an_attachment_that_goes_to_another_attachment_point_brings_no_clamped_n
     refused = refused_by(lambda: user_as_update(user_as_id=place.user_as.pk, actor=place.owner, **values))
     assert refused == {"bandwidth_kbit"}
     assert place.stored() == Limits(1000, 1000)
+    row = {"bandwidth_kbit": 1000, "link_id": place.link.pk, "attachment_point": ap_b.pk}
+    response = place.page.get("/ases/preview/", {"row": "a", **{f"a-{name}": value for name, value in row.items()}})
+    assert response.context["row"].limit_errors

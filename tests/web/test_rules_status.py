@@ -18,7 +18,7 @@ from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.testbed.host import host_rotate_secret, host_set_addresses
-from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.models import AttachmentPoint, Host, Interface, Link, ServiceState, UserAS
 from scionlab.testbed.selectors import links_of, user_as_of, user_ases_of
 from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
 from tests.cases import table
@@ -207,6 +207,21 @@ def test_links_of_looks_again(user_as: UserAS, link: Link) -> None:
     assert links_of(user_as)[0].bandwidth_kbit == 1000
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)
     assert links_of(user_as)[0].bandwidth_kbit == 300
+
+
+def test_links_of_an_as_are_in_the_order_of_their_interface_ids(
+    owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    made = attach(owner, spec(ap), spec(ap_b, public_ip="198.51.100.8"))
+    first, second = links_of(made)
+    Interface.objects.filter(pk=first.interface_b_id).update(interface_id=9)
+    assert links_of(made) == [second, first]
+
+
+def test_generation_is_known_beside_each_link(link: Link) -> None:
+    ServiceState.objects.update_or_create(pk=1, defaults={"generation": 7})
+    for one in (Link.objects.get(pk=link.pk), selectors.with_relations(Link.objects.all()).get()):
+        assert selectors.generation_beside(one) == 7
 
 
 def test_the_attachment_points_cost_one_statement(
