@@ -79,9 +79,9 @@ struct lane {
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed unpaid before the first fragment; of a link's datagram `bytes` says whether anything but
- * that fragment may have passed. `seams`: of the pieces so far, `end`: of the datagram, if known. `lane`: the link's; of a
- * nobody's datagram a 16th of its last fragment's number in its side. `lost`: the mark of datagrams that have none. */
+/* `bytes`, `packets`: what passed unpaid before the first fragment; then `bytes` is what makes a mark necessary. `seams`: of
+ * the pieces so far, `end`: of the datagram, if known. `lane`: the link's; of a nobody's datagram a 16th of its last
+ * fragment's number in its side. `lost`: the mark of datagrams that have none. */
 struct slot { __u32 datagram, at, bytes; __u16 seams, end, lane; __u8 packets, state; };
 struct side { __u64 unseen_at; __u32 number, lost; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
@@ -106,7 +106,8 @@ volatile struct {
 
 struct packet {
     struct key key;  // with all that is known of it
-    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain;
+    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain, has_ah;
+    __u8 is_there, has_lane;  // of a fragment: Linux surely takes it; it is a first one, and somebody pays
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
@@ -244,11 +245,12 @@ __noinline int read_header(struct __sk_buff *skb, struct packet *p)
         return READ_ODD;  // RFC 8200: the first fragment has all of them
     p->at += kind == IPPROTO_FRAGMENT ? 8 : kind == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
     p->protocol = header.next;
+    p->has_ah |= kind == IPPROTO_AH;
     if (kind == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
         p->is_fragment = 1;
         p->is_last = !(header.offset & bpf_htons(1));
         p->offset = bpf_ntohs(header.offset) & 0xfff8;
-        if (!is_sound(skb, p))
+        if (p->has_ah || !is_sound(skb, p))  // parsing: who cannot verify AH has a whole packet of that protocol
             return READ_ODD;
         p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
         if (header.offset & bpf_htons(0xfff8)) {
@@ -452,11 +454,11 @@ static __always_inline int set_mark(volatile __u64 *cell, __u64 mark, __u32 tick
     return 1;
 }
 
-static __always_inline void give_away(struct side *side, struct slot *slot, __u32 tick)
+static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
 {
-    __u32 datagram = slot->datagram, owner = slot->state >= ACCEPTED ? slot->lane : NOBODYS;
+    __u32 datagram = slot->datagram, owner = slot->state >= ACCEPTED && slot->lane != unmatched ? slot->lane : NOBODYS;
     __u64 mark = MARK(datagram, tick, owner);
-    if ((slot->state == ACCEPTED || (slot->state != FREE && slot->bytes)) &&
+    if (slot->state != FREE && slot->bytes &&
         !set_mark(&CELL(datagram), mark, tick) && !set_mark(&OTHER_CELL(datagram), mark, tick))
         side->lost = IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? MARK(0, tick, SEVERAL) : mark;
     slot->state = FREE;
@@ -467,6 +469,20 @@ static __always_inline void give_away(struct side *side, struct slot *slot, __u3
 /* verdict: a datagram is whole when pieces that Linux surely takes meet end to end, from 0 to its end: then all seams but
  * those two have come once with either sign. Lengths would add up with a gap and an overlap, too. */
 #define SEAM(place) ((__u16)mixed(mixed(settings.seed, place, place), place, 0))
+
+/* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also where unmatched traffic pays. */
+__noinline int owner_of(struct __sk_buff *skb, struct packet *p)
+{
+    if (!p)
+        return NOBODYS;
+    p->is_there = p->is_plain && (!p->from_user || skb->pkt_type == PACKET_HOST);
+    p->has_lane = p->is_first && find(skb, p);
+    if (p->has_lane)
+        return p->lane;
+    p->lane = settings.unmatched - 1 + p->from_user;
+    p->has_lane = p->is_first && settings.unmatched;
+    return NOBODYS;
+}
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together.
@@ -485,15 +501,10 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return NOBODY;
     if (!p->is_fragment || !p->payload)
         return REFUSED;  // parsing: it cannot be read
-    long is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;  // 64 bits: a spilled half is refused
-    long is_whole = 0, is_there = p->is_plain && (!p->from_user || skb->pkt_type == PACKET_HOST);
-    if (p->is_first && !is_links && settings.unmatched) {
-        p->lane = settings.unmatched - 1 + p->from_user;
-        is_links = 1;
-    }
+    long state = FREE, verdict = REFUSED, is_whole = 0, added = 0;  // 64 bits: a spilled half is refused
+    __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
     __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, end = p->offset + p->payload;
-    __u32 owner = is_links ? p->lane : NOBODYS;
     __u16 seam = SEAM(end) - SEAM(p->offset);
     struct side *side = here->side;
     if (p->from_user) {
@@ -518,8 +529,8 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             age = ~0u - 1;
         } else if (one->datagram == datagram) {
             age = ~0u;
-        } else if (one->state == ACCEPTED ? is_links && one->lane == p->lane
-                                          : one->state != OF_NOBODY || (p->is_first && !is_links)) {
+        } else if (one->state == ACCEPTED ? p->has_lane && one->lane == p->lane
+                                          : one->state != OF_NOBODY || (p->is_first && !p->has_lane)) {
             age += EARLIER_TICKS;  // harm: who has many takes the slots of his own
         }
         if (age >= oldest) {
@@ -541,7 +552,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;  // verdict: it contradicts what was decided
     if (state != FREE && slot->end && (end > slot->end || (p->is_last && end < slot->end)))
         goto unlock;
-    if (p->is_first ? !is_links && !is_there : state <= UNSEEN) {
+    if (p->is_first ? owner == NOBODYS && !p->is_there : state <= UNSEEN) {
         if ((state == UNSEEN && slot->packets == 255) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
@@ -549,13 +560,13 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             verdict = STRAIGHT;
     }
     if (state == FREE) {
-        give_away(side, slot, tick);
+        give_away(side, slot, unmatched, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = slot->seams = slot->end = 0;
     }
     if (state != OF_NOBODY || slot->bytes)
         slot->at = ticks;
-    slot->seams += is_there ? seam : 1;
+    slot->seams += p->is_there ? seam : 1;
     if (p->is_last)
         slot->end = end;
     if (verdict == STRAIGHT) {
@@ -568,19 +579,18 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         p->seen_bytes = slot->bytes;
         p->seen_packets = slot->packets;
         slot->lane = p->lane;
-        slot->state = is_links ? ACCEPTED : OF_NOBODY;
-        if (!is_links && !is_there)
-            slot->bytes += p->bytes;
-    } else if (slot->state == ACCEPTED) {
-        slot->bytes = 1;
+        slot->state = p->has_lane ? ACCEPTED : OF_NOBODY;
     }
     state = slot->state;
-    is_whole = slot->end && slot->seams == (__u16)(SEAM(slot->end) - SEAM(0));
+    if (p->is_first ? owner != NOBODYS || !p->is_there : state == ACCEPTED)
+        added = p->bytes;
+    slot->bytes += added;
+    is_whole = slot->end && *(volatile __u16 *)&slot->seams == (__u16)(SEAM(slot->end) - SEAM(0));
     if (state == OF_NOBODY) {
         verdict = NOBODY;
         slot->lane = side->number >> 4;
         if (is_whole)  // its identification may come again
-            give_away(side, slot, tick);
+            give_away(side, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;
@@ -592,8 +602,10 @@ unlock:
         if (verdict == REFUSED || is_whole) {
             bpf_spin_lock(&here->lock);
             if (slot->datagram == datagram) {
-                if (verdict == REFUSED)
+                if (verdict == REFUSED) {
                     slot->state = DROPPED;
+                    slot->bytes -= added;
+                }
                 if (is_whole && (slot->state == ACCEPTED || !slot->bytes))
                     slot->state = FREE;
             }
@@ -601,7 +613,7 @@ unlock:
         }
     }
     if (p->seen_bytes && verdict != REFUSED)  // harm: a link has taken it over, or nobody's right for the price of a mark
-        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets - (verdict == NOBODY)));
+        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets - (owner == NOBODYS)));
     return verdict;
 }
 

@@ -83,6 +83,17 @@ FOUND = {
     "a first fragment claims the longest datagram": [
         frame4(shape.udp(LIMITED, AP_PORT, b"")[:8], fragment=(7, 0, True), changes={"udp.length": 65_515})
     ],
+    "behind an authentication header, at which Linux stops, a fragment that is not the first": [
+        Frame(
+            shape.WHOLE6,
+            AP6,
+            bytes(8),
+            from_user=True,
+            extensions=[shape.DESTINATION],
+            fragment=(7, 712, False),
+            changes={"ipv6.next": shape.AUTHENTICATION, "extension0.length": 0},
+        )
+    ],
     "a burst of an observed link": [frame4(body(OBSERVED, 713), copies=64)],
     "other datagrams push out what came before an observed link's first fragment": [
         frame4(bytes(149), fragment=(7, 64, False), copies=64),
@@ -142,9 +153,19 @@ def test_a_full_table_of_marks_lets_nothing_pass_and_harms_only_its_address(runn
     elsewhere = frame6(body(FREE)[:16], fragment=(8, 0, True))
     result = running.run([before, first, OTHERS, last, nobodys, links, elsewhere], from_user=True)
     assert result.passed == [True] * 202 + [False, False, True, True]
-    other = frame4(body(NEIGHBOUR)[:16], fragment=(20_000, 0, True), copies=200)
-    again = running.run([other, links], from_user=True).passed
-    assert again == [False] * 201
+    neighbours = frame4(body(NEIGHBOUR)[:16], fragment=(10, 0, True))
+    assert running.run([neighbours], from_user=True).passed == [False]
+
+
+def test_when_datagrams_of_two_links_are_lost_neither_has_more(running: Replay) -> None:
+    """The neighbour's slots are taken by his own for a second, and then a link's older one, too."""
+    running.reset()
+    neighbours = [frame4(body(NEIGHBOUR)[:16], fragment=(one, 0, True), copies=200) for one in (1_000, 2_000)]
+    assert all(running.run([frame4(body(LIMITED)[:16], fragment=(7, 0, True)), neighbours[0]], from_user=True).passed)
+    time.sleep(1.2)
+    running.fill_marks()
+    running.run([neighbours[1]], from_user=True)
+    assert running.run([frame4(body(LIMITED)[:16], fragment=(8, 0, True))], from_user=True).passed == [False]
 
 
 @pytest.mark.parametrize("port", [FREE, LIMITED], ids=["nobody's", "a link's"])
