@@ -34,12 +34,16 @@
 #define GUARD_NS 20000000ull        // in which a busy processor hands on what HTB has sent
 #define WAYS 3                      // slots in which a datagram may be
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
-#define SLOT_MS 64000u              // longer than any host keeps an incomplete datagram
-#define PLAIN_MS 4000u              // shorter than any host keeps one,
+#define TICKS(seconds) ((seconds) * 1000000000ull >> 14)  // of slots
+#define SLOT_TICKS TICKS(68)        // longer than any host keeps an incomplete datagram
+#define PLAIN_TICKS TICKS(4)        // shorter than any host keeps one,
 #define PLAIN_DISTANCE 64u          // and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
 #define PLAIN_HOPS 16               // more than are behind us
-#define NOT_FREE_BITS 19
-#define NOT_FREE_TICKS 16u          // of 4.3 s
+#define EARLIER_TICKS TICKS(1)      // by which a slot goes earlier of which nobody else has any use
+#define MARK_BITS 18
+#define MARK_TICKS 16               // of 4.3 s: as long as a slot
+#define NOBODYS 0xffffu             // owner of a datagram: a lane, no link, or
+#define SEVERAL 0xfffeu
 #define UNSEEN_BYTES 90000ull       // one of the largest datagrams may come last fragment first
 #define UNSEEN_NS_PER_BYTE 1000000ull  // 1 kB/s: what never gets its first fragment is of no use to anybody
 #define UNSEEN_OVERHEAD 448u        // bytes that a fragment costs the host's memory beside its own
@@ -75,10 +79,11 @@ struct lane {
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed unpaid before the first fragment. `got`: bytes of the datagram so far, of `end`, if known.
- * `lane`: the link's; of a nobody's datagram a 16th of its last fragment's number in its side. */
-struct slot { __u32 datagram, at_ms, bytes; __u16 got, end, lane; __u8 packets, state; };
-struct side { __u64 unseen_at; __u32 number; struct slot slots[SETS][WAYS]; };
+/* `bytes`, `packets`: what passed unpaid before the first fragment; then `bytes` is what makes a mark necessary. `seams`: of
+ * the pieces so far, `end`: of the datagram, if known. `lane`: the link's; of a nobody's datagram a 16th of its last
+ * fragment's number in its side. `lost`: the mark of datagrams that have none. */
+struct slot { __u32 datagram, at, bytes; __u16 seams, end, lane; __u8 packets, state; };
+struct side { __u64 unseen_at; __u32 number, lost; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
 #define HASH(name, from, to) \
@@ -96,17 +101,18 @@ volatile struct {
     __u64 known[1024]; // the bit of each address that has a link: who has none is nobody's, without a look-up
     __u32 ifb;         // interface number of the IFB to the users
     __u8 kinds;        // of keys that any address has, as bits
-    __u32 not_free[1 << NOT_FREE_BITS];  // ticks; of datagrams of which bytes passed that no link paid
+    __u64 marks[1 << MARK_BITS];  // of datagrams of which bytes passed, and that have no slot any more
 } settings;
 
 struct packet {
     struct key key;  // with all that is known of it
-    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain;
+    __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain, has_ah;
+    __u8 is_there, has_lane;  // of a fragment: Linux surely takes it; it is a first one, and somebody pays
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
     __u32 offset, payload;           // of a fragment in its datagram
-    __u32 lane, class_id;
+    __u32 lane, class_id, way;
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
 };
 
@@ -239,11 +245,12 @@ __noinline int read_header(struct __sk_buff *skb, struct packet *p)
         return READ_ODD;  // RFC 8200: the first fragment has all of them
     p->at += kind == IPPROTO_FRAGMENT ? 8 : kind == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
     p->protocol = header.next;
+    p->has_ah |= kind == IPPROTO_AH;
     if (kind == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
         p->is_fragment = 1;
         p->is_last = !(header.offset & bpf_htons(1));
         p->offset = bpf_ntohs(header.offset) & 0xfff8;
-        if (!is_sound(skb, p))
+        if (p->has_ah || !is_sound(skb, p))  // parsing: who cannot verify AH has a whole packet of that protocol
             return READ_ODD;
         p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
         if (header.offset & bpf_htons(0xfff8)) {
@@ -425,31 +432,63 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
     return a ^ a >> 29;
 }
 
-/* limit, verdict: bytes of a datagram passed that no link has paid, and its slot is given away. Until no host can have them
- * any more no first fragment makes the datagram a link's. Two cells each, of all addresses: who fills them with others
- * refuses a few datagrams, but frees none. harm: the bucket of what is unseen bounds how many. */
-#define CELL(datagram) settings.not_free[(datagram) >> (32 - NOT_FREE_BITS)]
+/* limit, count, verdict: bytes of a datagram passed as its owner's, and its slot is given away. Until no host can have them
+ * any more no other owner's fragment passes. harm: who fills both cells that a datagram may have with others takes nothing
+ * from anybody else, but that `lost` is then the mark of all datagrams of that address. */
+#define CELL(datagram) settings.marks[(datagram) >> (32 - MARK_BITS)]
 #define OTHER_CELL(datagram) CELL((__u32)((datagram) * 0x9e3779b1u))
+#define MARK(datagram, tick, owner) ((__u64)(datagram) << 32 | (__u16)(tick) << 16 | (owner))
+#define IS_RECENT(mark, tick) ((mark) && (__u16)((tick) - ((mark) >> 16)) < MARK_TICKS)
+#define OWNER(mark) ((__u16)(mark))
 
-static __always_inline int is_not_free(__u32 datagram, __u32 tick)
+static __always_inline int is_others(__u64 mark, __u32 datagram, __u32 tick, __u32 owner)
 {
-    return tick - CELL(datagram) < NOT_FREE_TICKS && tick - OTHER_CELL(datagram) < NOT_FREE_TICKS;
+    return IS_RECENT(mark, tick) && mark >> 32 == datagram && OWNER(mark) != owner;
 }
 
-static __always_inline void give_away(struct slot *slot, __u32 tick)
+static __always_inline int set_mark(volatile __u64 *cell, __u64 mark, __u32 tick)
 {
-    if (slot->state != FREE && slot->bytes)
-        CELL(slot->datagram) = OTHER_CELL(slot->datagram) = tick;
+    if (IS_RECENT(*cell, tick) && *cell >> 32 != mark >> 32)
+        return 0;
+    *cell = mark;
+    return 1;
+}
+
+static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
+{
+    __u32 datagram = slot->datagram, owner = slot->state >= ACCEPTED && slot->lane != unmatched ? slot->lane : NOBODYS;
+    __u64 mark = MARK(datagram, tick, owner);
+    if (slot->state != FREE && slot->bytes &&
+        !set_mark(&CELL(datagram), mark, tick) && !set_mark(&OTHER_CELL(datagram), mark, tick))
+        side->lost = IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? MARK(0, tick, SEVERAL) : mark;
     slot->state = FREE;
 }
 
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
 
+/* verdict: a datagram is whole when pieces that Linux surely takes meet end to end, from 0 to its end: then all seams but
+ * those two have come once with either sign. Lengths would add up with a gap and an overlap, too. */
+#define SEAM(place) ((__u16)mixed(mixed(settings.seed, place, place), place, 0))
+
+/* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also where unmatched traffic pays. */
+__noinline int owner_of(struct __sk_buff *skb, struct packet *p)
+{
+    if (!p)
+        return NOBODYS;
+    p->is_there = p->is_plain && (!p->from_user || skb->pkt_type == PACKET_HOST);
+    p->has_lane = p->is_first && find(skb, p);
+    if (p->has_lane)
+        return p->lane;
+    p->lane = settings.unmatched - 1 + p->from_user;
+    p->has_lane = p->is_first && settings.unmatched;
+    return NOBODYS;
+}
+
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together.
  *
- * A nobody's first fragment is plain if Linux surely takes it, and while it surely has it nothing else completes the
- * datagram (RFC 5722). Only what it may not have, and what came before it, makes the datagram not free. */
+ * A nobody's first fragment is there if Linux surely takes it, and while it surely has it nothing else completes the
+ * datagram (RFC 5722). Only what may not be there, and what came before it, makes the datagram one that needs a mark. */
 __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
@@ -462,10 +501,11 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return NOBODY;
     if (!p->is_fragment || !p->payload)
         return REFUSED;  // parsing: it cannot be read
+    long state = FREE, verdict = REFUSED, is_whole = 0, added = 0;  // 64 bits: a spilled half is refused
+    __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
-    __u32 datagram, now_ms = now >> 20, tick = (now >> 32) + NOT_FREE_TICKS, oldest = 0, end = p->offset + p->payload;
-    long is_links = p->is_first && find(skb, p), state = FREE, verdict = REFUSED;  // 64 bits: a spilled half is refused
-    long is_whole = 0, is_taken = p->is_plain && !settings.unmatched && (!p->from_user || skb->pkt_type == PACKET_HOST);
+    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, end = p->offset + p->payload;
+    __u16 seam = SEAM(end) - SEAM(p->offset);
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -476,33 +516,43 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     mix = mixed(mixed(mix, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
     mix = mixed(mixed(mix, p->key.remote.word[0], p->key.remote.word[1]), p->key.remote.word[2], p->key.remote.word[3]);
     datagram = mix;
-    struct slot *first = side->slots[mix >> 60], *slot = first;
+    struct slot *first = side->slots[mix >> 60], *slot;
 
     bpf_spin_lock(&here->lock);
     side->number++;
     UNROLLED for (int i = 0; i < WAYS; i++) {
         struct slot *one = first + i;
         asm volatile("" : "+r"(one));  // nor may a sum differ by the way to it
-        __u32 age = now_ms - one->at_ms + (one->state == ACCEPTED ? 1 : 1000);  // harm: a link's are kept longer
-        if (one->state == FREE || now_ms - one->at_ms >= SLOT_MS) {
+        __u32 age = ticks - one->at + EARLIER_TICKS;  // limit: another processor may have looked at a later clock
+        if (one->state == FREE || age >= SLOT_TICKS + EARLIER_TICKS) {
             one->state = FREE;
-            age = ~0u;
+            age = ~0u - 1;
         } else if (one->datagram == datagram) {
-            state = one->state;
-            slot = one;
-            break;
+            age = ~0u;
+        } else if (one->state == ACCEPTED ? p->has_lane && one->lane == p->lane
+                                          : one->state != OF_NOBODY || (p->is_first && !p->has_lane)) {
+            age += EARLIER_TICKS;  // harm: who has many takes the slots of his own
         }
-        if (age > oldest) {
+        if (age >= oldest) {
             oldest = age;
-            slot = one;
+            p->way = i;
         }
     }
-    if (state == OF_NOBODY && !slot->bytes &&
-        (now_ms - slot->at_ms >= PLAIN_MS || (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
+    way = *(volatile __u32 *)&p->way;  // one state for the verifier, who does not know what is in memory
+    if (way >= WAYS)
+        goto unlock;
+    slot = first + way;
+    state = slot->datagram == datagram ? slot->state : FREE;
+    if (state == OF_NOBODY && !slot->bytes && ((__s32)(ticks - slot->at) >= (__s32)PLAIN_TICKS ||
+                                               (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
         state = FREE;  // Linux may have forgotten the first fragment
-    if (state != FREE && ((p->is_first && state != UNSEEN) || (slot->end && (end > slot->end || (p->is_last && end < slot->end)))))
+    if (state <= UNSEEN ? is_others(CELL(datagram), datagram, tick, owner) || is_others(side->lost, 0, tick, owner) ||
+                              is_others(OTHER_CELL(datagram), datagram, tick, owner)
+                        : p->is_first)
         goto unlock;  // verdict: it contradicts what was decided
-    if (p->is_first ? !is_links && !p->is_plain : state <= UNSEEN) {
+    if (state != FREE && slot->end && (end > slot->end || (p->is_last && end < slot->end)))
+        goto unlock;
+    if (p->is_first ? owner == NOBODYS && !p->is_there : state <= UNSEEN) {
         if ((state == UNSEEN && slot->packets == 255) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
@@ -510,13 +560,13 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             verdict = STRAIGHT;
     }
     if (state == FREE) {
-        give_away(slot, tick);
+        give_away(side, slot, unmatched, tick);
         slot->datagram = datagram;
-        slot->bytes = slot->packets = slot->got = slot->end = 0;
+        slot->bytes = slot->packets = slot->seams = slot->end = 0;
     }
     if (state != OF_NOBODY || slot->bytes)
-        slot->at_ms = now_ms;
-    slot->got += p->payload;
+        slot->at = ticks;
+    slot->seams += p->is_there ? seam : 1;
     if (p->is_last)
         slot->end = end;
     if (verdict == STRAIGHT) {
@@ -529,17 +579,18 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         p->seen_bytes = slot->bytes;
         p->seen_packets = slot->packets;
         slot->lane = p->lane;
-        slot->state = !is_links ? OF_NOBODY : is_not_free(datagram, tick) ? DROPPED : ACCEPTED;
-        if (!is_links && !is_taken)
-            slot->bytes += p->bytes;
+        slot->state = p->has_lane ? ACCEPTED : OF_NOBODY;
     }
     state = slot->state;
-    is_whole = slot->end && slot->got == slot->end;
+    if (p->is_first ? owner != NOBODYS || !p->is_there : state == ACCEPTED)
+        added = p->bytes;
+    slot->bytes += added;
+    is_whole = slot->end && *(volatile __u16 *)&slot->seams == (__u16)(SEAM(slot->end) - SEAM(0));
     if (state == OF_NOBODY) {
         verdict = NOBODY;
         slot->lane = side->number >> 4;
         if (is_whole)  // its identification may come again
-            give_away(slot, tick);
+            give_away(side, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;
@@ -547,19 +598,22 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 unlock:
     bpf_spin_unlock(&here->lock);
     if (verdict == ADMITTED) {
-        verdict = admit(p, p->is_first && state == ACCEPTED ? FREE : state);
-        if (verdict == REFUSED || is_whole || p->seen_bytes) {
+        verdict = admit(p, p->is_first ? FREE : state);
+        if (verdict == REFUSED || is_whole) {
             bpf_spin_lock(&here->lock);
-            if (slot->datagram == datagram && slot->state >= ACCEPTED) {
-                if (verdict != REFUSED)
-                    slot->bytes = 0;  // the link has paid
-                slot->state = is_whole && !slot->bytes ? FREE : verdict == REFUSED ? DROPPED : slot->state;
+            if (slot->datagram == datagram) {
+                if (verdict == REFUSED) {
+                    slot->state = DROPPED;
+                    slot->bytes -= added;
+                }
+                if (is_whole && (slot->state == ACCEPTED || !slot->bytes))
+                    slot->state = FREE;
             }
             bpf_spin_unlock(&here->lock);
         }
     }
     if (p->seen_bytes && verdict != REFUSED)  // harm: a link has taken it over, or nobody's right for the price of a mark
-        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets - (verdict == NOBODY)));
+        ADD(side->unseen_at, -UNSEEN_COST((__u64)p->seen_bytes, p->seen_packets - (owner == NOBODYS)));
     return verdict;
 }
 

@@ -76,11 +76,8 @@ class Target:
         old, links = self._links, dict(wanted.links)
         if wanted.unmatched_kbit is not None:
             links[UNMATCHED] = LimitedLink(UNMATCHED, (), wanted.unmatched_kbit, wanted.unmatched_kbit)
-        changed = [
-            one
-            for one in old.keys() | links.keys()
-            if old.get(one) is not links.get(one) and old.get(one) != links.get(one)
-        ]
+        changed = [one for one, link in links.items() if old.get(one) != link]
+        changed += old.keys() - links.keys()
         before = _part({one: old[one] for one in changed if one in old})
         after = _part({one: links[one] for one in changed if one in links})
         for table, entries in self.tree.items():

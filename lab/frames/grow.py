@@ -160,7 +160,8 @@ def _damage(rng: random.Random, frame: Frame) -> None:
     else:
         places = frame.places()
         name, _, size = places[rng.randrange(len(places))]
-        frame.changes[name] = _value(rng, name, size)
+        value = _value(rng, name, size)
+        frame.changes[name] = value & 0x7FFF if name.endswith("identification") else value  # none of a bystander's
 
 
 def _value(rng: random.Random, name: str, size: int) -> int:

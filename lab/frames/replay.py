@@ -10,9 +10,10 @@ import errno
 import mmap
 import os
 import platform
+import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -29,8 +30,8 @@ _PROG_TEST_RUN = 10
 _SYSTEM_CALL = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 _ATTRIBUTES_BYTES = 80
 _SHORTEST = 54
-_NOT_FREE = slice(8216, 8216 + (4 << 19))  # in the program's settings
-_NO_MARKS = bytes(4 << 19)
+_MARKS = slice(8216, 8216 + (8 << 18))  # in the program's settings
+_NO_MARKS = bytes(8 << 18)
 _DROPPED = 2  # TC_ACT_SHOT
 LIMIT_KBIT, NEIGHBOUR_KBIT = 500, 100_000
 LINKS = {  # interface id -> kbit/s, is observed
@@ -56,7 +57,7 @@ class Result:
     seconds: float
 
 
-class TestRun:
+class Runner:
     """One thread's call, prepared once."""
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class TestRun:
 class Replay:
     def __init__(self, program: Program, settings: mmap.mmap) -> None:
         self._program, self._settings = program, settings
-        self._runs = TestRun(), TestRun()
+        self._runs = Runner(), Runner()
         self._keys = {
             Key(ip_address(address), port).packed(): 2 * link
             for address in (shape.USER4, shape.USER6)
@@ -109,12 +110,17 @@ class Replay:
         for key in self._keys:
             program.remove_link(key)
         program.finish((), None)
-        self._settings[_NOT_FREE] = _NO_MARKS  # buckets begin anew, which bound them
+        self._settings[_MARKS] = _NO_MARKS  # buckets begin anew, which bound them
         for lane, packed in self._lanes.items():
             program.lanes.forget(lane)
             program.lanes.take(lane, packed)
         for key, lane in self._keys.items():
             program.put_link(key, lane)
+
+    def fill_marks(self) -> None:
+        """Of datagrams that no frame has; until `reset`, and for a minute."""
+        tick = time.monotonic_ns() >> 32 & 0xFFFF
+        self._settings[_MARKS] = struct.pack("=HHI", 1, tick, 0xFFFFFFFF) * (len(_NO_MARKS) // 8)
 
     def program_fd(self, *, from_user: bool) -> int:
         return self._program.fds["from_user" if from_user else "to_user"]
@@ -152,21 +158,30 @@ class Replay:
     def both(self, frames: Sequence[bytes], repeat: int, *, from_user: bool) -> float:
         """Each frame so often from each of two processors at once; how long it took [s]."""
         program, ready = self.program_fd(from_user=from_user), threading.Barrier(2)
-        allowed = sorted(os.sched_getaffinity(0))
 
         def work(number: int) -> None:
-            os.sched_setaffinity(0, {allowed[number % len(allowed)]})  # of this thread
             for frame in frames:
                 ready.wait(20)
                 self._runs[number].run(program, frame, repeat)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
-        began = time.monotonic()
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        return time.monotonic() - began
+        return on_two_processors(work)
+
+
+def on_two_processors(work: Callable[[int], object]) -> float:
+    """The work of 0 and 1 at the same time; how long it took [s]."""
+    allowed = sorted(os.sched_getaffinity(0))
+
+    def at(number: int) -> None:
+        os.sched_setaffinity(0, {allowed[number % len(allowed)]})  # of this thread
+        work(number)
+
+    threads = [threading.Thread(target=at, args=(number,)) for number in (0, 1)]
+    began = time.monotonic()
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return time.monotonic() - began
 
 
 def _copies(frame: Frame) -> Iterator[bytes]:
@@ -189,7 +204,7 @@ def _copies(frame: Frame) -> Iterator[bytes]:
 def replay(object_file: Path = OBJECT) -> Iterator[Replay]:
     """Raises `ProgramError`, `NotPermittedError`."""
     fds = _load(object_file, {})
-    settings = mapped(os.dup(fds[".bss"]), _NOT_FREE.stop)
+    settings = mapped(os.dup(fds[".bss"]), _MARKS.stop)
     program = Program(fds)
     try:
         yield Replay(program, settings)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.frames import grow, judge, linux, runs, shape, wire
-from lab.frames.grow import BLOCKED, FREE, HEARTBEAT, LIMITED, OBSERVED, Sequence
+from lab.frames.grow import BLOCKED, FREE, HEARTBEAT, LIMITED, NEIGHBOUR, OBSERVED, Sequence
 from lab.frames.replay import Replay, replay
 from lab.frames.shape import AP4, AP6, AP_PORT, TAG, USER4, USER6, Frame
 from measuring.iproute import available
@@ -83,7 +83,38 @@ FOUND = {
     "a first fragment claims the longest datagram": [
         frame4(shape.udp(LIMITED, AP_PORT, b"")[:8], fragment=(7, 0, True), changes={"udp.length": 65_515})
     ],
+    "behind an authentication header, at which Linux stops, a fragment that is not the first": [
+        Frame(
+            shape.WHOLE6,
+            AP6,
+            bytes(8),
+            from_user=True,
+            extensions=[shape.DESTINATION],
+            fragment=(7, 712, False),
+            changes={"ipv6.next": shape.AUTHENTICATION, "extension0.length": 0},
+        )
+    ],
     "a burst of an observed link": [frame4(body(OBSERVED, 713), copies=64)],
+    "other datagrams push out what came before an observed link's first fragment": [
+        frame4(bytes(149), fragment=(7, 64, False), copies=64),
+        frame4(body(OBSERVED)[:64], fragment=(7, 0, True)),
+    ],
+    "a link sends many first fragments while a neighbour's datagram is on its way": [
+        frame4(body(NEIGHBOUR)[:16], fragment=(7, 0, True), is_bystander=True),
+        frame4(body(LIMITED)[:16], fragment=(1_000, 0, True), copies=200),
+        frame4(bytes(56), fragment=(7, 16, False), is_bystander=True),
+    ],
+    "as many bytes overlap as are missing, and another link's first fragment comes": [
+        frame6(bytes(32), fragment=(7, 40, False)),
+        frame6(body(LIMITED)[:24], fragment=(7, 0, True)),
+        frame6(bytes(16), fragment=(7, 48, True)),
+        frame6(body(OBSERVED)[:24], fragment=(7, 0, True)),
+    ],
+    "the same, where Linux drops the last fragment": [
+        frame4(body(LIMITED)[:24], fragment=(7, 0, True)),
+        frame4(bytes(48), fragment=(7, 24, False), changes={"ipv4.checksum": 1}),
+        frame4(body(OBSERVED)[:24], fragment=(7, 0, True)),
+    ],
 }
 
 
@@ -91,6 +122,66 @@ FOUND = {
 def test_what_the_fuzzer_found_breaks_no_property(running: Replay, frames: list[Frame]) -> None:
     broken, _ = judge.examined(running, Sequence(frames, from_user=True), is_probed=True, is_on_both=False)
     assert broken is None
+
+
+OTHERS = frame4(body(LIMITED)[:16], fragment=(1_000, 0, True), copies=200)
+
+
+@pytest.mark.parametrize(
+    "port", [None, FREE, OBSERVED], ids=["nothing", "nobody's first one", "another link's first one"]
+)
+def test_what_comes_after_a_datagram_lost_its_slot_passes_counted_or_not_at_all(
+    running: Replay, port: int | None
+) -> None:
+    """200 others of its link, 60 bytes each, take the slot; the last fragment would complete it, and Linux drops a
+    second first fragment that comes in front of that."""
+    running.reset()
+    first, last = frame4(body(LIMITED)[:16], fragment=(7, 0, True)), frame4(bytes(1_000), fragment=(7, 16, False))
+    later = [last] if port is None else [frame4(body(port)[:16], fragment=(7, 0, True)), last]
+    result = running.run([first, OTHERS, *later], from_user=True)
+    assert result.passed == [True] * 201 + [False] * len(later)
+    assert result.counted[judge.LIMITED].passed_bytes == 201 * 60
+
+
+def test_a_full_table_of_marks_lets_nothing_pass_and_harms_only_its_address(running: Replay) -> None:
+    """Then a datagram that loses its slot makes all unknown fragments of its address another owner's."""
+    running.reset()
+    running.fill_marks()
+    before = frame4(body(FREE)[:16], fragment=(5, 0, True))
+    first, last = frame4(body(LIMITED)[:16], fragment=(7, 0, True)), frame4(bytes(56), fragment=(7, 16, False))
+    nobodys, links = (frame4(body(port)[:16], fragment=(number, 0, True)) for port, number in ((FREE, 8), (LIMITED, 9)))
+    elsewhere = frame6(body(FREE)[:16], fragment=(8, 0, True))
+    result = running.run([before, first, OTHERS, last, nobodys, links, elsewhere], from_user=True)
+    assert result.passed == [True] * 202 + [False, False, True, True]
+    neighbours = frame4(body(NEIGHBOUR)[:16], fragment=(10, 0, True))
+    assert running.run([neighbours], from_user=True).passed == [False]
+
+
+def test_when_datagrams_of_two_links_are_lost_neither_has_more(running: Replay) -> None:
+    """The neighbour's slots are taken by his own for a second, and then a link's older one, too."""
+    running.reset()
+    neighbours = [frame4(body(NEIGHBOUR)[:16], fragment=(one, 0, True), copies=200) for one in (1_000, 2_000)]
+    assert all(running.run([frame4(body(LIMITED)[:16], fragment=(7, 0, True)), neighbours[0]], from_user=True).passed)
+    time.sleep(1.2)
+    running.fill_marks()
+    running.run([neighbours[1]], from_user=True)
+    assert running.run([frame4(body(LIMITED)[:16], fragment=(8, 0, True))], from_user=True).passed == [False]
+
+
+@pytest.mark.parametrize("port", [FREE, LIMITED], ids=["nobody's", "a link's"])
+def test_datagrams_that_stay_incomplete_take_no_verdict_away_at_once(running: Replay, port: int) -> None:
+    """Eight of the limited link between two fragments, when no fragment may pass without a verdict any more."""
+    running.reset()
+    lost = 0
+    for number in range(400):
+        unseen = [frame4(bytes(64), fragment=(2_000 + number, 64, False))]
+        others = [frame4(body(LIMITED)[:16], fragment=(10_000 + 8 * number + one, 0, True)) for one in range(8)]
+        first, last = (
+            frame4(one, fragment=(number, at, at == 0)) for at, one in ((0, body(port)[:32]), (32, bytes(40)))
+        )
+        passed = running.run([*unseen, first, *others, last], from_user=True).passed
+        lost += passed[1] and not passed[-1]
+    assert lost <= 4
 
 
 @pytest.mark.parametrize("mark", [17, HEARTBEAT], ids=["data", "heartbeats"])

@@ -14,6 +14,7 @@ import pytest
 
 from ap_agent.dataplane.lanes import Lane
 from ap_agent.dataplane.program import FROM_USER_BIT, Key
+from lab.frames.replay import on_two_processors
 from tests.dataplane.bed import AP, AP_PORT, USER, USER_PORT, Bed
 from tests.dataplane.frames import datagram, scion
 
@@ -22,9 +23,15 @@ pytestmark = pytest.mark.kernel
 KEY = Key(ip_address(USER), USER_PORT)
 
 
-def numbered(start: int, count: int, size: int = 458) -> list[bytes]:
+def numbered(start: int, count: int, size: int = 458, *, to_user: bool = False) -> list[bytes]:
+    ends = ((AP, AP_PORT), (USER, USER_PORT)) if to_user else ((USER, USER_PORT), (AP, AP_PORT))
     return [
-        datagram(scion(size=size)[:8] + struct.pack("!I", number) + bytes(size - 12))[0].frame
+        datagram(
+            scion(size=size)[:8] + struct.pack("!I", number) + bytes(size - 12),
+            source=ends[0],
+            destination=ends[1],
+            from_user=not to_user,
+        )[0].frame
         for number in range(start, start + count)
     ]
 
@@ -69,38 +76,72 @@ def test_a_new_lane_queues_until_what_its_class_holds_has_left(ap: Bed) -> None:
     assert in_ifb(ap) - before == 1
 
 
+def change(ap: Bed, kbit: int, *, to_user: bool) -> None:
+    """The limit, while packets wait."""
+    minor = 7 if to_user else FROM_USER_BIT | 7
+    ap.put_lane(14 if to_user else 15, Lane(kbit, minor))
+    at = ["dev", "slbw0" if to_user else "slbw1", "parent", "51b0:", "classid", f"51b0:{minor:x}"]
+    ap.tc(
+        "class", "change", *at, "htb", "rate", f"{kbit}kbit", "ceil", f"{kbit}kbit", "burst", "4000", "cburst", "4000"
+    )
+
+
+def make_anew(ap: Bed, kbit: int) -> None:
+    """As the engine does: no key any more, then no class and no lane; and all of it again."""
+    ap.remove_link(KEY)
+    for dev, minor in (("slbw0", "7"), ("slbw1", "1007")):
+        ap.tc("class", "del", "dev", dev, "classid", f"51b0:{minor}")
+    ap.program.finish((), None)
+    for lane in (14, 15):
+        ap.program.lanes.forget(lane)
+    ap.link(7, kbit, kbit, KEY)
+
+
+@pytest.mark.parametrize("senders", [1, 2])
+@pytest.mark.parametrize("to_user", [False, True], ids=["from the user", "to the user"])
 @pytest.mark.parametrize("kbit", [2_000, 20_000, 200_000])
-def test_no_packet_of_a_link_overtakes_another_one(ap: Bed, kbit: int) -> None:
-    """Bursts and pauses around the limit, the limit and the total's factor changing below them, processors busy."""
+def test_no_packet_of_a_link_overtakes_another_one(ap: Bed, kbit: int, to_user: bool, senders: int) -> None:
+    """Bursts and pauses around the limit; the limit and the total's factor change below them, and the link is deleted
+    and made again; processors are busy. Of two senders on two processors each one's packets stay in order."""
     ap.link(7, kbit, kbit, KEY)
     time.sleep(0.5)
-
-    with busy_processors(), ap.listen(ap.ap, AP, AP_PORT) as receiver:
+    port, receiving = (
+        (USER_PORT, ap.listen(ap.user, USER, USER_PORT))
+        if to_user
+        else (
+            AP_PORT,
+            ap.listen(ap.ap, AP, AP_PORT),
+        )
+    )
+    with busy_processors(), receiving as receiver:
         start = 0
         for step in range(60):
             count = (1, 2, 8, 30)[step % 4]
-            ap.send(numbered(start, count))
+            bursts = [numbered(sender << 16 | start, count, to_user=to_user) for sender in range(senders)]
+            if senders == 1:
+                ap.send(bursts[0], from_ap=to_user)
+            else:
+                on_two_processors(lambda sender, bursts=bursts: ap.send(bursts[sender], from_ap=to_user))
             start += count
             if step % 10 == 5:
-                limit = kbit // 4 if step % 20 == 5 else kbit
-                ap.put_lane(15, Lane(limit, FROM_USER_BIT | 7))
-                rate = ["rate", f"{limit}kbit", "ceil", f"{limit}kbit", "burst", "4000", "cburst", "4000"]
-                ap.tc("class", "change", "dev", "slbw1", "parent", "51b0:", "classid", "51b0:1007", "htb", *rate)
+                change(ap, kbit // 4 if step % 20 == 15 else kbit, to_user=to_user)
             if step % 15 == 7:
-                ap.program.set_factors(1.0, 3.0 if step % 30 == 7 else 1.0)
+                ap.program.set_factors(*((3.0 if step % 30 == 7 else 1.0,) * 2))
+            if step % 20 == 11:
+                make_anew(ap, kbit)
             time.sleep((0.0, 0.003, 0.02, 0.06)[step % 4])
-        passed = numbers(receiver.received(quiet_s=2.0)[AP_PORT])
-    assert len(passed) > 100
-    assert passed == sorted(passed)
+        passed = numbers(receiver.received(quiet_s=2.0)[port])
+    for sender in range(senders):
+        own = [number for number in passed if number >> 16 == sender]
+        assert len(own) > 100
+        assert own == sorted(own)
 
 
 def test_a_lower_limit_lets_nothing_overtake_what_waits_for_longer_now(ap: Bed) -> None:
     ap.link(7, 2_000, 2_000, KEY)
     with ap.listen(ap.ap, AP, AP_PORT) as receiver:
         ap.send(numbered(0, 40))  # 20 kB: 80 ms at 2 Mbit/s
-        ap.put_lane(15, Lane(100, FROM_USER_BIT | 7))
-        rate = ["rate", "100kbit", "ceil", "100kbit", "burst", "4000", "cburst", "4000"]
-        ap.tc("class", "change", "dev", "slbw1", "parent", "51b0:", "classid", "51b0:1007", "htb", *rate)
+        change(ap, 100, to_user=False)
         for number in range(40, 50):
             time.sleep(0.12)
             ap.send(numbered(number, 1, 200))
