@@ -3,6 +3,7 @@
     python -m lab.bench.scale.program receipts POINTS LINKS SAMPLE
     python -m lab.bench.scale.program changes POINTS LINKS
     python -m lab.bench.scale.program sweep POLLING CHANGED...
+    python -m lab.bench.scale.program reads POINTS LINKS
 
 Prints a line of JSON for each figure: what, ours [s of processor of this process], theirs [s of PostgreSQL's process
 that serves it], wal [bytes]. The requests go through all of Django, not through a socket.
@@ -147,7 +148,32 @@ def sweep(polling: int, *changed: int) -> None:
             store(dict.fromkeys(keys, time.time()), HOSTS)
 
 
-PROGRAMS: dict[str, Callable[..., None]] = {"receipts": receipts, "changes": changes, "sweep": sweep}
+# --- reads --------------------------------------------------------------------------------------------------------
+
+READS = {"the cockpit's overview": "/cockpit/", "a REST list of 1,000 Links": "/api/v1/links/?limit=1000"}
+
+
+def reads(points: int, links: int) -> None:
+    """What an administrator reads of all Links."""
+    from django.test import Client
+
+    from lab.bench.scale.world import Size, fill
+    from scionlab.accounts.models import User
+
+    fill(Size(points=points, links=links))
+    client = Client()
+    client.force_login(User.objects.create_user(email="staff@example.org", password=None, is_staff=True))
+    for what, path in READS.items():
+        for round_ in range(4):
+            with measured(what, round=round_):
+                answer = client.get(path)
+            if answer.status_code != 200:
+                raise RuntimeError(f"{path} answers {answer.status_code}")
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "receipts": receipts, "changes": changes, "sweep": sweep, "reads": reads
+}  # fmt: skip
 
 if __name__ == "__main__":
     django.setup()

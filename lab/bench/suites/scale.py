@@ -1,4 +1,5 @@
-"""What receipts, changes, the sweep and the notes of when hosts were last seen cost by the size of the testbed."""
+"""What receipts, changes, an administrator's reads, the sweep and the notes of when hosts were last seen cost, by the
+size of the testbed."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict
+from lab.bench.scale.program import READS
 
 NAME = "scale"
 TITLE = "Scale"
@@ -21,7 +23,7 @@ KINDS = {
     "all counters": "packets on every link",
 }
 CHANGED, MANY = 10, 5000
-RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
+RECEIPTS_SHARE, WAL_BYTES, SWEEP_S, READ_S = 0.25, 5e6, 1.0, 1.0
 SAMPLE = 10
 
 
@@ -40,6 +42,10 @@ def steps(scale: Scale) -> list[Step]:
     found += [
         Step(f"changes among {points * links} links", 20 + points / 3, partial(_changes, points, links))
         for points, links in sizes
+    ]
+    found += [
+        Step(f"reads of {points * links} links", 20 + points / 3, partial(_reads, points, links))
+        for points, links in sizes[:1]
     ]
     return found + [
         Step(f"sweep with {hosts} hosts", 10 + hosts / 2000, partial(_sweep, hosts, many)) for hosts in polling
@@ -60,6 +66,14 @@ def _changes(points: int, links: int, outcome: Outcome) -> None:
         labels: dict[str, Label] = {"what": one["what"], "changed": one["changed"], "links": points * links}
         for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
             outcome.add(one[name], unit, figure=name, **labels)
+
+
+def _reads(points: int, links: int, outcome: Outcome) -> None:
+    """The first of each connects and fills caches."""
+    for one in _run("reads", points, links):
+        if one["round"]:
+            for name in ("ours", "theirs"):
+                outcome.add(one[name], "s", figure=name, what=one["what"], links=points * links)
 
 
 def _sweep(hosts: int, many: int, outcome: Outcome) -> None:
@@ -92,6 +106,10 @@ def verdicts(outcome: Outcome) -> Iterator[Verdict]:
         target = f"unchanged receipts of {links:,} links, per minute: < {RECEIPTS_SHARE:g} of a processor"
         yield Verdict(target, f"{cpu / 60:.3f}", cpu / 60 < RECEIPTS_SHARE)
         yield Verdict(f"the same: < {WAL_BYTES / 1e6:g} MB of WAL", f"{wal / 1e6:.3f} MB", wal < WAL_BYTES)
+    for what in READS:
+        for size in outcome.values("links", what=what):
+            if (cpu := _cpu_s(outcome, what=what, links=size)) is not None:
+                yield Verdict(f"{what} among {size:,}: <= {READ_S:g} s of a processor", f"{cpu:.2f} s", cpu <= READ_S)
     hosts = max(map(int, outcome.values("hosts", what="sweep")), default=0)
     cpu = _cpu_s(outcome, what="sweep", hosts=hosts, changed=CHANGED)
     if cpu is not None:
