@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ap_agent.agent import archive, bundle, store
-from ap_agent.agent.bundle import Bundle
-from ap_agent.common.errors import BundleError
+from ap_agent.agent import archive, bundle
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
 from lab.fuzz import targets
-from lab.fuzz.fence import TrespassError
 from link_info import LinkInfo
 
 _REAL_LINKS = bundle._links
@@ -38,21 +34,6 @@ def _short_header(block: bytes, limits: archive.Limits) -> tuple[str, int]:
     return _REAL_HEADER(block, limits)
 
 
-def _almost_any_name(name: str, _limits: archive.Limits = archive.DEFAULT_LIMITS) -> None:
-    """Looks at where a name begins, and forgets that it can lead back."""
-    is_elsewhere = name != archive.MANIFEST and not name.startswith(archive.ALLOWED_FOLDERS)
-    if is_elsewhere or {"", "."} & set(name.split("/")) or not name.isprintable():
-        raise BundleError("That name lies elsewhere.", code="member_name")
-
-
-def _write_anywhere(folder: Path, bundle: Bundle) -> None:
-    """Makes whatever folders a name has."""
-    for name, data in bundle.members.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
 def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None:
     """Whoever signed it."""
     return trust.read_signed(manifest)
@@ -70,15 +51,6 @@ class Planted:
 PLANTED = {
     "a key that is missing": Planted("bundle", ((bundle, "_links", _forgotten_key),), KeyError),
     "an index beyond the end": Planted("bundle", ((archive, "_header", _short_header),), IndexError),
-    "a name that leads out": Planted(
-        "bundle",
-        (
-            (archive, "check_name", _almost_any_name),
-            (store, "check_name", _almost_any_name),
-            (store, "_write_tree", _write_anywhere),
-        ),
-        TrespassError,
-    ),
     "a signature that nobody checks": Planted(
         "manifest", ((targets, "_verify", _any_signature),), targets.BrokenPromiseError
     ),

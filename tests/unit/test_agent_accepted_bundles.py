@@ -23,7 +23,7 @@ from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Signed, Version
-from ap_agent.document.trust import Acceptance, Trust, trust_now
+from ap_agent.document.trust import Acceptance, Trust, save_acceptance, trust_now
 from tests import agent_service as svc
 from tests.agent_bundles import (
     FAR,
@@ -152,9 +152,9 @@ def test_refusal_names_both_versions_and_the_remedies_of_both_sides(host: Host) 
         assert words in problem.message
 
 
-def test_lost_bundle_does_not_open_the_door_to_an_older_one(host: Host, settings: Settings) -> None:
+def test_lost_bundle_does_not_open_the_door_to_an_older_one(host: Host) -> None:
     host.offered(bundle("1.18", 9))
-    (settings.state_dir / "current" / "scionlab-config.json").write_bytes(b"{}")
+    host.agent.configuration.store.bundle_file.write_bytes(b"{}")
     host.start()
 
     assert host.installed == "nothing"
@@ -169,7 +169,7 @@ def permit(host: Host, version: str) -> None:
     """As the command does it, from another process."""
     newest = host.agent.configuration.trust.newest
     assert newest is not None
-    Store(host.settings.state_dir).save_acceptance(Acceptance(version, newest))
+    save_acceptance(host.settings.state_dir, Acceptance(version, newest))
 
 
 def test_accepted_version_is_taken_once_while_the_agent_runs(host: Host) -> None:
@@ -186,7 +186,7 @@ def test_accepted_version_is_taken_once_while_the_agent_runs(host: Host) -> None
 def test_permission_that_a_crash_left_behind_counts_for_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.offered(bundle("1.18", 9))
     permit(host, "1.17")
-    monkeypatch.setattr(Store, "drop_acceptance", lambda _store: None)
+    monkeypatch.setattr(Store, "drop", lambda _store, _path: None)
     host.offered(bundle("1.17", 4))
     host.start()
     assert host.agent.configuration.store.acceptance_file.exists()
@@ -364,9 +364,9 @@ def test_older_trust_of_the_same_version_follows_the_bundle_too(host: Host) -> N
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "new"
 
 
-def test_with_everything_lost_the_enrolment_counts_again(host: Host, settings: Settings) -> None:
+def test_with_everything_lost_the_enrolment_counts_again(host: Host) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
-    for path in (host.agent.configuration.store.trust_file, settings.state_dir / "current"):
+    for path in (host.agent.configuration.store.trust_file, host.agent.configuration.store.bundle_file):
         path.unlink()
     host.start()
 
@@ -484,7 +484,7 @@ def test_what_is_written_is_read_back_equal(host: Host) -> None:
     unknown = trust_now(replace(host.settings, host_id=None), None, None)
     store.save_trust(unknown)
     assert store.load_trust() == unknown
-    store.save_acceptance(Acceptance("1.17", Version(1, 18, None)))
+    save_acceptance(store.folder, Acceptance("1.17", Version(1, 18, None)))
     assert store.load_acceptance() == Acceptance("1.17", Version(1, 18, None))
 
 

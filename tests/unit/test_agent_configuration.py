@@ -123,11 +123,11 @@ def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
     configure("info", under_systemd=True)
     service.answers["/config"] = svc.tarball(V7)
     cycle(agent)
-    before = (agent.settings.state_dir / "current").lstat().st_ino
+    before = agent.configuration.store.bundle_file.lstat().st_ino
     capsys.readouterr()
 
     assert cycle(agent) == "unchanged"
-    assert (agent.settings.state_dir / "current").lstat().st_ino == before
+    assert agent.configuration.store.bundle_file.lstat().st_ino == before
     assert capsys.readouterr().out == ""
 
 
@@ -230,8 +230,7 @@ def test_damaged_store_is_a_problem_until_the_service_gave_another(
     agent: Agent, limiter: FakeLimiter, settings: Settings, service: Service
 ) -> None:
     cycle(agent)
-    for path in (settings.state_dir / "current").resolve().rglob("link_info.json"):
-        path.write_bytes(b"{}")
+    agent.configuration.store.bundle_file.write_bytes(b"{}")
     client = Client(settings)
     again = Agent(settings, client, get_logger())
     again.test_limiter = limiter  # type: ignore[attr-defined]
