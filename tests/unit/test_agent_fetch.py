@@ -17,7 +17,7 @@ import pytest
 
 from ap_agent import __version__
 from ap_agent.agent import connections
-from ap_agent.agent.fetch import Client, Have, NewBundle, NoAS, NotModified
+from ap_agent.agent.fetch import Client, Have, NewBundle, NotModified
 from ap_agent.agent.http import parse_retry_after
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, AuthError, FetchError
@@ -106,12 +106,6 @@ def test_service_below_a_path_is_reached(service: Service) -> None:
     client.close()
 
     assert service.seen[0].path == f"/sub/api/v4/host/{HOST_ID}/config"
-
-
-def test_204_is_news_and_no_bundle(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(204)
-
-    assert client.fetch_config(HAVE) == NoAS()
 
 
 def test_environment_does_not_redirect_the_agent(
@@ -270,7 +264,7 @@ def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) ->
     client.close()
 
 
-def test_no_descriptor_is_left_behind(service: Service, client: Client) -> None:
+def test_no_descriptor_and_no_timer_is_left_behind(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)
     before = open_descriptors()
@@ -278,9 +272,9 @@ def test_no_descriptor_is_left_behind(service: Service, client: Client) -> None:
         client.fetch_config(HAVE)
 
     deadline = time.monotonic() + 10  # the server's own ends, in this process too, close a little later
-    while open_descriptors() > before + 2 and time.monotonic() < deadline:
+    while open_descriptors() > before + 2 or threads.running("deadline"):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert open_descriptors() <= before + 2
 
 
 def open_descriptors() -> int:
@@ -461,26 +455,6 @@ def test_client_works_again_after_a_deadline(service: Service) -> None:
     client.close()
 
 
-def test_no_timer_is_left_behind(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(304)
-    for _ in range(30):
-        client.fetch_config(HAVE)
-
-    deadline = time.monotonic() + 10
-    while threads.running("deadline"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_retry_after_is_handed_on(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(503, Retry_After="120")
-
-    with pytest.raises(FetchError) as refused:
-        client.fetch_config(HAVE)
-
-    assert refused.value.retry_after_s == 120
-
-
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 
 
@@ -519,25 +493,6 @@ def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: S
         client.fetch_config(HAVE)
     assert refused.value.retry_after_s == 90
     assert parse_retry_after("Sat, 21 Nov 2009 06:01:30 GMT", None) is None
-
-
-def test_receipt_is_posted_as_json(service: Service, client: Client) -> None:
-    client.send_receipt({"schema": 1, "links": {}})
-
-    (request,) = service.asked("/enforcement")
-    assert request.method == "POST"
-    assert request.headers["Content-Type"] == "application/json"
-    assert service.receipts() == [{"schema": 1, "links": {}}]
-    assert request.credentials == f"{HOST_ID}:{SECRET}"
-
-
-def test_refused_receipt_is_an_error(service: Service, client: Client) -> None:
-    service.answers["/enforcement"] = status(500)
-    with pytest.raises(FetchError, match="500"):
-        client.send_receipt({})
-    service.answers["/enforcement"] = status(401)
-    with pytest.raises(AuthError):
-        client.send_receipt({})
 
 
 @pytest.mark.parametrize("code", [200, 304])
