@@ -159,12 +159,11 @@ class Exporter(Collector):
             uploads.add_metric([result], number)
         yield from (states, problems, samples, uploads)
         for name, text, value in self._gauges():
-            if value is not None:  # a 0 would be a statement
-                yield GaugeMetricFamily(f"scionlab_bw_agent_{name}", text, value=value)
+            yield GaugeMetricFamily(f"scionlab_bw_agent_{name}", text, value=value)
         yield from self._of_links(links)
 
     def _gauges(self) -> Iterator[tuple[str, str, float | None]]:
-        """None: unknown."""
+        """None: unknown, and no sample: a 0 would be a statement."""
         state, usage = self._agent.limiter.state, self._usage
         order, newest = state.order if state is not None else None, usage.newest
         if order is not None:
