@@ -120,6 +120,11 @@ class Settings:
         """Limit shared by all unmatched traffic in each direction; None: no limit."""
         return self.default_bandwidth_kbit if self.unmatched == "default" else None
 
+    @property
+    def state_valid_s(self) -> float:
+        """How long a state of the limiter counts as current: three of its intervals (10 s without usage), and 30 s."""
+        return 3 * (self.usage_interval_s or 10.0) + 30.0
+
 
 _HINTS = get_type_hints(Settings, include_extras=True)
 KEYS: Mapping[str, Key] = {name: hint.__metadata__[0] for name, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
