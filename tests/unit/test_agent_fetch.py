@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -413,22 +411,8 @@ def test_refusal_of_both_secrets_is_one_error(service: Service, client: Client) 
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 that nobody but `ca_file` trusts, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("the program openssl is not installed")
-    key, made, both = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "ca.pem"
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-    name = ["-subj", "/CN=a lab", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = [openssl, "req", "-x509", *kind, *name, "-keyout", str(key), "-out", str(made)]
-    subprocess.run(command, check=True, capture_output=True)
-    both.write_bytes(made.read_bytes() + key.read_bytes())
-    return both
-
-
-def test_https_works_with_the_configured_certificate_and_with_no_other(certificate: Path) -> None:
+def test_https_works_with_the_configured_certificate_and_with_no_other(tmp_path: Path) -> None:
+    certificate = svc.certificate(tmp_path, "127.0.0.1")
     with svc.service(certificate) as encrypted:
         encrypted.answers["/config"] = status(304)
         settings = Settings(url=encrypted.url, host_id=HOST_ID, host_secret=SECRET)

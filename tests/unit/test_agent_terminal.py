@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email.utils
-import ipaddress
 import os
 import pty
 import select
@@ -16,10 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ap_agent.commands.status import screen
 from ap_agent.common import outcome as commands
@@ -258,7 +253,7 @@ def test_enrol_blames_the_clock_only_for_the_times_of_a_certificate(
     blames_clock: bool,
 ) -> None:
     address = "127.0.0.1" if blames_clock else "192.0.2.1"
-    pem = certificate(tmp_path, address, timedelta(days=begins), timedelta(days=ends))
+    pem = svc.certificate(tmp_path, address, timedelta(days=begins), timedelta(days=ends))
     with svc.service(pem) as running:
         running.answers[ENROL] = answer()
         person.configure(f'ca_file = "{pem}"\n')
@@ -266,28 +261,3 @@ def test_enrol_blames_the_clock_only_for_the_times_of_a_certificate(
     assert "The token was not used." in person.err
     assert (f"The clock of this host says {datetime.now(UTC):%Y-%m-%d}" in person.err) == blames_clock
     assert running.seen == []
-
-
-def certificate(folder: Path, address: str, begins: timedelta, ends: timedelta) -> Path:
-    """A file with a self-signed certificate of this address, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "service")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now + begins)
-        .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = folder / "service.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    pem.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return pem
