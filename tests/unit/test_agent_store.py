@@ -21,6 +21,7 @@ from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, Trust, save_acceptance
 from tests.agent_bundles import HOST_ID, KEY, bundle_bytes, entry
+from tests.crash import Crash, before_each_step, dying
 
 
 def bundle(kbit: int, version: str = "1.18", limits_version: int = 7) -> Bundle:
@@ -146,47 +147,20 @@ def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pyte
 
 # --- crash points ---------------------------------------------------------------------------------------------------
 
-STEPS = ("mkdir", "open", "fsync", "rename", "replace", "unlink", "chmod", "fchmod")
 
-
-class Crash(BaseException):
-    """Not an `Exception`: nothing may catch it on the way, as nothing catches SIGKILL."""
-
-
-def _before_each_step(monkeypatch: pytest.MonkeyPatch, action: Callable[[str], None]) -> None:
-    """Call `action` before each system call with which the store changes the disk."""
-    for name in STEPS:
-        real = getattr(os, name)
-
-        def step(*args: object, _real: Callable[..., object] = real, _name: str = name, **options: object) -> object:
-            action(f"{_name} {args[0]}")
-            return _real(*args, **options)
-
-        monkeypatch.setattr(os, name, step)
-
-
-def _saved(store: Store, monkeypatch: pytest.MonkeyPatch, fail_at: int = -1, error: BaseException | None = None) -> int:
+def _saved(store: Store, fail_at: int = -1, error: BaseException | None = None) -> int:
     """Save another bundle, with this error before that step; return how many steps there were."""
-    steps: list[str] = []
-
-    def action(step: str) -> None:
-        steps.append(step)
-        if error is not None and len(steps) == fail_at:
-            raise error
-
-    with monkeypatch.context() as patched:
-        _before_each_step(patched, action)
+    steps, action = dying(fail_at, error or Crash())
+    with before_each_step(action):
         store.save(bundle(900, limits_version=8), TRUST)
     return len(steps)
 
 
 @pytest.mark.parametrize("error", [Crash(), OSError(28, os.strerror(28))], ids=["killed", "disk full"])
-def test_an_end_before_any_step_leaves_the_old_bundle_or_the_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_an_end_before_any_step_leaves_the_old_bundle_or_the_new(tmp_path: Path, error: BaseException) -> None:
     counted = Store(tmp_path / "counting")
     counted.save(bundle(500))
-    steps = _saved(counted, monkeypatch)
+    steps = _saved(counted)
     assert steps >= 12  # two files, each: open, mode, fsync, rename, folder; else the counting is broken
     outcomes = []
 
@@ -194,12 +168,12 @@ def test_an_end_before_any_step_leaves_the_old_bundle_or_the_new(
         store = Store(tmp_path / f"state{fail_at}")
         store.save(bundle(500))
         with pytest.raises((Crash, StoreError)) as found:
-            _saved(store, monkeypatch, fail_at, error)
+            _saved(store, fail_at, error)
         if isinstance(found.value, StoreError):
             assert "No space left on device. The previous one is kept." in found.value.message
             assert found.value.retryable
         outcomes.append(loaded_kbit(store))
-        _saved(store, monkeypatch)  # what is left lying about disturbs nobody
+        _saved(store)  # what is left lying about disturbs nobody
         assert loaded_kbit(store) == 900
         assert {path.name for path in store.folder.iterdir()} == {"scionlab-bundle", "trust.json"}
 
@@ -208,7 +182,7 @@ def test_an_end_before_any_step_leaves_the_old_bundle_or_the_new(
     assert outcomes.count(500) > 10
 
 
-def test_everything_is_synced_and_trust_comes_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_synced_and_trust_comes_first(store: Store) -> None:
     store.save(bundle(500))
     log: list[str] = []
 
@@ -218,8 +192,7 @@ def test_everything_is_synced_and_trust_comes_first(store: Store, monkeypatch: p
             path = Path(f"/proc/self/fd/{argument}").readlink() if call == "fsync" else Path(argument)
             log.append(f"{call} {path.name}")
 
-    with monkeypatch.context() as patched:
-        _before_each_step(patched, action)
+    with before_each_step(action):
         store.save(bundle(900, limits_version=8), TRUST)
 
     assert log == [

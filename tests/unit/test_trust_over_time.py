@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust, save_acceptance
 from tests.agent_bundles import KEY, OTHER_KEY, SigningKey
+from tests.crash import Crash, before_each_step, dying
 from tests.trust_hosts import NOW, THIRD_KEY, AgentHost, Host, LimiterHost, settings_in
 
 
@@ -287,12 +287,8 @@ def test_trust_that_cannot_be_stored_is_a_problem_and_the_limits_stay(
     assert host.codes == []
 
 
-class Crash(BaseException):
-    """Not an `Exception`: nothing may catch it on the way, as nothing catches SIGKILL."""
-
-
 def test_crash_before_any_step_of_taking_one_that_rotates_converges(
-    kind: type[Host], settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[Host], settings: Settings, tmp_path: Path
 ) -> None:
     """The key changes with the document, and an older one is accepted: the worst that can come together."""
     installed, crash_at, ended = [], 0, False
@@ -305,24 +301,12 @@ def test_crash_before_any_step_of_taking_one_that_rotates_converges(
         host.offered("1.19", 9, signers=[KEY, OTHER_KEY])
         permit(host, "1.18", Version(1, 19, 9))
         new = host.made("1.18", 5, kbit=900, signers=[OTHER_KEY, THIRD_KEY], revoked=revoked)
-        count = 0
-
-        def before(real: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == crash_at:  # noqa: B023  called within this round
-                raise Crash
-            return real(*args, **options)
-
-        with monkeypatch.context() as patched:
-            for name in ("mkdir", "open", "fsync", "fchmod", "rename", "replace", "unlink", "chmod"):
-                real = getattr(os, name)
-                patched.setattr(os, name, lambda *args, _real=real, **options: before(_real, *args, **options))
-            try:
+        try:
+            with before_each_step(dying(crash_at, Crash())[1]):
                 host.offered_bytes(new)
-                ended = True
-            except Crash:
-                pass
+            ended = True
+        except Crash:
+            pass
         host.start()
         installed.append(host.installed)
         assert host.codes == [], crash_at
