@@ -92,6 +92,16 @@ def _forge_the_mark(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"is_verified": false', b'"is_verified": 1'))
 
 
+def _link_elsewhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a flipped bit": _flip_a_bit,
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
@@ -99,13 +109,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the head alone": lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[0]),
     "no head": lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[2]),
     "endless": lambda path: os.truncate(path, 1 << 30),
-    "a link into the system": lambda path: (path.unlink(), path.symlink_to("/etc/hostname")),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a link to what is not ours": _link_elsewhere,
+    "a folder": _folder,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_named_and_the_next_save_repairs_it(store: Store, damage: Callable[[Path], object]) -> None:
+    elsewhere = store.folder.parent / "elsewhere"
+    elsewhere.write_text("not ours\n")
     store.save(bundle(500))
     damage(store.bundle_file)
 
@@ -115,6 +127,7 @@ def test_damage_is_named_and_the_next_save_repairs_it(store: Store, damage: Call
 
     store.save(bundle(500))
     assert loaded_kbit(store) == 500
+    assert elsewhere.read_text() == "not ours\n"
 
 
 def test_a_mark_that_is_not_true_verifies_nothing(store: Store) -> None:

@@ -41,7 +41,9 @@ def turn_into_a_folder(path: Path) -> None:
 
 def turn_into_a_link(path: Path) -> None:
     path.unlink()
-    path.symlink_to("/etc/hostname")
+    elsewhere = path.parent.parent / "elsewhere"
+    elsewhere.write_text("not ours\n")
+    path.symlink_to(elsewhere)
 
 
 def make_endless(path: Path) -> None:
