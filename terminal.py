@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 
+_BROKEN = 8  # least width of a column whose words are broken
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 
 
@@ -23,12 +24,14 @@ def _printable(value: object) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> str:
     """Columns as wide as their content; those with a header in `right` are numeric. On a terminal the widest of the
-    others are wrapped so that the table fits."""
+    others are wrapped so that the table fits, and long words of them are broken if nothing else helps."""
     cells = [list(headers), *([_printable(one) for one in row] for row in rows)]
     is_right = [header in right for header in headers]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     least = [_least(column, number) for column, number in zip(zip(*cells, strict=True), is_right, strict=True)]
-    _narrow(widths, least, columns() or sys.maxsize)
+    room = columns() or sys.maxsize
+    _narrow(widths, least, room)
+    _narrow(widths, [one if number else min(one, _BROKEN) for one, number in zip(least, is_right, strict=True)], room)
     lines = []
     for row in cells:
         wrapped = [textwrap.wrap(one, max(1, width)) for one, width in zip(row, widths, strict=True)]

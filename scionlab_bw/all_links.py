@@ -15,8 +15,8 @@ from typing import Any
 from scionlab_bw import credentials, links, tables
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError, UsageError
-from scionlab_bw.reserve import reserve
-from scionlab_bw.test_link import test_link, until_over
+from scionlab_bw.reserve import reserve, until_over
+from scionlab_bw.test_link import test_link
 from scionlab_bw.units import format_number
 from terminal import clean, table
 

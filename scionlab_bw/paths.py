@@ -23,12 +23,9 @@ def path(service: Service, arguments: Namespace) -> int:
     if arguments.traceroute is not None:
         body["traceroute"] = _content(arguments.traceroute)
     found = service.post("paths/", body)
-    if arguments.json:
-        tables.print_json(found)
-    else:
-        shown = [tables.path(one, number) for number, one in enumerate(found["paths"], 1)]
-        note = "LIMIT, ENFORCED and USED (in the last hour) are in kbit/s in the direction of travel, RTT is in ms."
-        print("\n\n".join([*shown, note]))
+    shown = [tables.path(one, number) for number, one in enumerate(found["paths"], 1)]
+    note = "LIMIT, ENFORCED and USED (in the last hour) are in kbit/s in the direction of travel, RTT is in ms."
+    tables.show(arguments, found, "\n\n".join([*shown, note]))
     return 0 if arguments.test is None else _test_each(service, found["paths"], arguments)
 
 
@@ -52,6 +49,17 @@ def _test_each(service: Service, found: list[dict[str, Any]], arguments: Namespa
 
 
 _WATCH = "watch"
+_HEADERS = (
+    "LINK",
+    "ATTACHMENT POINT",
+    "TO USER",
+    "FROM USER",
+    "WEIGHT",
+    "USED TO",
+    "USED FROM",
+    "STATE",
+    "LAST TEST",
+)
 _OF_A_TEST: dict[str, Any] = {"id": None, "at": None, "bind": None, "parameters": [], "json": False}
 
 
@@ -69,29 +77,12 @@ def paths(service: Service, arguments: Namespace) -> int:
     """Limits, weights and shared bottlenecks of the active Links of an AS."""
     user_as = links.find_as(service, arguments.as_).content
     found = service.get(f"ases/{user_as['id']}/paths/").content
-    if arguments.json:
-        tables.print_json(found)
-        return 0
-    headers = [
-        "LINK",
-        "ATTACHMENT POINT",
-        "TO USER",
-        "FROM USER",
-        "WEIGHT",
-        "USED TO",
-        "USED FROM",
-        "STATE",
-        "LAST TEST",
-    ]
+    lines = []
     if found["links"]:
-        rows = [_row(one) for one in found["links"]]
-        print(table(headers, rows, right=("LINK", *headers[2:7])), end="\n\n")
-        for one in found["links"]:
-            if notes := _notes(one):
-                print(f"Link {one['link_id']}: {'; '.join(notes)}.")
-    for text in (found["text"], *(one["text"] for one in found["bottlenecks"])):
-        print(clean(text))
-    return 0
+        lines += [table(_HEADERS, map(_row, found["links"]), right=("LINK", *_HEADERS[2:7])), ""]
+    lines += [f"Link {one['link_id']}: {'; '.join(notes)}." for one in found["links"] if (notes := _notes(one))]
+    lines += [clean(text) for text in (found["text"], *(one["text"] for one in found["bottlenecks"]))]
+    return tables.show(arguments, found, "\n".join(lines))
 
 
 def _row(one: dict[str, Any]) -> tuple[Any, ...]:

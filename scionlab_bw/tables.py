@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from scionlab_bw.units import format_bandwidth, format_bytes, format_number, format_seconds
-from terminal import clean, table
+from terminal import clean, columns, table
 
 STATES = ("failed", "no_report", "waiting", "delivered", "observed", "clamped", "blocked", "enforced", "inactive")
 
@@ -46,8 +47,12 @@ def tell(arguments: Namespace, text: str) -> None:
 
 
 def facts(rows: Sequence[tuple[str, Any]]) -> str:
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {clean(value)}".rstrip() for name, value in rows)
+    """A line for each, wrapped to the terminal."""
+    width = max(len(name) for name, _ in rows) + 2
+    room = max(20, (columns() or sys.maxsize) - width)
+    wrapped = ((name, textwrap.wrap(clean(value), room) or [""]) for name, value in rows)
+    indent = "\n" + " " * width
+    return "\n".join(f"{name.ljust(width)}{indent.join(lines)}".rstrip() for name, lines in wrapped)
 
 
 def moment(text: str | None) -> str:

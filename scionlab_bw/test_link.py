@@ -7,16 +7,15 @@ from argparse import Namespace
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import FOLLOW_S, Service
+from scionlab_bw.client import Service
 from scionlab_bw.errors import Refused, Unreachable, UsageError
-from scionlab_bw.reserve import reserve
+from scionlab_bw.reserve import reserve, until_over
 from station.plan import read_phases
 from station.user_end import UserOrder, run_user_end
 
 POLL_S = 0.25
 MAX_AHEAD_MS = 3_600_000
 LONGEST_WAIT_S = 60  # before the service is asked again
-OPEN = {"scheduled", "armed", "running"}
 
 
 def test_link(service: Service, arguments: Namespace) -> int:
@@ -94,17 +93,3 @@ def _order(service: Service, made: dict[str, Any], arguments: Namespace) -> User
             bind=arguments.bind,
             clock_off_ms=start["now_ms"] - round(500 * (asked_at + answered_at)),
         )
-
-
-def until_over(service: Service, path: str) -> dict[str, Any]:
-    """Wait for the reports of attachment points; the service ends the wait."""
-    etag, found = "", None
-    while found is None or found["state"] in OPEN:
-        newer = service.newer(path, etag)
-        if newer is not None:
-            etag, found = newer.etag, newer.content
-        if found is None:
-            raise Unreachable(f"{service.url} sent no test.")
-        if found["state"] in OPEN:
-            time.sleep(FOLLOW_S)
-    return found

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from datetime import datetime
 from typing import Any
 
 from scionlab_bw import links, tables
-from scionlab_bw.client import FOLLOW_S, Service
-from scionlab_bw.reserve import reserve
+from scionlab_bw.client import Service
+from scionlab_bw.reserve import reserve, until_over
 from scionlab_bw.units import format_number, format_seconds, parse_duration
 
-OPEN = {"scheduled", "armed", "running"}
 YES = {"full", "at_times"}
 
 
@@ -34,21 +32,19 @@ def watch_load(service: Service, arguments: Namespace) -> int:
 
 
 def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dict[str, Any]:
-    """Until it ends; the service says when, also without a result."""
-    etag, found, shown, obstacle = "", made, 0, ""
-    while True:
-        newer = service.newer(f"tests/{made['id']}/", etag)
-        if newer is not None:
-            etag, found = newer.etag, newer.content
-            for point in found["points"][shown:]:
-                tables.tell(arguments, _line(point))
-            shown = max(shown, len(found["points"]))
-            if found["state"] == "scheduled" and found["text"] != obstacle:
-                obstacle = found["text"]
-                tables.tell(arguments, obstacle)
-        if found["state"] not in OPEN:
-            return found
-        time.sleep(FOLLOW_S)
+    """Until it ends, with a line for each second and each obstacle."""
+    shown, obstacle = 0, ""
+
+    def tell(found: dict[str, Any]) -> None:
+        nonlocal shown, obstacle
+        for point in found["points"][shown:]:
+            tables.tell(arguments, _line(point))
+        shown = max(shown, len(found["points"]))
+        if found["state"] == "scheduled" and found["text"] != obstacle:
+            obstacle = found["text"]
+            tables.tell(arguments, obstacle)
+
+    return until_over(service, f"tests/{made['id']}/", tell)
 
 
 def _line(point: dict[str, Any]) -> str:

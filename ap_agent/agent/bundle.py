@@ -26,9 +26,6 @@ from ap_agent.document.trust import Acceptance, Trust, refuse_version, verifier
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
 from contract.link_info import LinkInfo, LinkInfoError, parse_link_info
 
-UNSIGNED = "-unsigned"
-
-
 # Limit for unverified input: JSON takes up to 25 times its size in memory (`[{},{},...]`, measured). A thousand files
 # with the longest names take 0.8 MB.
 MAX_MANIFEST_BYTES = 2 * 1024 * 1024
@@ -40,7 +37,8 @@ Verify = Callable[[Mapping[str, Any]], Signed | None]
 @dataclass(frozen=True)
 class Bundle:
     """A configuration that passed every check. `limits_version` is None if the manifest has none. `members` has every
-    file, including the manifest with the host's secret: never log it. `signed` is None without a signature."""
+    file, including the manifest with the host's secret, and `data` the tarball as it came: never log them. `signed` is
+    None without a signature."""
 
     version: str
     limits_version: int | None
@@ -49,6 +47,7 @@ class Bundle:
     members: Mapping[str, bytes] = field(repr=False)
     signed: Signed | None = None
     host_secret: str | None = field(default=None, repr=False)  # only if its hash is signed
+    data: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def order(self) -> Version:
@@ -57,9 +56,9 @@ class Bundle:
 
     @cached_property
     def name(self) -> str:
-        """Folder name that depends on the content: `1.18-7-0f3a9b2c`, marked if unsigned."""
+        """Depends on the content: `1.18-7-0f3a9b2c`, marked if unsigned."""
         limits = "none" if self.limits_version is None else self.limits_version
-        return f"{self.version}-{limits}-{digest(self.members)[:8]}{'' if self.signed is not None else UNSIGNED}"
+        return f"{self.version}-{limits}-{digest(self.members)[:8]}{'' if self.signed is not None else '-unsigned'}"
 
     @cached_property
     def limits_digest(self) -> str:
@@ -90,7 +89,7 @@ def read_bundle(
 ) -> Bundle:
     """Check a tarball completely. `host_id` is ours (None: any). Raises `BundleError` only. `verify` checks the signer;
     without it a signed text must match its bundle, but its signer is not checked."""
-    return check_members(unpack(data, limits), host_id=host_id, verify=verify)
+    return replace(check_members(unpack(data, limits), host_id=host_id, verify=verify), data=data)
 
 
 def accept_bundle(
@@ -114,7 +113,7 @@ def accept_bundle(
 
 
 def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: Verify = read_signed) -> Bundle:
-    """Check the files of a bundle, from an archive or from disk: manifest, hashes, link_info. Raises `BundleError`."""
+    """Check the files of a bundle: manifest, hashes, link_info. Raises `BundleError`."""
     if MANIFEST not in members:
         raise BundleError(f"The bundle has no {MANIFEST}.", code="manifest_missing")
     if len(members[MANIFEST]) > MAX_MANIFEST_BYTES:

@@ -185,7 +185,7 @@ class Configuration:
         self.store.save(bundle, trust)
         self.bundle, self.trust = bundle, trust
         self._problems.pop("trust", None)
-        self.store.drop_acceptance()
+        self.store.drop(self.store.acceptance_file)
         self._use_secret()
         return True
 
@@ -202,7 +202,7 @@ class Configuration:
         former, self._hold = self._hold, hold
         if hold is None:
             if former is not None:
-                self.store.drop_hold()
+                self.store.drop(self.store.hold_file)
             return
         if hold != former:
             with contextlib.suppress(AgentError):  # a full disk: then the hold restarts with the next start

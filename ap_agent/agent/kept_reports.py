@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ap_agent.common.errors import StoreError
-from ap_agent.common.files import parse_json, read_plain, write_atomically
+from ap_agent.common.errors import AgentError, StoreError
+from ap_agent.common.files import parse_json, read_own, write_atomically
 
 SCHEMA = 1
 REPORT_SCHEMA, SIDE = 1, "ap"
@@ -136,11 +136,15 @@ def parse_report(data: bytes) -> dict[str, Any]:
 def _read(path: Path) -> Kept | None:
     """None for anything else, which is left in place."""
     try:
-        said = parse_json(read_plain(path, 2 * MAX_REPORT_BYTES)[0])
-        report = said["report"]
-        found = Kept(said["test"], said["ends_at_ms"], said["is_taken"], report, said["came_at_ms"])
-        numbers = found.ends_at_ms, found.came_at_ms
-        is_right = said["schema"] == SCHEMA and type(found.is_taken) is bool and {type(one) for one in numbers} == {int}
-        return found if is_right and isinstance(report, dict | None) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_own(path, 2 * MAX_REPORT_BYTES, _kept, "")
+    except AgentError:
         return None
+
+
+def _kept(data: bytes) -> Kept:
+    said = parse_json(data)
+    found = Kept(**{name: said[name] for name in Kept.__dataclass_fields__})
+    kinds = [type(one) for one in (found.ends_at_ms, found.came_at_ms, found.is_taken)]
+    if said["schema"] != SCHEMA or kinds != [int, int, bool] or not isinstance(found.report, dict | None):
+        raise ValueError("it is no report")
+    return found

@@ -1,8 +1,7 @@
 """The limiter's state file, and whether it is current.
 
-The limiter writes it on changes and every `usage_interval_s`. A file that is missing, older than three of these
-intervals plus 30 s, or whose writer is gone is outdated: `limiter_silent`. Its content is still reported, with its own
-time.
+A file that is missing, older than `Settings.state_valid_s`, or whose writer is gone is outdated: `limiter_silent`. Its
+content is still reported, with its own time.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from ap_agent.common.times import time_text
 from ap_agent.document.state import FILE_NAME, MAX_BYTES, LimiterState, parse_state
 
 SILENT = "limiter_silent"
-_INTERVALS, _GRACE_S = 3, 30.0
-_SLOWEST_S = 10.0  # its interval if usage is not sampled
 _REMEDY = "The limits stay in the kernel. Run `systemctl start scionlab-bw-limiter`; see its log for the cause."
 
 
@@ -78,7 +75,7 @@ class LimiterView:
         age_s = (self._now() - self.state.written_at).total_seconds()
         if self._heard_at is not None:
             age_s = self._monotonic() - self._heard_at
-        left_s = _INTERVALS * (self.settings.usage_interval_s or _SLOWEST_S) + _GRACE_S - age_s
+        left_s = self.settings.state_valid_s - age_s
         return left_s if left_s > 0 else None
 
     @property

@@ -248,7 +248,7 @@ class Loop:
             self._told = found
             self.reports.note_news()
         self._conditions.update(problems, now, warnings=PASSING_CODES)
-        self.metrics.publish(now)
+        self.metrics.write_file(now)
         try:
             write_health(
                 self.agent,

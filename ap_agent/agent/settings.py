@@ -1,21 +1,16 @@
-"""Settings of the agent: the host's secret, and rules over several keys that concern the network."""
+"""Settings of the agent: its enrolment, and rules over several keys that concern the network."""
 
 from __future__ import annotations
 
 import ipaddress
-import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ap_agent.common.credentials import check_secret, credentials_path
+from ap_agent.common.credentials import credentials_path
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.files import read_plain
 from ap_agent.common.settings import Settings, settings_without_enrolment, with_credentials
-
-_MAX_SECRET_BYTES = 4096
 
 
 def load_settings(
@@ -26,19 +21,9 @@ def load_settings(
     it exists; a given path must exist. Raises `SettingsError`."""
     settings = settings_without_enrolment(path, environment, overrides)
     file = credentials_path(settings.credentials_file, environment)
-    settings = _with_secret(settings) if file is None else with_credentials(settings, file)
+    if file is not None:
+        settings = with_credentials(settings, file)
     _check_together(settings)
-    return settings
-
-
-def _with_secret(settings: Settings) -> Settings:
-    if settings.host_secret is not None and settings.host_secret_file is not None:
-        raise SettingsError(
-            "Both host_secret and host_secret_file are set; which is ambiguous. Remove one.",
-            key="host_secret_file",
-        )
-    if settings.host_secret_file is not None:
-        return replace(settings, host_secret=_read_secret(settings.host_secret_file))
     return settings
 
 
@@ -53,9 +38,8 @@ def _check_together(settings: Settings) -> None:
         return
     for name in ("host_id", "host_secret"):
         if getattr(settings, name) is None:
-            also = " (or host_secret_file)" if name == "host_secret" else ""
             raise SettingsError(
-                f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
+                f"url is set, but {name} is missing; copy it from the host's page in the admin.", key=name
             )
     check_transport(settings.url, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
 
@@ -71,29 +55,6 @@ def _check_metrics(settings: Settings) -> None:
             "other machines. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
             key="metrics_listen",
         )
-
-
-def _read_secret(path: Path) -> str:
-    try:
-        data, found = read_plain(path, _MAX_SECRET_BYTES)
-        mode = stat.S_IMODE(found.st_mode)
-    except OSError as exc:
-        raise SettingsError(
-            f"host_secret_file = {path} cannot be read: {exc.strerror}; write the host secret into that file.",
-            key="host_secret_file",
-        ) from exc
-    if mode & 0o007:
-        raise SettingsError(
-            f"host_secret_file = {path}: all users can read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
-            key="host_secret_file",
-        )
-    try:
-        return check_secret(data.decode("ascii").strip())
-    except ValueError:
-        raise SettingsError(
-            f"host_secret_file = {path} does not hold a secret: one line of printable characters, without spaces.",
-            key="host_secret_file",
-        ) from None
 
 
 def check_transport(url: str, *, allow_plain_http: bool, ca_file: Path | None) -> None:

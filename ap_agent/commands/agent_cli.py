@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ap_agent.agent import enrol as enrolment
@@ -31,10 +31,10 @@ from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, p
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.settings import Settings, settings_without_enrolment
 from ap_agent.common.systemd import is_under_systemd
-from ap_agent.common.text import ago, problem_lines
+from ap_agent.common.text import problem_lines
 from ap_agent.document.trust import Acceptance, Trust, jumps, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
-from ap_agent.usage.table import read_report, table
+from ap_agent.usage.table import lines, read_report
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand its configuration to the limiter, report the result",
@@ -71,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
     )
     for name in ("show", "usage", "status"):
         each[name].add_argument("--json", action="store_true", help="print JSON")
-    each["show"].add_argument("-v", "--verbose", action="store_true", help="also print packets and the kinds of drops")
+    each["show"].add_argument(
+        "-v", "--verbose", action="store_true", help="also print packets, kinds of drops, and addresses"
+    )
     each["enrol"].add_argument("url", metavar="URL", help="URL of the Coordination Service")
     each["enrol"].add_argument("--replace", action="store_true", help="replace existing credentials")
     each["enrol"].add_argument(
@@ -254,9 +256,8 @@ def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:
         return Outcome(NOT_DONE, err=text)
     if given.json:
         return Outcome(OK, json.dumps(report.to_json(), indent=1))
-    age = timedelta(seconds=datetime.now(UTC).timestamp() - report.at_ms / 1000)
-    heading = f"Counted {ago(age)}, configuration {report.version}:"
-    return Outcome(OK, "\n".join([heading, "", *table(report)]))
+    links = stored_links(settings.state_dir, host_id=settings.host_id)
+    return Outcome(OK, "\n".join(lines(report, links, datetime.now(UTC))))
 
 
 # --- the daemon -----------------------------------------------------------------------------------------------------

@@ -82,7 +82,9 @@ def parser() -> argparse.ArgumentParser:
         each[name].add_argument(
             "-v", "--verbose", action="store_true", help="also print each operation and each unchanged link"
         )
-    each["show"].add_argument("-v", "--verbose", action="store_true", help="also print packets and the kinds of drops")
+    each["show"].add_argument(
+        "-v", "--verbose", action="store_true", help="also print packets, kinds of drops, and addresses"
+    )
     each["reset"].add_argument("--reason", metavar="TEXT", help="the reason, reported to the service")
     return whole
 

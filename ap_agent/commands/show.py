@@ -33,10 +33,9 @@ def show(
     if not is_running:
         state = look(state)
     now = datetime.now(UTC)
-    fresh_for_s = 3 * (settings.usage_interval_s or 10.0) + 30
     if state.reset_reason is not None and not as_json:
         return Outcome(NOT_DONE, f"All limits are removed, {ago(now - state.written_at)}: {state.reset_reason}")
-    lines, is_fresh = tables.age_lines(state, now, is_running=is_running, fresh_for_s=fresh_for_s)
+    lines, is_fresh = tables.age_lines(state, now, is_running=is_running, fresh_for_s=settings.state_valid_s)
     failed = tables.failed_links(state)
     code = OK if is_fresh and not failed and state.reset_reason is None else NOT_DONE
     if as_json:

@@ -8,7 +8,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, time_words
+from ap_agent.common.text import (
+    FROM_USER,
+    TO_USER,
+    ago,
+    limit_words,
+    limits_words,
+    problem_lines,
+    remote_of,
+    time_words,
+)
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, format_kbit, format_number
 from contract.link_info import LinkInfo
@@ -19,9 +28,8 @@ if TYPE_CHECKING:  # the agent, which prints states, loads no kernel code
 
 _SHOWN_UNCHANGED = 20  # rows of unchanged links; more are counted
 _UNCHANGED, _FAILED = "unchanged", "cannot be enforced (see below)"
-_STATE_RIGHT = frozenset(
-    {"LINK", "LIMIT", "PASSED (B)", "PACKETS", "DROPS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)", "HEARTBEATS"}
-)
+_DETAILS = ("PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)", "HEARTBEATS")
+_STATE_RIGHT = frozenset({"LINK", "LIMIT", "PASSED (B)", "DROPS", *_DETAILS})
 
 
 # --- plan -----------------------------------------------------------------------------------------------------------
@@ -135,15 +143,19 @@ def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for
 
 
 def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: bool) -> list[str]:
-    """Both directions of each link in the kernel; with `verbose` the kinds of drops."""
-    heading = ["LINK", "USER AS", "REMOTE ADDRESS", "STATE", "DIRECTION", "LIMIT", "PASSED (B)"]
-    heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
+    """Both directions of each link in the kernel; with `verbose` also the kinds of drops, and addresses."""
     rows: list[tuple[str, ...]] = []
+    details: list[tuple[str, ...]] = []
     for number, one in sorted(state.links.items()):
-        who = (str(number), *_who(number, links), state_words(one))
-        rows.append((*who, "to the user AS", *_direction(one.to_user, verbose=verbose)))
-        rows.append((*[""] * len(who), "from the user AS", *_direction(one.from_user, verbose=verbose)))
-    lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["No limited links."]
+        who = (str(number), (known.isd_as if (known := links.get(number)) else None) or "-", state_words(one))
+        for way, side in ((TO_USER, one.to_user), (FROM_USER, one.from_user)):
+            rows.append((*(who if way == TO_USER else [""] * len(who)), way, *_direction(side)))
+            details.append((str(number), way, *_details(side)))
+    heading = ("LINK", "USER AS", "STATE", "DIRECTION", "LIMIT", "PASSED (B)", "DROPS")
+    lines = [table(heading, rows, right=_STATE_RIGHT)] if rows else ["No limited links."]
+    if verbose and rows:
+        lines += ["", table(("LINK", "DIRECTION", *_DETAILS), details, right=_STATE_RIGHT), ""]
+        lines += [f"Link {number}: {remote_of(links[number])}" for number in sorted(state.links) if number in links]
     if any(one.state == "observed" for one in state.links.values()):
         lines.append("DROPS of an observed link counts packets that passed and that its limit would have dropped.")
     if state.total is not None:
@@ -172,15 +184,18 @@ def state_words(link: LinkState) -> str:
     return "failed" if link.state == "error" else link.state
 
 
-def _direction(one: DirectionState | None, *, verbose: bool) -> tuple[str, ...]:
+def _direction(one: DirectionState | None) -> tuple[str, ...]:
     if one is None:
-        return ("nothing", *["-"] * (6 if verbose else 3))
+        return ("nothing", "-", "-")
+    return (limit_words(one.rate_kbit), format_number(one.counters.passed_bytes), format_number(one.drops))
+
+
+def _details(one: DirectionState | None) -> tuple[str, ...]:
+    if one is None:
+        return ("-",) * len(_DETAILS)
     of = one.counters
-    numbers = [of.passed_bytes, one.drops, of.heartbeat_packets]
-    if verbose:
-        drops = (of.refused_packets, one.dropped_packets)
-        numbers = [of.passed_bytes, of.passed_packets, *drops, one.backlog_bytes, of.heartbeat_packets]
-    return (limit_words(one.rate_kbit), *map(format_number, numbers))
+    numbers = (of.passed_packets, of.refused_packets, one.dropped_packets, one.backlog_bytes, of.heartbeat_packets)
+    return tuple(map(format_number, numbers))
 
 
 def _unmatched_words(one: DirectionState | None) -> str:

@@ -72,7 +72,6 @@ class Settings:
     url: Annotated[str | None, Key("the URL of the Coordination Service", check_url)] = None
     host_id: Annotated[str | None, Key("the id of this host", check_host_id)] = None
     host_secret: Annotated[str | None, Key("the secret of this host", check_secret)] = field(default=None, repr=False)
-    host_secret_file: Annotated[Path | None, Key("a file with the secret of this host", an_absolute_path)] = None
     service_keys: Annotated[
         tuple[TrustedKey, ...], Key("a list of public keys", pinned_keys, lambda text: text.split(","))
     ] = ()
@@ -121,6 +120,11 @@ class Settings:
         """Limit shared by all unmatched traffic in each direction; None: no limit."""
         return self.default_bandwidth_kbit if self.unmatched == "default" else None
 
+    @property
+    def state_valid_s(self) -> float:
+        """How long a state of the limiter counts as current: three of its intervals (10 s without usage), and 30 s."""
+        return 3 * (self.usage_interval_s or 10.0) + 30.0
+
 
 _HINTS = get_type_hints(Settings, include_extras=True)
 KEYS: Mapping[str, Key] = {name: hint.__metadata__[0] for name, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
@@ -155,7 +159,7 @@ def settings_without_enrolment(
 
 def set_by_hand(settings: Settings) -> list[str]:
     """Keys of an enrolment that are set in the configuration itself."""
-    names = ("url", "host_id", "host_secret", "host_secret_file", "service_keys")
+    names = ("url", "host_id", "host_secret", "service_keys")
     return [name for name in names if getattr(settings, name)]
 
 

@@ -9,6 +9,8 @@ from ap_agent.common.problem import Problem
 from bandwidth_config import Limits, TimedLimits, format_kbit
 from contract.link_info import LinkInfo
 
+TO_USER, FROM_USER = "to the user AS", "from the user AS"
+
 
 def shown(text: str) -> str:
     """Foreign text for our log: printable, at most 120 characters."""

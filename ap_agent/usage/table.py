@@ -1,4 +1,4 @@
-"""Output of `scionlab-bw-agent usage`: the newest sample in the spool.
+"""Output of `scionlab-bw-agent usage`, and of `watch`: the newest sample in the spool.
 
 A rate is that between the two newest samples; none if these are more than half a minute apart, or of different
 segments.
@@ -6,16 +6,23 @@ segments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ap_agent.common.ownership import as_owner_of
+from ap_agent.common.text import FROM_USER, TO_USER, ago, limit_words
+from ap_agent.document.state import Direction
 from ap_agent.usage.batch import Key, Row, Sample, ms_text
 from ap_agent.usage.spool import read_newest
+from bandwidth_config import format_kbit
+from contract.link_info import LinkInfo
 from terminal import table as text_table
 
 MAX_GAP_MS = 30_000
+_DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
 
 
 @dataclass(frozen=True)
@@ -67,28 +74,40 @@ def _used(key: Key, row: Row, newest: Sample, before: Sample | None) -> Used:
     return Used(row.rate_kbit, kbit, drops_per_s, row.backlog_bytes, row.bytes, row.packets, row.drops)
 
 
-_HEADINGS = ("link", "direction", "limit kbit/s", "used kbit/s", "of it", "drops/s", "queued B", "bytes", "drops")
+_HEADINGS = ("LINK", "USER AS", "DIRECTION", "LIMIT", "USED", "OF LIMIT", "DROPS/S")
+_WORDS = {"to_user": TO_USER, "from_user": FROM_USER}
 
 
-def table(report: Report) -> list[str]:
-    rows = [_line(key, one) for key, one in sorted(report.used.items())]
-    return text_table(_HEADINGS, rows, right=frozenset(_HEADINGS) - {"direction"}).splitlines()
+def table(report: Report, links: Mapping[int, LinkInfo]) -> list[str]:
+    """Both directions of each link, busiest first. `links` have the names."""
+
+    def busy(number: int) -> float:
+        return max(one.used_kbit or 0.0 for key, one in report.used.items() if key[0] == number)
+
+    order = sorted({number for number, _ in report.used}, key=lambda number: (-busy(number), number))
+    rows = [
+        _line(number, direction, report.used[number, direction], links)
+        for number in order
+        for direction in _DIRECTIONS
+        if (number, direction) in report.used
+    ]
+    return text_table(_HEADINGS, rows, right=frozenset(_HEADINGS) - {"USER AS", "DIRECTION"}).splitlines()
 
 
-def _line(key: Key, one: Used) -> tuple[str, ...]:
-    share = f"{one.used_kbit / one.limit_kbit:.0%}" if one.used_kbit is not None and one.limit_kbit else "-"
+def lines(report: Report, links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
+    """The table, and when it was counted."""
+    age = timedelta(seconds=now.timestamp() - report.at_ms / 1000)
+    return [f"Counted {ago(age)}, configuration {report.version}:", "", *table(report, links)]
+
+
+def _line(number: int, direction: Direction, one: Used, links: Mapping[int, LinkInfo]) -> tuple[str, ...]:
+    known = links.get(number)
     return (
-        str(key[0]),
-        "to the user AS" if key[1] == "to_user" else "from the user AS",
-        "blocked" if one.limit_kbit == 0 else f"{one.limit_kbit:,}".replace(",", " "),
-        _number(one.used_kbit),
-        share,
-        _number(one.drops_per_s),
-        str(one.backlog_bytes),
-        str(one.bytes),
-        str(one.drops),
+        str(number),
+        (known.isd_as if known is not None else None) or "-",
+        _WORDS[direction],
+        limit_words(one.limit_kbit),
+        "-" if one.used_kbit is None else format_kbit(round(one.used_kbit)),
+        f"{one.used_kbit / one.limit_kbit:.0%}" if one.used_kbit is not None and one.limit_kbit else "-",
+        "-" if one.drops_per_s is None else f"{one.drops_per_s:.1f}",
     )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}".replace(",", " ")

@@ -39,7 +39,7 @@ case "$place" in
         '--help:show this help message and exit'
         '--config:the configuration file (default /etc/scionlab-bw/agent.toml, if it exists)'
         '--json:print JSON'
-        '--verbose:also print packets and the kinds of drops'
+        '--verbose:also print packets, kinds of drops, and addresses'
     ) ;;
     " usage") offers=(
         '--help:show this help message and exit'

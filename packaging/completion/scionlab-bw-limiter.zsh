@@ -44,7 +44,7 @@ case "$place" in
         '--help:show this help message and exit'
         '--config:the configuration file (default /etc/scionlab-bw/agent.toml, if it exists)'
         '--json:print JSON'
-        '--verbose:also print packets and the kinds of drops'
+        '--verbose:also print packets, kinds of drops, and addresses'
     ) ;;
     " reset") offers=(
         '--help:show this help message and exit'

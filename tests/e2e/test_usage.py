@@ -86,7 +86,7 @@ def test_what_the_service_stored_of_a_flood_is_what_the_kernel_counted(stack: St
     link = stack.site.link(USER_AS)
     number = int(link["attachment_point_interface_id"])
     wait_until(lambda: agent.kernel_rates_kbit(number) == (USER_AS.kbit, USER_AS.kbit), "it is not enforced")
-    entry = json.loads((agent.state / "current" / "etc" / "scion" / "link_info.json").read_bytes())[str(number)]
+    entry = json.loads((agent.state / "document.json").read_bytes().partition(b"\n")[2])[str(number)]
     user = stack.world.users[USER_AS.host_name]
     ends = Ends(user, (entry["Local-IP"], entry["Local-Port"]), (entry["IP-Address"], entry["Port"]))
 

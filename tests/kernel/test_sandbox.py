@@ -64,19 +64,13 @@ def sandbox(operator: Operator, unit: Path) -> list[str]:
     return [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *folders, "--"]
 
 
-def use_with_a_secret_file(operator: Operator, service: Service) -> None:
-    """A configuration that both users may read, and a secret that only the agent's may."""
+def use_with_a_secret(operator: Operator, service: Service) -> None:
+    """A configuration with the host's secret, which both users may read, as members of the agent's group."""
     operator.use(service)
-    secret = operator.folder / "secret"
-    text = operator.config.read_text()
-    operator.config.write_text(
-        text.replace("host_secret = ", "# host_secret = ") + f'host_secret_file = "{secret}"\n'
-        f'metrics_listen = "127.0.0.1:9106"\nmetrics_file = "{operator.folder}/run/metrics.prom"\n'
-    )
-    operator.config.chmod(0o644)
-    secret.write_text(text.partition('host_secret = "')[2].partition('"')[0])
-    os.chown(secret, AGENT_USER, GROUP)
-    secret.chmod(0o400)
+    with operator.config.open("a") as config:
+        config.write(f'metrics_listen = "127.0.0.1:9106"\nmetrics_file = "{operator.folder}/run/metrics.prom"\n')
+    os.chown(operator.config, 0, GROUP)
+    operator.config.chmod(0o640)
 
 
 def rights(pid: int) -> tuple[int, set[int], bool]:
@@ -88,7 +82,7 @@ def rights(pid: int) -> tuple[int, set[int], bool]:
 
 
 def test_both_programs_do_their_whole_work_under_their_units(confined: Operator, service: Service) -> None:
-    use_with_a_secret_file(confined, service)
+    use_with_a_secret(confined, service)
     with (
         running(confined, LIMITER, *sandbox(confined, LIMITER_UNIT)) as limiter,
         running(confined, AGENT, *sandbox(confined, AGENT_UNIT)) as agent,
@@ -101,7 +95,7 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
         confined.host.ap.ip("link", "del", "slbw0")
         until(lambda: confined.rates(1) == (900, 900), "the repaired IFB")
         until(lambda: b"scionlab_bw_link_bytes_total{" in scraped(confined), "metrics of what was counted")
-        until(lambda: "used kbit/s" in confined.agent("usage").stdout, "samples")
+        until(lambda: "OF LIMIT" in confined.agent("usage").stdout, "samples")
         assert rights(limiter.pid) == (LIMITER_USER, {NET_ADMIN | BPF}, True)
         assert rights(agent.pid) == (AGENT_USER, {0}, True)
         for process in (limiter, agent):
@@ -121,7 +115,7 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
 
 def test_quick_test_runs_under_the_unit_and_gets_what_the_limit_says(confined: Operator, service: Service) -> None:
     """Both real ends: a process without rights, its port, what passed in each direction, and its report."""
-    use_with_a_secret_file(confined, service)
+    use_with_a_secret(confined, service)
     confined.config.write_text(confined.config.read_text() + "link_tests = true\n")
     service.answers["/test_results"] = stored()
     phases = TOOLS["quick"].phases(TOOLS["quick"].read({}), 500, 500)

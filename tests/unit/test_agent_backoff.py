@@ -136,11 +136,6 @@ def test_service_that_holds_nothing_open_is_asked_plainly() -> None:
     assert one.ask("unchanged", took_s=50) == 0
 
 
-def test_host_without_an_as_is_asked_for_plainly() -> None:
-    one = waiting()
-    assert [one.ask("no_as") for _ in range(5)] == pytest.approx([11] * 5)
-
-
 def test_questions_that_are_sent_away_early_come_back_spread_and_plainly_when_it_happens_again() -> None:
     assert (waiting(LOW).ask("unchanged", took_s=5), waiting(HIGH).ask("unchanged", took_s=5)) == (0, 10)
     one = waiting(LOW)

@@ -107,46 +107,18 @@ def test_second_cycle_asks_with_both_versions_and_writes_nothing(
     assert limiter.limits == {1: 500, 2: 1000}
 
 
-def test_change_is_followed(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
-    cycle(agent)
-    service.answers["/config"] = like_the_service(V8, "1.19", "8")
-
-    assert cycle(agent) == "new"
-
-    assert limiter.limits == {1: 900, 3: 0}
-    assert service.receipts()[-1]["links"]["1"]["kbit"] == 900
-
-
 def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
     agent: Agent, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure("info", under_systemd=True)
     service.answers["/config"] = svc.tarball(V7)
     cycle(agent)
-    before = (agent.settings.state_dir / "current").lstat().st_ino
+    before = agent.configuration.store.bundle_file.lstat().st_ino
     capsys.readouterr()
 
     assert cycle(agent) == "unchanged"
-    assert (agent.settings.state_dir / "current").lstat().st_ino == before
+    assert agent.configuration.store.bundle_file.lstat().st_ino == before
     assert capsys.readouterr().out == ""
-
-
-def test_older_bundle_is_refused_and_a_higher_generation_is_followed(
-    agent: Agent, limiter: FakeLimiter, service: Service
-) -> None:
-    service.answers["/config"] = like_the_service(V8, "1.19", "8")
-    cycle(agent)
-    service.answers["/config"] = like_the_service(V7, "1.18", "7")
-
-    assert cycle(agent) == "failed"
-    assert codes(agent) == ["version_older"]
-    assert limiter.limits == {1: 900, 3: 0}
-
-    restored = bundle_bytes({"1": entry(500)}, version="2.18", limits_version=7)
-    service.answers["/config"] = like_the_service(restored, "2.18", "7")
-    assert cycle(agent) == "new"
-    assert codes(agent) == []
-    assert limiter.limits == {1: 500}
 
 
 def test_removing_the_last_user_as_removes_the_last_limit(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
@@ -180,7 +152,7 @@ TROUBLES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("case", TROUBLES)
-def test_trouble_leaves_the_last_good_state_and_is_reported(
+def test_trouble_leaves_the_last_good_state_is_reported_and_passes(
     agent: Agent, limiter: FakeLimiter, service: Service, case: str
 ) -> None:
     cycle(agent)
@@ -196,18 +168,8 @@ def test_trouble_leaves_the_last_good_state_and_is_reported(
     assert [one["code"] for one in receipt["problems"]] == [code]
     assert {key: one["state"] for key, one in receipt["links"].items()} == {"1": "enforced", "2": "enforced"}
     assert SECRET not in service.asked("/enforcement")[-1].body.decode()
-
-
-@pytest.mark.parametrize("case", TROUBLES)
-def test_trouble_passes_when_the_service_is_well_again(
-    agent: Agent, limiter: FakeLimiter, service: Service, case: str
-) -> None:
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")  # it is well again
     cycle(agent)
-    service.answers["/config"] = TROUBLES[case][0]
-    cycle(agent)
-    service.answers["/config"] = like_the_service(V8, "1.19", "8")
-    cycle(agent)
-
     assert limiter.limits == {1: 900, 3: 0}
     assert codes(agent) == []
     assert service.receipts()[-1]["problems"] == []
@@ -230,8 +192,7 @@ def test_damaged_store_is_a_problem_until_the_service_gave_another(
     agent: Agent, limiter: FakeLimiter, settings: Settings, service: Service
 ) -> None:
     cycle(agent)
-    for path in (settings.state_dir / "current").resolve().rglob("link_info.json"):
-        path.write_bytes(b"{}")
+    agent.configuration.store.bundle_file.write_bytes(b"{}")
     client = Client(settings)
     again = Agent(settings, client, get_logger())
     again.test_limiter = limiter  # type: ignore[attr-defined]

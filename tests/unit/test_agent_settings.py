@@ -97,13 +97,11 @@ REFUSED = [
     ('url = "https://host:pass@x"', "url", "host_id and host_secret"),
     ('url = "https://x/?a=b"', "url", "without ?"),
     ('url = "https://x"', "host_id", "copy it"),
-    ('url = "https://x"\nhost_id = "4f1c"', "host_secret", "host_secret_file"),
+    ('url = "https://x"\nhost_id = "4f1c"', "host_secret", "copy it"),
     ('host_id = "a:b"', "host_id", "copy the host id"),
     ('host_id = ".."', "host_id", "copy the host id"),
     ('host_secret = "two words"', "host_secret", "no spaces"),
     ("host_secret = 5", "host_secret", "copy the host secret"),
-    ('host_secret_file = "secret"', "host_secret_file", "absolute"),
-    ('host_secret_file = "/does/not/exist"', "host_secret_file", "No such file"),
     ('state_dir = "state"', "state_dir", "absolute"),
     ('allow_plain_http = "yes"', "allow_plain_http", "without quotes"),
     ("confirm_config = 1", "confirm_config", "true or false"),
@@ -186,16 +184,6 @@ def test_the_limiter_starts_without_a_usable_enrolment_and_says_why(tmp_path: Pa
     assert broken.key == "credentials_file"
 
 
-def test_the_limiter_reads_no_secret_that_is_not_in_its_credentials(tmp_path: Path) -> None:
-    """The file of a host that is enrolled by hand may be the agent's alone."""
-    path = tmp_path / "agent.toml"
-    path.write_text('url = "https://x"\nhost_id = "4f1c"\nhost_secret_file = "/does/not/exist"\n')
-
-    settings, broken = settings_of_limiter(path, {})
-
-    assert (settings.host_id, settings.host_secret, broken) == ("4f1c", None, None)
-
-
 # --- the secret -----------------------------------------------------------------------------------------------------
 
 
@@ -230,36 +218,6 @@ def test_configuration_with_a_secret_must_not_be_public(tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match="chmod o-rwx"):
         load_settings(path, {})
-
-
-def secret_file(tmp_path: Path, content: bytes = SECRET.encode() + b"\n", mode: int = 0o600) -> Path:
-    path = tmp_path / "secret"
-    path.write_bytes(content)
-    path.chmod(mode)
-    return path
-
-
-def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
-    settings = load(tmp_path, f'host_secret_file = "{secret_file(tmp_path)}"')
-
-    assert settings.host_secret == SECRET
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602])
-def test_public_secret_file_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(SettingsError, match="all users can read it"):
-        load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, mode=mode)}"')
-
-
-@pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"\xff", b"x" * 300])
-def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(SettingsError, match="does not hold a secret"):
-        load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, content)}"')
-
-
-def test_secret_in_two_places_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="Remove one"):
-        load(tmp_path, f'host_secret = "x"\nhost_secret_file = "{secret_file(tmp_path)}"')
 
 
 # --- the way to the service -----------------------------------------------------------------------------------------
@@ -306,11 +264,10 @@ def test_example_documents_every_key_with_its_default(tmp_path: Path) -> None:
 
 def test_example_is_accepted_as_it_is(tmp_path: Path) -> None:
     text = (ROOT / "packaging" / "agent.toml.example").read_text()
-    secret = secret_file(tmp_path)
-    by_hand = re.sub(r"^#(url|host_id|host_secret_file|service_keys) =", r"\1 =", text, flags=re.MULTILINE)
+    by_hand = re.sub(r"^#(url|host_id|host_secret|service_keys) =", r"\1 =", text, flags=re.MULTILINE)
 
     assert load(tmp_path, text).url is None
-    settings = load(tmp_path, by_hand.replace("/etc/scionlab-bw/host_secret", str(secret)))
+    settings = load(tmp_path, by_hand)
 
-    assert (settings.url, settings.host_secret) == ("https://www.scionlab.org", SECRET)
+    assert (settings.url, settings.host_secret) == ("https://www.scionlab.org", "fedcba9876543210fedcba9876543210")
     assert [one.key_id for one in settings.service_keys] == ["5b1e1fb7f0f793b1ce9564742cf88101"]

@@ -37,20 +37,6 @@ def told(settings: Settings) -> str | None:
     return send_last_receipt(settings, make_client, get_logger())
 
 
-def test_reset_is_told_with_its_reason_and_no_link(settings: Settings, service: Service) -> None:
-    limiter = FakeLimiter(settings, lambda: datetime.now(UTC))
-    limiter.write({}, reset_reason="The package is removed.", is_running=False)
-    limiter.die()
-
-    assert told(settings) is None
-    (receipt,) = service.receipts()
-    assert [(one["code"], one["message"]) for one in receipt["problems"]] == [
-        ("limits_removed", "The package is removed.")
-    ]
-    assert (receipt["version"], receipt["limits_version"], receipt["limits_digest"]) == (None, None, None)
-    assert receipt["links"] == {}
-
-
 def test_nothing_on_the_disk_changes_and_the_secret_of_the_bundle_counts(
     settings: Settings, service: Service, tmp_path: Path
 ) -> None:
@@ -61,10 +47,6 @@ def test_nothing_on_the_disk_changes_and_the_secret_of_the_bundle_counts(
     assert told(settings) is None
     assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert service.asked("/enforcement")[0].credentials == f"{HOST_ID}:n3w"
-
-
-def test_without_a_service_there_is_nobody_to_tell(settings: Settings) -> None:
-    assert send_last_receipt(Settings(limiter_run_dir=settings.limiter_run_dir), make_client, get_logger()) is None
 
 
 def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Settings, service: Service) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email.utils
-import ipaddress
 import os
 import pty
 import select
@@ -11,23 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ap_agent.commands.status import screen
-from ap_agent.commands.watch import Rate, rates_between, traffic_lines
 from ap_agent.common import outcome as commands
 from ap_agent.common.colour import painted
-from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState
-from bandwidth_config import Limits
 from tests import agent_service as svc
 from tests.unit.test_agent_enrol import ENROL, ROOT, Person, answer, person, service  # noqa: F401  fixtures
 
@@ -165,49 +156,6 @@ def test_colour_is_where_a_terminal_shows_it_and_nobody_objects(
 # --- watch ------------------------------------------------------------------------------------------------------------
 
 
-def direction(passed_bytes: int, *, refused: int = 0, segment: int = 9, rate_kbit: int = 500) -> DirectionState:
-    return DirectionState(rate_kbit, segment, Counters(passed_bytes, 1, 0, refused, 0, 0), 0, 0)
-
-
-def link(number: int, to_user: DirectionState | None, from_user: DirectionState | None) -> LinkState:
-    state: Any = "enforced" if to_user is not None else "error"
-    return LinkState(number, Limits.both(500), state, None, to_user, from_user)
-
-
-def limiter_state(*links: LinkState, at: datetime = NOW) -> LimiterState:
-    return LimiterState("0" * 32, 1, at, at, None, None, None, True, 0, {one.interface_id: one for one in links})
-
-
-def test_rates_are_those_between_two_states_of_the_same_counters() -> None:
-    before = limiter_state(
-        link(1, direction(1000), direction(0)), link(2, direction(0), direction(0)), at=NOW - timedelta(seconds=10)
-    )
-    after = limiter_state(
-        link(1, direction(501_000, refused=25), direction(0)),
-        link(2, direction(900, segment=10), None),
-        link(3, direction(5), direction(5)),
-    )
-    assert rates_between(before, after) == {(1, "to_user"): Rate(400.0, 2.5), (1, "from_user"): Rate(0.0, 0.0)}
-    assert rates_between(None, after) == {}
-    assert rates_between(replace(before, written_at=NOW), after) == {}
-
-
-def test_watch_puts_the_busiest_link_first() -> None:
-    before = limiter_state(
-        link(1, direction(0), direction(0)), link(2, direction(0), direction(0)), at=NOW - timedelta(seconds=10)
-    )
-    after = limiter_state(
-        link(1, direction(1000), direction(0)), link(2, direction(0), direction(500_000)), link(3, None, None)
-    )
-    lines = [line.split() for line in traffic_lines(after, before, {}, now=NOW + timedelta(seconds=3))]
-    assert lines[1] == ["Counters", "read", "3", "s", "ago.", "Ctrl-C", "ends."]
-    assert lines[3][:3] == ["2", "-", "enforced"]
-    assert lines[4] == ["from", "the", "user", "AS", "500", "kbit/s", "400", "kbit/s", "80%", "0.0"]
-    assert [lines[5][0], lines[7][0]] == ["1", "3"]
-    assert lines[7] == ["3", "-", "failed", "to", "the", "user", "AS", "nothing", "-", "-", "-"]
-    assert "Traffic follows with the limiter's next counters." in traffic_lines(after, None, {}, now=NOW)[1]
-
-
 def test_watch_draws_on_the_other_screen_of_a_terminal_and_leaves_it(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
     config.write_text(
@@ -235,7 +183,7 @@ def test_watch_draws_on_the_other_screen_of_a_terminal_and_leaves_it(tmp_path: P
         os.close(controller)
     assert drawn.startswith(b"\033[?1049h")
     assert b"The agent has not reported yet. Start scionlab-bw-agent." in drawn
-    assert b"The limiter has not written a state since boot." in drawn
+    assert b"No traffic sample yet." in drawn
 
 
 def _read(descriptor: int, end: bytes, *, within_s: float) -> bytes:
@@ -305,7 +253,7 @@ def test_enrol_blames_the_clock_only_for_the_times_of_a_certificate(
     blames_clock: bool,
 ) -> None:
     address = "127.0.0.1" if blames_clock else "192.0.2.1"
-    pem = certificate(tmp_path, address, timedelta(days=begins), timedelta(days=ends))
+    pem = svc.certificate(tmp_path, address, timedelta(days=begins), timedelta(days=ends))
     with svc.service(pem) as running:
         running.answers[ENROL] = answer()
         person.configure(f'ca_file = "{pem}"\n')
@@ -313,28 +261,3 @@ def test_enrol_blames_the_clock_only_for_the_times_of_a_certificate(
     assert "The token was not used." in person.err
     assert (f"The clock of this host says {datetime.now(UTC):%Y-%m-%d}" in person.err) == blames_clock
     assert running.seen == []
-
-
-def certificate(folder: Path, address: str, begins: timedelta, ends: timedelta) -> Path:
-    """A file with a self-signed certificate of this address, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "service")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now + begins)
-        .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = folder / "service.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    pem.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return pem

@@ -148,27 +148,6 @@ def test_key_counts_until_its_end_and_not_at_it() -> None:
 # --- keys of the future ---------------------------------------------------------------------------------------------
 
 
-def test_rotation_is_followed_step_by_step() -> None:
-    keyring = KEYRING
-    for signers in ([KEY], [KEY, OTHER_KEY], [OTHER_KEY], [OTHER_KEY, THIRD_KEY], [THIRD_KEY]):
-        keyring = keyring.follow(checked(signed_manifest(FILES, signers=signers), keyring))
-        assert set(keyring.keys) == {one.key_id for one in signers}
-
-    assert refusal(signed_manifest(FILES, signers=[KEY]), keyring).code == "unknown_key"
-
-
-def test_revoked_key_stays_revoked_whatever_later_texts_say() -> None:
-    revoking = signed_manifest(FILES, signers=[OTHER_KEY], revoked=[KEY.key_id])
-    keyring = Keyring.of([KEY.public, OTHER_KEY.public])
-    keyring = keyring.follow(checked(revoking, keyring))
-    forgetful = signed_manifest(FILES, signers=[KEY, OTHER_KEY], revoked=[])
-    keyring = keyring.follow(checked(forgetful, keyring))
-
-    assert set(keyring.keys) == {OTHER_KEY.key_id}
-    assert keyring.revoked == {KEY.key_id}
-    assert refusal(signed_manifest(FILES, signers=[KEY]), keyring).code == "key_revoked"
-
-
 @pytest.mark.parametrize(
     "manifest",
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scionlab_bw import test_link, watch_load
+from scionlab_bw import reserve, watch_load
 from scionlab_bw.client import Document
 
 RUNNING = {"id": 9, "state": "running", "text": "", "points": []}
@@ -32,7 +32,7 @@ class Answers:
     "follow",
     [
         lambda service: watch_load._follow(service, RUNNING, Namespace(json=True)),
-        lambda service: test_link.until_over(service, "tests/9/"),
+        lambda service: reserve.until_over(service, "tests/9/"),
     ],
     ids=["watch", "test"],
 )

@@ -28,7 +28,7 @@ import multipath.__main__ as mpget
 import multipath.state
 import scionlab_bw.__main__ as client
 from ap_agent.commands import agent_cli, limiter_cli
-from scionlab_bw import all_links, commands, credentials, test_link, watch_load
+from scionlab_bw import all_links, commands, credentials, reserve, test_link
 from scionlab_bw import client as rest
 from scionlab_bw.errors import Refused
 from scionlab_bw.units import parse_moment
@@ -242,8 +242,7 @@ def service(server: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for module, name in (
         (commands, "POLL_S"),
         (test_link, "POLL_S"),
-        (test_link, "FOLLOW_S"),
-        (watch_load, "FOLLOW_S"),
+        (reserve, "FOLLOW_S"),
     ):
         monkeypatch.setattr(module, name, 0.05)
     monkeypatch.setattr(all_links, "_run_ends", lambda *given: (f"{one['id']} {one['link_id']}" for one in given[1]))

@@ -11,8 +11,11 @@ from ap_agent.commands.tables import age_lines, error_lines, failed_links, plan_
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane.outcome import DeviceChange, LinkChange, Outcome, Plan
 from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, Total
+from ap_agent.usage.table import Report, Used
+from ap_agent.usage.table import table as usage_table
 from bandwidth_config import Limits
 from contract.link_info import LinkInfo, check_link_info
+from scionlab_bw.tables import facts
 from tests.agent_bundles import entry
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -166,15 +169,36 @@ def test_each_direction_shows_one_number_of_drops_and_its_parts_on_request() -> 
     found = state(LinkState(1, Limits.both(500), "enforced", None, to_user, from_user))
     of = links(_1=entry(500))
 
-    assert plain(state_lines(found, of, verbose=False)) == (
-        "LINK  USER AS       REMOTE ADDRESS    STATE     DIRECTION              LIMIT  PASSED (B)  DROPS  HEARTBEATS\n"
-        "   1  17-ffaa:1:b6  192.0.2.11:50000  enforced  to the user AS    500 kbit/s     993 486    155          70\n"
-        "                                                from the user AS  500 kbit/s           0      0          70"
+    brief = (
+        "LINK  USER AS       STATE     DIRECTION              LIMIT  PASSED (B)  DROPS\n"
+        "   1  17-ffaa:1:b6  enforced  to the user AS    500 kbit/s     993 486    155\n"
+        "                              from the user AS  500 kbit/s           0      0"
     )
-    parts = plain(state_lines(found, of, verbose=True)).splitlines()
-    assert parts[0].split("LIMIT")[1].split("  ") != []
-    assert parts[0].endswith("PASSED (B)  PACKETS  REFUSED  DROPPED BY HTB  QUEUED (B)  HEARTBEATS")
-    assert parts[1].split()[-6:] == ["486", "993", "150", "5", "3", "000", "70"][-6:]
+    assert plain(state_lines(found, of, verbose=False)) == brief
+    assert plain(state_lines(found, of, verbose=True)) == (
+        f"{brief}\n\n"
+        "LINK  DIRECTION         PACKETS  REFUSED  DROPPED BY HTB  QUEUED (B)  HEARTBEATS\n"
+        "   1  to the user AS        993      150               5       3 000          70\n"
+        "   1  from the user AS        0        0               0       3 000          70\n\n"
+        "Link 1: 192.0.2.11:50000"
+    )
+
+
+def test_tables_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("terminal", "scionlab_bw.tables"):
+        monkeypatch.setattr(f"{module}.columns", lambda: 80)
+    busy = direction(100_000_000, refused=9_999_999, dropped=9, passed=99_999_999_999)
+    found = state(LinkState(4094, Limits.both(100_000_000), "enforced", None, busy, busy))
+    of = links(_4094=entry(100_000_000, "2001:db8:1111:2222:3333:4444:5555:6666") | {"ISD-AS": "65535-ffff:ffff:ffff"})
+    change = changed((LinkChange(4094, Limits(100_000_000, 99_999_999), Limits(1, 99_999_999)),), (), ("op",), {})
+    used = Report(0, "1.18", {(4094, "to_user"): Used(100_000_000, 99_999_999.9, 99_999.9, 1, 1, 1, 1)})
+
+    shown = [plain(state_lines(found, of, verbose=True)), planned(change, of), "\n".join(usage_table(used, {}))]
+    assert [line for text in shown for line in text.splitlines() if len(line) > 80 and "  " in line] == []
+    assert "99 999 999 999" in shown[0]
+    text = facts([("State", "no report since 2026-11-22 12:00:00 CET"), ("", "The agent has not reported. " * 5)])
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[2].startswith("       ")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +211,7 @@ def test_each_direction_shows_one_number_of_drops_and_its_parts_on_request() -> 
     ],
 )
 def test_a_state_has_the_word_that_pages_use(one: LinkState, word: str) -> None:
-    assert plain(state_lines(state(one), {}, verbose=False)).splitlines()[1].split()[3] == word
+    assert plain(state_lines(state(one), {}, verbose=False)).splitlines()[1].split()[2] == word
 
 
 def test_what_the_kernel_does_not_have_is_shown_as_nothing() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from ap_agent.usage.batch import Key, Row, Sample
 from ap_agent.usage.spool import FILE_NAME, Spool
-from ap_agent.usage.table import read_report, table
+from ap_agent.usage.table import lines, read_report, table
+from contract.link_info import check_link_info
+from tests.agent_bundles import entry
 
 BEGAN = 1_795_300_020_000
 TO_USER: Key = (1, "to_user")
@@ -34,20 +37,28 @@ def test_table_says_what_was_used_of_the_limit_between_the_two_newest_samples(tm
     first = {TO_USER: row(5_000), FROM_USER: row(0), BLOCKED: row(0, kbit=0)}
     last = {
         TO_USER: row(1_005_000, drops=125, backlog=9756),
-        FROM_USER: row(1_000, kbit=1_500),
+        FROM_USER: row(1_000, kbit=2),
         BLOCKED: row(0, kbit=0, drops=40),
     }
     report = read_report(spooled(tmp_path, first, last))
     assert report is not None
 
-    assert (
-        "\n".join(table(report))
-        == """\
-link  direction         limit kbit/s  used kbit/s  of it  drops/s  queued B    bytes  drops
-   1  from the user AS         1 500          0.8     0%      0.0         0     1000      0
-   1  to the user AS             800        800.0   100%     12.5      9756  1005000    125
-  12  to the user AS         blocked          0.0      -      4.0         0        0     40"""
+    assert "\n".join(table(report, check_link_info({"1": entry(800)}))).replace("\N{NO-BREAK SPACE}", " ") == (
+        "LINK  USER AS       DIRECTION              LIMIT        USED  OF LIMIT  DROPS/S\n"
+        "   1  17-ffaa:1:b6  to the user AS    800 kbit/s  800 kbit/s      100%     12.5\n"
+        "   1  17-ffaa:1:b6  from the user AS    2 kbit/s    1 kbit/s       40%      0.0\n"
+        "  12  -             to the user AS       blocked    0 kbit/s         -      4.0"
     )
+
+
+def test_the_busiest_link_is_first_and_the_age_above_it(tmp_path: Path) -> None:
+    first = {TO_USER: row(0), BLOCKED: row(0), (3, "from_user"): row(0)}
+    report = read_report(spooled(tmp_path, first, {TO_USER: row(9), BLOCKED: row(8), (3, "from_user"): row(500_000)}))
+    assert report is not None
+
+    heading, _, _, *rows = lines(report, {}, datetime.fromtimestamp(BEGAN / 1000 + 75, UTC))
+    assert heading == "Counted 1 min 15 s ago, configuration 1.18:"
+    assert [one.split()[0] for one in rows] == ["3", "1", "12"]
 
 
 @pytest.mark.parametrize("why", ["one sample", "a gap", "another segment", "a new link"])
@@ -60,7 +71,7 @@ def test_no_rate_is_said_where_none_is_known(tmp_path: Path, why: str) -> None:
 
     one = report.used[TO_USER]
     assert (one.used_kbit, one.drops_per_s, one.bytes) == (None, None, 9_000)
-    assert " -  " in table(report)[1]
+    assert table(report, {})[1].split()[-3:] == ["-", "-", "-"]
 
 
 def test_report_for_programs_has_the_same(tmp_path: Path) -> None:

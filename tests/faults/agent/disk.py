@@ -28,17 +28,12 @@ class File:
 
 
 @dataclass(eq=False)
-class Symlink:
-    target: str
-
-
-@dataclass(eq=False)
 class Folder:
     now: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
 
 
-Node = File | Symlink | Folder
+Node = File | Folder
 
 
 class Disk:
@@ -73,8 +68,6 @@ class Disk:
         elif call in {"rename", "renameat", "renameat2"}:
             there, new = self._parent(PurePosixPath(effect.target))
             there.now[new] = parent.now.pop(name)
-        elif call in {"symlink", "symlinkat"}:
-            parent.now[name] = Symlink(effect.target)
         else:
             assert call in {"chmod", "fchmod", "chown", "fchown", "flock"}, call
             return False
@@ -93,7 +86,7 @@ class Disk:
 
         Raises `AssertionError` where there are more than `limit` of them.
         """
-        unsafe = [one for one in _all(self._tree) if not isinstance(one, Symlink) and one.now != one.durable]
+        unsafe = [one for one in _all(self._tree) if one.now != one.durable]
         assert 2 ** len(unsafe) <= limit, len(unsafe)
         for kept in itertools.product((False, True), repeat=len(unsafe)):
             lost = {id(one) for one, is_kept in zip(unsafe, kept, strict=True) if not is_kept}
@@ -106,8 +99,6 @@ def write_tree(tree: Folder, to: Path) -> None:
     for name, node in tree.now.items():
         if isinstance(node, Folder):
             write_tree(node, to / name)
-        elif isinstance(node, Symlink):
-            (to / name).symlink_to(node.target)
         else:
             (to / name).write_bytes(node.now)
 
@@ -115,20 +106,14 @@ def write_tree(tree: Folder, to: Path) -> None:
 def fingerprint(tree: Folder) -> tuple[object, ...]:
     """Equal for trees that no reader can tell apart."""
     return tuple(
-        (
-            name,
-            fingerprint(node) if isinstance(node, Folder) else node.target if isinstance(node, Symlink) else node.now,
-        )
-        for name, node in sorted(tree.now.items())
+        (name, fingerprint(node) if isinstance(node, Folder) else node.now) for name, node in sorted(tree.now.items())
     )
 
 
 def _read(path: Path) -> Folder:
     found: dict[str, Node] = {}
     for one in path.iterdir() if path.exists() else ():
-        if one.is_symlink():
-            found[one.name] = Symlink(str(one.readlink()))
-        elif one.is_dir():
+        if one.is_dir():
             found[one.name] = _read(one)
         else:
             found[one.name] = File(one.read_bytes(), one.read_bytes())
@@ -138,7 +123,7 @@ def _read(path: Path) -> Folder:
 def _sync(node: Node) -> None:
     if isinstance(node, File):
         node.durable = node.now
-    elif isinstance(node, Folder):
+    else:
         node.durable = dict(node.now)
 
 
@@ -161,8 +146,6 @@ def _found(folder: Folder, lost: set[int]) -> Folder:
     for name, node in names.items():
         if isinstance(node, Folder):
             tree.now[name] = _found(node, lost)
-        elif isinstance(node, File):
-            tree.now[name] = File(node.durable if id(node) in lost else node.now)
         else:
-            tree.now[name] = node
+            tree.now[name] = File(node.durable if id(node) in lost else node.now)
     return tree

@@ -1,6 +1,6 @@
 """kill -9 before every effect of either program, from the request to the receipt, with the real kernel and a service.
 
-The agent asks the service, unpacks, checks, stores, switches, hands over and sends its receipt; the limiter verifies,
+The agent asks the service, unpacks, checks, stores, hands over and sends its receipt; the limiter verifies,
 changes the kernel, reads it back, says so and keeps the document. Each is killed before each of its system calls that
 somebody else can see (`tracer`), while a new bundle is taken up: one link gets another rate, one goes, one comes. After
 each death the kernel has every limit that lasts, at its old or its new rate; what is stored is the old bundle or the
@@ -64,7 +64,7 @@ def test_agent_killed_before_any_effect_leaves_a_good_state_and_the_next_start_c
     assert whole["exit_code"] == 0, world.said()
     # The store, the hand-over, the way to the service: all of them are among the effects.
     kinds = {one["call"] for one in whole["effects"]}
-    assert {"write", "fsync", "rename", "symlink", "connect"} <= kinds, kinds
+    assert {"write", "fsync", "rename", "connect"} <= kinds, kinds
     assert any(one["target"].endswith("document.json") for one in whole["effects"])
     effects = whole["count"]
     cuts = [cut for cut in range(effects) for _ in range(2)] if EVERY_CUT else list(_some(effects))

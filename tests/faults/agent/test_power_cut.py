@@ -52,18 +52,17 @@ def loaded(folder: Path) -> str | None:
     return bundle.version if bundle is not None else None
 
 
-@pytest.mark.parametrize("earlier", [1, 4], ids=["the second bundle", "with old ones to take away"])
-def test_after_a_power_cut_the_old_bundle_or_the_new_is_there_whole(world: World, tmp_path: Path, earlier: int) -> None:
-    for number in range(earlier):
-        old = world.offer({1: 500 + number})
-        assert world.once() == 0, world.said()
+def test_after_a_power_cut_the_old_bundle_or_the_new_is_there_whole(world: World, tmp_path: Path) -> None:
+    old = world.offer({1: 500})
+    assert world.once() == 0, world.said()
     new = world.offer({1: 900, 2: 300})
     disk = Disk(world.state)
     run = world.watched(is_recording=True)
     assert run["exit_code"] == 0, world.said()
     trees: dict[tuple[object, ...], str | None] = {}
     folders = itertools.count()
-    steps, found = 0, {old}
+    steps = 0
+    found: set[str | None] = {old}
     for effect in recorded(run["effects"]):
         steps += disk.apply(effect)
         for tree in disk.after_power_cut():
