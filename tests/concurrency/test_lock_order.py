@@ -21,7 +21,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.accounts import account, api_token, mail_links, second_factor
-from scionlab.accounts.models import AccountRequest, MailKind, User
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.delivery import enrolment, evidence, installed, render, signing
 from scionlab.delivery.models import SigningKey
 from scionlab.enforcement import generation, notices, receipt, receipt_mails
@@ -85,10 +85,9 @@ class World:
             spec(self.near, public_ip="198.51.100.50", public_port=50001),
         ]
 
-    def request(self, purpose: str, email: str, user: User | None = None) -> tuple[AccountRequest, str]:
-        later = timezone.now() + timedelta(hours=1)
-        asked = AccountRequest.objects.create(purpose=purpose, email=email, user=user, expires_at=later)
-        return asked, mail_links.link_of(asked).rstrip("/").rsplit("/", 1)[-1]
+    def token(self, purpose: str, email: str, user: User | None = None) -> str:
+        asked = Mail.objects.create(key="asked", purpose=purpose, recipient=email, user=user)
+        return mail_links.confirm_link(asked).rstrip("/").rsplit("/", 1)[-1]
 
     def timed(self) -> TimedLimit:
         values = {"profile": profiles.outage(600), "begins_at": None, "actor": self.owner}
@@ -390,18 +389,13 @@ def _once(w: World) -> Work:
     return lambda: idempotency.answer_once(user=w.owner, key="k", fingerprint="f", work=work)
 
 
-def _answer(w: World) -> Work:
-    asked, _ = w.request("email", w.owner.email)
-    return lambda: account.account_request_answer(request_id=asked.pk)
-
-
 def _email(w: World) -> Work:
-    _, token = w.request("email", "new@example.org", w.owner)
+    token = w.token("email", "new@example.org", w.owner)
     return lambda: account.email_change(token=token)
 
 
 def _account(w: World) -> Work:
-    _, token = w.request("register", "new@example.org")
+    token = w.token("register", "new@example.org")
     return lambda: account.account_create(token=token, full_name="", password="x")
 
 
@@ -616,12 +610,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "render": lambda w: lambda: render.render_ahead(w.near.host),
     "user_download": lambda w: lambda: render.user_download(w.first),
     "api_token_create": lambda w: lambda: api_token.api_token_create(user_id=w.owner.pk, name="x"),
-    "account_request_create": lambda _: (
-        lambda: account.account_request_create(
-            purpose=AccountRequest.Purpose.PASSWORD, email="x@example.org", network=None
-        )
+    "link_mail_ask": lambda _: (
+        lambda: account.link_mail_ask(purpose=Mail.Purpose.PASSWORD, email="x@example.org", network=None)
     ),
-    "account_request_answer": _answer,
     "account_create": _account,
     "email_change": _email,
     "profile_update": lambda w: (
@@ -638,7 +629,7 @@ ROOMS |= {"paths", "importer"}
 ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
-    "account_request_create",
+    "link_mail_ask",
     "account_create",
     "deployment_note",
     "exception_grant",

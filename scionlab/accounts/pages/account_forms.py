@@ -8,17 +8,25 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.contrib.auth.forms import SetPasswordMixin
+from django.conf import settings
+from django.contrib.auth.forms import SetPasswordForm, SetPasswordMixin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
-from scionlab.accounts.models import MailKind, User
+from scionlab.accounts.account import account_create, link_mail_ask
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.accounts.models.user import time_zone_names, validate_time_zone
+from scionlab.platform.client_address import client_network
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 
 if TYPE_CHECKING:  # generic for the type checker only
+    _SetPasswordForm = SetPasswordForm[User]
     _SetPasswordMixin = SetPasswordMixin[User]
 else:
+    _SetPasswordForm = SetPasswordForm
     _SetPasswordMixin = SetPasswordMixin
 
 LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
@@ -44,10 +52,32 @@ class RulesForm(forms.Form):
         self.add_error(name, forms.ValidationError(error.message, code=error.code))
 
 
-class EmailForm(RulesForm):
-    """Requests a mail, for an account or a password."""
+class RegisterForm(RulesForm):
+    """Requests a mail with a link, as the forms below; not allauth's, whose checks look at accounts."""
 
     email = _email()
+
+    def try_save(self, request: HttpRequest) -> tuple[None, HttpResponse]:
+        """Raises `RuleError`."""
+        network = client_network(request)
+        link_mail_ask(purpose=Mail.Purpose.REGISTER, email=self.cleaned_data["email"], network=network)
+        return None, redirect("register_sent")
+
+
+class ResetForm(RulesForm):
+    email = _email()
+
+    def save(self, request: HttpRequest) -> None:
+        """Raises `RuleError`."""
+        network = client_network(request)
+        link_mail_ask(purpose=Mail.Purpose.PASSWORD, email=self.cleaned_data["email"], network=network)
+
+
+class NewPasswordForm(_SetPasswordForm):
+    """Django's, as allauth calls it."""
+
+    def __init__(self, *args: Any, user: User, temp_key: str, **kwargs: Any) -> None:  # noqa: ARG002
+        super().__init__(user, *args, **kwargs)
 
 
 def _time_zone(*, required: bool = True) -> forms.CharField:
@@ -78,9 +108,11 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
     time_zone = _time_zone(required=False)
     password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="Repeat password")
 
-    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+    by_passkey = False  # read by allauth
+
+    def __init__(self, *args: Any, email: str, token: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.user = User(email=email)
+        self.user, self.token = User(email=email), token
         self.zones = _time_zones()
 
     @property
@@ -93,6 +125,15 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         self.user.full_name = self.cleaned_data.get("full_name", "")
         self.validate_password_for_user(self.user)
         return super().clean() or self.cleaned_data
+
+    @sensitive_variables()
+    def try_save(self, _request: HttpRequest) -> tuple[User, None]:
+        """Raises `RuleError`."""
+        data = self.cleaned_data
+        zone = data["time_zone"] or "UTC"
+        user = account_create(token=self.token, full_name=data["full_name"], password=data["password1"], time_zone=zone)
+        user.backend = settings.AUTHENTICATION_BACKENDS[-1]  # as after a log-in
+        return user, None
 
 
 class PasswordForm(RulesForm):
