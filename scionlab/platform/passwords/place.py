@@ -28,7 +28,7 @@ from scionlab.platform.passwords import child
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 10.0  # for a result
+WAIT_S: Final = 10.0  # for a result; then the process is considered stuck
 
 
 # Whether the request is of a network with failed log-ins. Of the thread; `platform.middleware` clears it.
@@ -74,7 +74,9 @@ class Place:
                     logger.warning("hashing.died")
                     self._replace(pool)
                 except TimeoutError:
-                    running.cancel()
+                    logger.error("hashing.stuck after_s=%s", WAIT_S)
+                    for one in multiprocessing.active_children():
+                        one.kill()
                     raise HashingBusyError from None
                 else:
                     if error:
