@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_django
+from django.contrib.auth.models import Group
 from django.core.cache import cache
 from django.db import connection, models, transaction
 from django.test import Client
@@ -264,11 +265,23 @@ def _end(w: World) -> Work:
     return lambda: exceptions.exception_end(exception_id=granted.pk, actor=w.boss)
 
 
-def _change_group(w: World) -> Work:
-    granted = _granted(w, of=exceptions.Group("Course", [w.owner], [w.near]))
+def _granted_group(w: World) -> MaximumException:
+    of = Group.objects.create(name="Course")
+    of.user_set.add(w.owner)
+    return _granted(w, of=of, attachment_points=[w.near])
+
+
+def _change(w: World) -> Work:
+    granted = _granted_group(w)
     values = {"maximum_kbit": 900_000, "ends_at": granted.ends_at, "reason": "a test", "actor": w.boss}
-    changed = exceptions.Group("Course", [w.boss], [w.near, w.far])
-    return lambda: exceptions.exception_change_group(exception_id=granted.pk, group=changed, **values)
+    places = [w.near, w.far]
+    return lambda: exceptions.exception_change(exception_id=granted.pk, attachment_points=places, **values)
+
+
+def _members(w: World) -> Work:
+    of = _granted_group(w).group
+    assert of is not None
+    return lambda: exceptions.group_members_change(group=of, members=[w.boss], actor=w.boss)
 
 
 def _tell_of_exceptions(w: World) -> Work:
@@ -494,7 +507,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_grant": lambda w: partial(_granted, w),
     "exception_decide": _decide,
     "exception_end": _end,
-    "exception_change_group": _change_group,
+    "exception_change": _change,
+    "group_members_change": _members,
     "exceptions_notify": _tell_of_exceptions,
     "default_change_refresh": _refresh,
     "default_change_apply of defaults": _defaults("far", "near"),
