@@ -231,7 +231,8 @@ def account_delete(*, user_id: int) -> None:
         raise RuleError("account_has_ases", text)
     if is_administrator(user):
         _check_another_administrator_stays(user)
-    Mail.objects.filter(recipient=user.email, sent_at=None).delete()
+    asked = Q(user=user) & ~Q(purpose="")
+    Mail.objects.filter(asked | Q(recipient=user.email, sent_at=None)).delete()
     user.delete()
     logger.info("account.deleted user=%s", user_id)
 

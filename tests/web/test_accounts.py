@@ -478,6 +478,12 @@ def test_account_is_deleted_only_without_ases_and_its_record_stays(
     assert browser.get("/account/").status_code == 302
 
 
+def test_an_address_that_a_closed_account_asked_for_gets_no_mail(browser: Client, owner: User) -> None:
+    browser.post("/account/email/", {"email": "new@example.org", "password": PASSWORD})
+    account_delete(user_id=owner.pk)
+    assert deliver() == []
+
+
 def test_the_last_administrator_stays(staff: User) -> None:
     with pytest.raises(RuleError) as error:
         account_delete(user_id=staff.pk)

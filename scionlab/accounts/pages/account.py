@@ -13,7 +13,7 @@ from allauth.account.views import PasswordResetFromKeyView, PasswordResetView, S
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, logout
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
@@ -37,13 +37,12 @@ from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_
 from scionlab.accounts.mail_links import mail_of_link, read_unsubscribe
 from scionlab.accounts.models import ApiToken, Mail, User
 from scionlab.accounts.pages.account_forms import (
+    EmailForm,
     NewAccountForm,
     NewEmailForm,
     NewPasswordForm,
     PasswordForm,
     ProfileForm,
-    RegisterForm,
-    ResetForm,
     TokenForm,
 )
 from scionlab.platform.client_address import client_network
@@ -78,12 +77,12 @@ class _RulesView(FormView):  # type: ignore[type-arg]  # generic in the stubs on
 class RegisterView(_RulesView, SignupView):  # type: ignore[misc]  # allauth ships no type information
     """Register an address. Logged-in users are redirected."""
 
-    form_class = RegisterForm
+    form_class = EmailForm
     template_name = template_name_signup_closed = "accounts/register.html"
 
 
 class ResetView(_RulesView, PasswordResetView):  # type: ignore[misc]
-    form_class = ResetForm
+    form_class = EmailForm
     template_name = "accounts/password_reset.html"
     success_url = reverse_lazy("password_reset_sent")
 
@@ -121,13 +120,6 @@ class NewAccountView(_RulesView, SignupView):  # type: ignore[misc]
 
     def get_form_kwargs(self) -> dict[str, Any]:
         return {**super().get_form_kwargs(), **self.kwargs}
-
-    def get_context_data(self, **context: Any) -> dict[str, Any]:
-        return {**super().get_context_data(**context), "email": self.kwargs["email"]}
-
-    def form_valid(self, form: NewAccountForm) -> HttpResponse:
-        answer = super().form_valid(form)
-        return answer if form.errors else _confirmed(self.request, "Your account was created, and you are logged in.")
 
 
 register = enter(never_cache(RegisterView.as_view()))
@@ -179,14 +171,9 @@ def _confirm_email(request: HttpRequest, token: str, asked: Mail) -> HttpRespons
         except RuleError as exc:
             problem = exc.message
         else:
-            return _confirmed(request, f"The email address of your account was changed to {asked.recipient}.")
+            messages.success(request, f"The email address of your account was changed to {asked.recipient}.")
+            return redirect("front")
     return _show(request, "confirm_email", asked=asked, problem=problem)
-
-
-def _confirmed(request: HttpRequest, sentence: str) -> HttpResponseRedirect:
-    request.session.pop(_LINK, None)
-    messages.success(request, sentence)
-    return redirect("front")
 
 
 @csrf_exempt  # mail programs send it without a session (RFC 8058); the link is the proof

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.forms import SetPasswordForm, SetPasswordMixin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -32,11 +33,11 @@ else:
 LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
 
 
-def _email(**attrs: str) -> forms.EmailField:
+def _email(label: str = "Email address") -> forms.EmailField:
     return forms.EmailField(
-        label="Email address",
+        label=label,
         max_length=254,
-        widget=forms.EmailInput(attrs={"autocomplete": "email", **attrs}),
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
         error_messages={
             "required": "Enter your email address.",
             "invalid": "This is not an email address. Enter one like name@example.org.",
@@ -52,25 +53,21 @@ class RulesForm(forms.Form):
         self.add_error(name, forms.ValidationError(error.message, code=error.code))
 
 
-class RegisterForm(RulesForm):
-    """Requests a mail with a link, as the forms below; not allauth's, whose checks look at accounts."""
+class EmailForm(RulesForm):
+    """Requests a mail with a link; not allauth's forms, which look at accounts. `try_save` registers, `save` resets a
+    password; both raise `RuleError`."""
 
     email = _email()
 
     def try_save(self, request: HttpRequest) -> tuple[None, HttpResponse]:
-        """Raises `RuleError`."""
-        network = client_network(request)
-        link_mail_ask(purpose=Mail.Purpose.REGISTER, email=self.cleaned_data["email"], network=network)
+        self._ask(request, Mail.Purpose.REGISTER)
         return None, redirect("register_sent")
 
-
-class ResetForm(RulesForm):
-    email = _email()
-
     def save(self, request: HttpRequest) -> None:
-        """Raises `RuleError`."""
-        network = client_network(request)
-        link_mail_ask(purpose=Mail.Purpose.PASSWORD, email=self.cleaned_data["email"], network=network)
+        self._ask(request, Mail.Purpose.PASSWORD)
+
+    def _ask(self, request: HttpRequest, purpose: Mail.Purpose) -> None:
+        link_mail_ask(purpose=purpose, email=self.cleaned_data["email"], network=client_network(request))
 
 
 class NewPasswordForm(_SetPasswordForm):
@@ -127,12 +124,13 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         return super().clean() or self.cleaned_data
 
     @sensitive_variables()
-    def try_save(self, _request: HttpRequest) -> tuple[User, None]:
+    def try_save(self, request: HttpRequest) -> tuple[User, None]:
         """Raises `RuleError`."""
         data = self.cleaned_data
         zone = data["time_zone"] or "UTC"
         user = account_create(token=self.token, full_name=data["full_name"], password=data["password1"], time_zone=zone)
         user.backend = settings.AUTHENTICATION_BACKENDS[-1]  # as after a log-in
+        messages.success(request, "Your account was created, and you are logged in.")
         return user, None
 
 
@@ -148,12 +146,8 @@ class PasswordForm(RulesForm):
 
 
 class NewEmailForm(PasswordForm):
-    email = _email()
+    email = _email("New email address")
     field_order = ["email", "password"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["email"].label = "New email address"
 
 
 class ProfileForm(RulesForm):
