@@ -1,7 +1,7 @@
 """Accounts: registration, change of address, password reset, closing.
 
-    form submitted ──▶ AccountRequest ──▶ worker checks the address ──▶ Mail ──▶ link ──▶ confirmed
-                  (same statements and same response, whether or not the address has an account)
+    form submitted ──▶ Mail ──▶ worker looks at the address and writes it ──▶ link ──▶ confirmed
+               (same statements and same response, whether or not the address has an account)
 
 The response reveals nothing about accounts, neither by text nor by timing: the request never reads them. Only the mail
 differs, which only the owner of the address reads.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import secrets
 from datetime import timedelta
 
 from django.conf import settings
@@ -22,18 +23,17 @@ from django.views.decorators.debug import sensitive_variables
 from bandwidth_config import RuleError
 from scionlab.accounts.locks import lock_administrators, lock_user
 from scionlab.accounts.mail import mail_of, mails_create
-from scionlab.accounts.mail_links import request_of
-from scionlab.accounts.models import AccountRequest, Mail, MailKind, User
+from scionlab.accounts.mail_links import good_links, mail_of_link
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
+from scionlab.platform.queue import SEND_MAIL, queue_after_commit
 from scionlab.web.pages.stale_pages import Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
 
-Purpose = AccountRequest.Purpose
+Purpose = Mail.Purpose
 
-LINK_LIFETIME = timedelta(hours=24)
 COUNTED_FOR = timedelta(hours=1)
 # Maximum of mails to one address in that time, per purpose. Further requests are dropped silently, so that they
 # do not reveal earlier ones.
@@ -45,40 +45,28 @@ _WIDER = {"of_56": (2, len("2001:0db8:0001:00")), "of_48": (4, len("2001:0db8:00
 
 
 class TooManyRequestsError(RuleError):
-    """From this network, whatever the addresses."""
+    """From this network, whatever the addresses; or, with another text, on the whole site."""
 
-    def __init__(self) -> None:
-        text = "Too many email requests from your network address. Try again in an hour."
+    def __init__(self, text: str = "Too many email requests from your network address. Try again in an hour.") -> None:
         super().__init__("account_requests_many", text)
-
-
-class ManyRegistrationsError(RuleError):
-    """On the whole site."""
-
-    def __init__(self) -> None:
-        text = (
-            f"{UNCONFIRMED_REGISTRATIONS} people asked for an account within an hour and have not confirmed it, which "
-            "is as many as this site allows. Try again in an hour, or ask the administrators for an account."
-        )
-        super().__init__("registrations_many", text)
 
 
 # --- asking ---------------------------------------------------------------------------------------------------
 
 
 @transaction.atomic
-def account_request_create(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
-    """Store a request; a worker answers it by mail. `user`: whose address is to change. Three statements, whether or
-    not the address has an account. Raises `FieldRuleError` (`registration_closed`, `registration_domain`),
-    `TooManyRequestsError`, `ManyRegistrationsError`."""
+def link_mail_ask(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
+    """Store a mail with a link, which `mail.mail_send` writes. `user`: whose address is to change. Three statements,
+    whether or not the address has an account. Raises `FieldRuleError` (`registration_closed`, `registration_domain`),
+    `TooManyRequestsError`."""
     email, network = email.lower(), _exploded(network)
     if purpose == Purpose.REGISTER:
         check_registration(email)
     now = database_now()
-    lately = AccountRequest.objects.filter(created_at__gt=now - COUNTED_FOR)
+    lately = Mail.objects.exclude(purpose="").filter(created_at__gt=now - COUNTED_FOR)
     counts = lately.aggregate(
         # Per purpose: requests for accounts in someone's name must not use up their password resets.
-        of_email=Count("pk", filter=Q(email=email, purpose=purpose)),
+        of_email=Count("pk", filter=Q(recipient=email, purpose=purpose)),
         of_network=Count("pk", filter=Q(network=network)),
         unconfirmed=Count("pk", filter=Q(purpose=Purpose.REGISTER, used_at=None)),
         **{name: Count("pk", filter=Q(network__startswith=network[:length])) for name, (_, length) in _WIDER.items()},
@@ -90,28 +78,27 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
         raise TooManyRequestsError
     if purpose == Purpose.REGISTER and counts["unconfirmed"] >= UNCONFIRMED_REGISTRATIONS:
         logger.warning("account.registrations_many unconfirmed=%s", counts["unconfirmed"])
-        raise ManyRegistrationsError
-    # Stored anyway, so that both cases cost the same.
+        raise TooManyRequestsError(
+            f"{UNCONFIRMED_REGISTRATIONS} people asked for an account within an hour and have not confirmed it, which "
+            "is as many as this site allows. Try again in an hour, or ask the administrators for an account."
+        )
+    # Stored and queued anyway, so that both cases cost the same.
     is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
-    made = AccountRequest.objects.create(
+    made = Mail.objects.create(
+        key=f"account:{secrets.token_hex(16)}",
         purpose=purpose,
-        email=email,
+        recipient=email,
+        subject=purpose.label,
         user=user,
         network=network,
         created_at=now,
-        expires_at=now + LINK_LIFETIME,
-        answered_at=now if is_ignored else None,
+        sent_at=now if is_ignored else None,
     )
     if purpose == Purpose.EMAIL and user is not None and not is_ignored:
-        mails_create(
-            [
-                mail_of(
-                    "accounts/mail/email_asked.txt", {"new": email}, key=f"account:{made.pk}:old", recipient=user.email
-                )
-            ]
-        )
-    queue_after_commit(ANSWER_ACCOUNT_REQUEST, made.pk)
-    logger.info("account.asked request=%s purpose=%s ignored=%s", made.pk, purpose, is_ignored)
+        told = {"key": f"{made.key}:old", "recipient": user.email}
+        mails_create([mail_of("accounts/mail/email_asked.txt", {"new": email}, **told)])
+    queue_after_commit(SEND_MAIL, made.pk)
+    logger.info("account.asked mail=%s purpose=%s ignored=%s", made.pk, purpose, is_ignored)
 
 
 def _exploded(network: str | None) -> str:
@@ -130,52 +117,26 @@ def check_registration(email: str) -> None:
         raise FieldRuleError("registration_domain", text, "email")
 
 
-@transaction.atomic
-def account_request_answer(*, request_id: int) -> bool:
-    """Create the mail that answers the request; does nothing if it is answered or deleted. Idempotent."""
-    rows = AccountRequest.objects.select_for_update(of=("self",), no_key=True)
-    request = rows.filter(pk=request_id, answered_at=None).first()
-    if request is None:
-        return False
-    known = User.objects.filter(email=request.email).first()
-    template = _template(request, known)
-    if request.purpose == Purpose.PASSWORD:
-        request.user = known
-    if template is not None:
-        fields = {"key": f"account:{request.pk}", "recipient": request.email, "request": request}
-        mails_create([mail_of(f"accounts/mail/{template}.txt", {"request": request}, **fields)])
-    request.answered_at = database_now()
-    request.save(update_fields=["answered_at", "user"])
-    return True
-
-
-def _template(request: AccountRequest, known: User | None) -> str | None:
-    """Which mail; None for a password reset without an account: strangers cannot cause mails to arbitrary addresses."""
-    if request.purpose == Purpose.PASSWORD:
-        return "password_reset" if known is not None and known.is_active else None
-    if known is not None:
-        return "account_exists"
-    return "register" if request.purpose == Purpose.REGISTER else "email_confirm"
-
-
-def account_requests_due(limit: int) -> list[int]:
-    """Requests that no worker has answered yet, oldest first."""
-    due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=database_now()).order_by("pk")
-    return list(due.values_list("pk", flat=True)[:limit])
-
-
 # --- confirming -----------------------------------------------------------------------------------------------
 
 
-def _use(token: str, purpose: Purpose) -> AccountRequest:
+@sensitive_variables("token")
+def _asked(token: str, purpose: Purpose) -> Mail:
+    """Raises `RuleError`."""
+    mail = mail_of_link(token)
+    if mail is None or mail.purpose != purpose:
+        raise _link_invalid()
+    return mail
+
+
+def _use(mail: Mail) -> None:
     """One statement checks and uses the link, so that only one of two concurrent uses succeeds. Raises `RuleError`."""
-    request = request_of(token)
-    now = database_now()
-    if request is not None and request.purpose == purpose:
-        good = AccountRequest.objects.filter(pk=request.pk, used_at=None, expires_at__gt=now)
-        if good.update(used_at=now) == 1:
-            return request
-    raise RuleError("link_invalid", "This link has been used or is older than 24 hours. Request a new one.")
+    if good_links().filter(pk=mail.pk).update(used_at=database_now()) == 0:
+        raise _link_invalid()
+
+
+def _link_invalid() -> RuleError:
+    return RuleError("link_invalid", "This link has been used or is older than 24 hours. Request a new one.")
 
 
 def _taken(email: str) -> RuleError:
@@ -186,14 +147,15 @@ def _taken(email: str) -> RuleError:
 @sensitive_variables("token", "password")
 def account_create(*, token: str, full_name: str, password: str, time_zone: str = "UTC") -> User:
     """Create the account of the link. Raises `RuleError` (`link_invalid`, `account_exists`, `registration_closed`)."""
-    request = _use(token, Purpose.REGISTER)
-    check_registration(request.email)  # the rules may have changed since
+    mail = _asked(token, Purpose.REGISTER)
+    check_registration(mail.recipient)  # the rules may have changed since
+    _use(mail)
     try:
         with transaction.atomic():
-            user = User.objects.create_user(request.email, password, full_name=full_name, time_zone=time_zone)
+            user = User.objects.create_user(mail.recipient, password, full_name=full_name, time_zone=time_zone)
     except (ValidationError, IntegrityError) as exc:  # a concurrent use created it
-        raise _taken(request.email) from exc
-    logger.info("account.created user=%s request=%s", user.pk, request.pk)
+        raise _taken(mail.recipient) from exc
+    logger.info("account.created user=%s mail=%s", user.pk, mail.pk)
     return user
 
 
@@ -202,27 +164,20 @@ def account_create(*, token: str, full_name: str, password: str, time_zone: str 
 def email_change(*, token: str) -> User:
     """Set the address of the link, and notify the previous one. Raises `RuleError` (`link_invalid`,
     `account_exists`)."""
-    request = _use(token, Purpose.EMAIL)
-    if request.user is None:
+    mail = _asked(token, Purpose.EMAIL)
+    if mail.user is None:
         raise RuleError("link_invalid", "The account of this link was deleted.")
-    user = lock_user(request.user.pk)
-    former, user.email = user.email, request.email
+    user = lock_user(mail.user.pk)
+    _use(mail)
+    former, user.email = user.email, mail.recipient
     try:
         with transaction.atomic():
             user.save(update_fields=["email"])
     except IntegrityError as exc:
-        raise _taken(request.email) from exc
-    mails_create(
-        [
-            mail_of(
-                "accounts/mail/email_changed.txt",
-                {"new": user.email},
-                key=f"account:{request.pk}:done",
-                recipient=former,
-            )
-        ]
-    )
-    logger.info("account.email_changed user=%s request=%s", user.pk, request.pk)
+        raise _taken(mail.recipient) from exc
+    told = {"key": f"{mail.key}:done", "recipient": former}
+    mails_create([mail_of("accounts/mail/email_changed.txt", {"new": user.email}, **told)])
+    logger.info("account.email_changed user=%s mail=%s", user.pk, mail.pk)
     return user
 
 
@@ -276,7 +231,8 @@ def account_delete(*, user_id: int) -> None:
         raise RuleError("account_has_ases", text)
     if is_administrator(user):
         _check_another_administrator_stays(user)
-    Mail.objects.filter(recipient=user.email, sent_at=None).delete()
+    asked = Q(user=user) & ~Q(purpose="")
+    Mail.objects.filter(asked | Q(recipient=user.email, sent_at=None)).delete()
     user.delete()
     logger.info("account.deleted user=%s", user_id)
 

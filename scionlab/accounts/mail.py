@@ -17,8 +17,8 @@ from django.core.mail import EmailMessage
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from scionlab.accounts.mail_links import link_of, unsubscribe_link
-from scionlab.accounts.models import AccountRequest, Mail, MailKind
+from scionlab.accounts.mail_links import confirm_link, good_links, password_link, unsubscribe_link
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.platform.clock import database_now
 from scionlab.platform.outbox import claim, retry_later
 from scionlab.platform.queue import SEND_MAIL, queue_after_commit
@@ -27,13 +27,11 @@ logger = logging.getLogger(__name__)
 
 # Bounds the time that a request spends on queueing; the sweep sends the rest.
 QUEUED_AT_ONCE = 50
-# Must be a line of its own: "{link}@example.org" is an address, and mails that warn of a new address quote it.
-_PLACE = "\n{link}\n"
 
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
     """Render a mail without storing it. The first line of the template, as "enforcement/mail/away.txt", is the subject,
-    the rest the body. A link that proves something is a line {link}, replaced when the mail is sent."""
+    the rest the body."""
     text = render_to_string(template, {**context, "site": settings.SITE_URL})
     subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
     return Mail(subject=" ".join(subject.split())[:200], body=body.strip() + "\n", **fields)
@@ -70,8 +68,8 @@ def mail_send(mail_id: int) -> bool:
     """Send one mail. Return False if it was sent, is being sent, must wait, or the mail server refuses it."""
     if not claim(Mail, mail_id):
         return False
-    mail = Mail.objects.select_related("user", "request__user").get(pk=mail_id)
-    why_not = _why_not(mail)
+    mail = Mail.objects.select_related("user").get(pk=mail_id)
+    why_not = _written(mail) if mail.purpose else _why_not(mail)
     if why_not:
         Mail.objects.filter(pk=mail_id).update(sent_at=database_now(), last_error=f"not sent: {why_not}")
         logger.info("mail.dropped id=%s key=%s %s", mail.pk, mail.key, why_not)
@@ -87,26 +85,38 @@ def mail_send(mail_id: int) -> bool:
 
 
 def _why_not(mail: Mail) -> str:
-    """Why a mail that waited, perhaps long, must not be sent any more; "" to send it."""
-    has_link = mail.kind == "" and _PLACE in mail.body  # in a mail about an event it is only a label
-    if has_link and (mail.request is None or mail.request.expires_at <= database_now()):
-        return "its link is no longer valid"
-    if mail.request is not None and mail.request.purpose == AccountRequest.Purpose.PASSWORD:
-        user = mail.request.user
-        if user is None or user.email != mail.recipient:
-            return "the account has another address now"
+    """Why a mail about an event that waited, perhaps long, must not be sent any more; "" to send it."""
     if mail.user is not None and not mail.user.accepts_mail(mail.kind):
         return "the user is unsubscribed from this kind"
     return ""
 
 
+def _written(mail: Mail) -> str:
+    """Write a mail that a form asked for; return why there is none, or "". Here and not in the request, which must not
+    look at accounts."""
+    if not good_links().filter(pk=mail.pk).exists():
+        return "its link is no longer valid"
+    known = User.objects.filter(email=mail.recipient).first()
+    link = ""
+    if mail.purpose == Mail.Purpose.PASSWORD:
+        if known is None or not known.is_active:  # strangers cannot cause mails to arbitrary addresses
+            return "the address has no account"
+        template, link = "password_reset", password_link(known)
+    elif known is not None:
+        template = "account_exists"
+    else:
+        template = "register" if mail.purpose == Mail.Purpose.REGISTER else "email_confirm"
+        link = confirm_link(mail)
+    written = mail_of(f"accounts/mail/{template}.txt", {"link": link})
+    mail.subject, mail.body = written.subject, written.body
+    return ""
+
+
 def _message(mail: Mail) -> EmailMessage:
-    """The mail with its links; one about an event has an unsubscribe link (RFC 8058) and goes to the current
+    """One about an event has an unsubscribe link (RFC 8058) and goes to the current
     address."""
     body, recipient = mail.body, mail.recipient
     headers = {"Message-ID": _message_id(mail), "Auto-Submitted": "auto-generated"}  # RFC 3834: no automatic replies
-    if mail.request is not None:
-        body = body.replace(_PLACE, f"\n{link_of(mail.request)}\n")
     if mail.kind and mail.user is not None:
         recipient = mail.user.email
         link = unsubscribe_link(mail.user.pk, mail.kind)

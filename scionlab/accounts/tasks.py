@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from scionlab.accounts.account import account_request_answer
 from scionlab.accounts.last_use import TOKENS
 from scionlab.accounts.mail import mail_send
 from scionlab.platform.last_contact import flush_or_log
@@ -14,12 +13,6 @@ from scionlab.platform.last_contact import flush_or_log
 def send_mail(mail_id: int) -> None:
     """Send one mail of the outbox; does nothing if it was sent, or another worker is sending it."""
     mail_send(mail_id)
-
-
-@shared_task(name="scionlab.tasks.answer_account_request")
-def answer_account_request(request_id: int) -> None:
-    """Create the mail that answers a request for an account, another address or a new password."""
-    account_request_answer(request_id=request_id)
 
 
 @shared_task(name="scionlab.tasks.flush_tokens_used")

@@ -1,24 +1,28 @@
-"""The site default and the defaults of attachment points."""
+"""The site default, the defaults of attachment points, and groups of people."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.models import Group
 from django.db.models import Count, Q, QuerySet
 from django.forms import ModelChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 
+from scionlab.accounts.models import User
 from scionlab.limits import defaults
 from scionlab.limits.default_changes import preview_if_felt
 from scionlab.limits.default_plan import SITE
+from scionlab.limits.exceptions import MOST_MEMBERS, group_members_change
 from scionlab.platform.notation.shown import kbit
 from scionlab.testbed import infrastructure, selectors
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
-from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, reason_of
+from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, ServiceForm, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 
 DEFAULT = "default_bandwidth_kbit"
@@ -195,3 +199,76 @@ class AttachmentPointAdmin(DefaultAdmin):
     def cockpit(self, obj: AttachmentPoint) -> str:
         page, history = reverse("cockpit_ap", args=[obj.pk]), reverse("cockpit_history", query={"ap": obj.pk})
         return format_html('<a href="{}">State, problems and Links</a>, <a href="{}">history</a>', page, history)
+
+
+class GroupForm(ServiceForm):
+    members = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 8, "spellcheck": "false"}),
+        help_text=f"Email addresses of accounts, one a line or divided by commas; up to {MOST_MEMBERS}.",
+    )
+
+    shown = forms.CharField(required=False, widget=forms.HiddenInput)  # the members when the page was opened
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("members", "shown"):
+            self.fields[name].initial = "\n".join(self._emails())
+
+    def _emails(self) -> list[str]:
+        return [one.email for one in self.instance.user_set.all()] if self.instance.pk is not None else []
+
+    def clean_members(self) -> list[User]:
+        emails = _addresses(self.cleaned_data["members"])
+        if len(emails) > MOST_MEMBERS:
+            text = f"A group has up to {MOST_MEMBERS} members; there are {len(emails)}. Create several groups for more."
+            raise forms.ValidationError(text, code="group_members")
+        found = list(User.objects.filter(email__in=emails))
+        unknown = sorted(emails - {one.email for one in found})
+        if unknown:
+            text = f"No account has the email address {unknown[0][:100]}. Correct it, or remove it."
+            raise forms.ValidationError(text, code="member_unknown")
+        return found
+
+    def clean_shown(self) -> None:
+        """Locks the group, so that of two who save at once one is refused."""
+        Group.objects.select_for_update(no_key=True).filter(pk=self.instance.pk).first()
+        if "shown" in self.data and _addresses(self.cleaned_data["shown"]) != set(self._emails()):
+            text = "The members were changed since you opened the page. Reload the page and enter your change again."
+            raise forms.ValidationError(text, code="group_changed")
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"])
+        if Group.objects.filter(name=name).exclude(pk=self.instance.pk).exists():
+            raise forms.ValidationError(f"There is a group {name}. Choose another name.", code="unique")
+        return name
+
+
+def _addresses(text: str) -> set[str]:
+    return set(re.split(r"[\s,;]+", text.lower())) - {""}
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(ServiceAdmin):
+    """Groups of people, to whom an exception or a policy applies."""
+
+    form = GroupForm
+    compared = ("name",)
+    fields = ["name", "members", "shown"]
+    add_fieldsets = [(None, {"fields": ["name", "members"]})]
+    search_fields = ["name"]
+    note = "A group gives no rights. Exceptions and policies name groups, and end with their group."
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ()
+
+    def save_model(self, request: HttpRequest, obj: Group, form: Any, change: bool) -> None:
+        obj.save()
+        group_members_change(group=obj, members=form.cleaned_data["members"], actor=actor_of(request))
+
+    def delete_model(self, request: HttpRequest, obj: Group) -> None:
+        group_members_change(group=obj, members=[], actor=actor_of(request))
+        obj.delete()

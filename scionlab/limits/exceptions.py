@@ -8,13 +8,13 @@ limit changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import F, prefetch_related_objects
 from django.urls import reverse
@@ -41,18 +41,9 @@ _TOLD_LATE: Final = timedelta(days=1)  # after a longer outage of mail server or
 
 MOST_MEMBERS: Final = 500
 _NAMED: Final = 5  # attachment points named in a sentence
-_OF_GROUP: Final = ("members", "attachment_points__AS__isd")
+_OF_GROUP: Final = ("group__user_set", "attachment_points__AS__isd")
 
 State = MaximumException.State
-
-
-@dataclass(frozen=True)
-class Group:
-    """The subject of a group's exception: its members, on their Links at its attachment points."""
-
-    name: str
-    members: Sequence[User]
-    attachment_points: Sequence[AttachmentPoint]
 
 
 @transaction.atomic
@@ -91,10 +82,16 @@ def exception_request(
 
 @transaction.atomic
 def exception_grant(
-    *, of: User | UserAS | Link | Group, maximum_kbit: int, ends_at: datetime, reason: str, actor: User
+    *,
+    of: User | UserAS | Link | Group,
+    maximum_kbit: int,
+    ends_at: datetime,
+    reason: str,
+    actor: User,
+    attachment_points: Collection[AttachmentPoint] = (),
 ) -> MaximumException:
-    """Grant a higher maximum to a user, an AS, one Link, or a group until `ends_at`; the owner, or every member of the
-    group, gets a mail. Raises `FieldRuleError` (`_check`, `_check_group`)."""
+    """Grant a higher maximum to a user, an AS, one Link, or a group at these attachment points until `ends_at`; the
+    owner, or every member of the group, gets a mail. Raises `FieldRuleError` (`_check`, `_check_places`)."""
     _check(maximum_kbit, ends_at, reason)
     made = MaximumException(
         maximum_kbit=maximum_kbit,
@@ -105,58 +102,67 @@ def exception_grant(
         decided_at=database_now(),
     )
     if isinstance(of, Group):
-        _check_group(of)
-        made.group = of.name
+        _check_places(attachment_points)
+        made.group = of
     else:
         setattr(made, "user" if isinstance(of, User) else "user_as" if isinstance(of, UserAS) else "link", of)
     made.save()
-    if isinstance(of, Group):
-        made.members.set(of.members)
-        made.attachment_points.set(of.attachment_points)
-    _say_approved(made, people_of(made), actor=actor, reason=reason)
+    made.attachment_points.set(attachment_points)
+    _say_approved(made, actor=actor, reason=reason)
     return made
 
 
 @transaction.atomic
-def exception_change_group(
+def exception_change(
     *,
     exception_id: int,
-    group: Group,
+    attachment_points: Collection[AttachmentPoint],
     maximum_kbit: int,
     ends_at: datetime,
     reason: str,
     actor: User,
     shown_at: datetime | None = None,
 ) -> MaximumException:
-    """Change the exception of a group. New members, and those whose maximum, end or attachment points change, get a
-    mail with what applies; removed members get one that it ended. `shown_at`: `decided_at` as shown on the page. Raises
-    `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_group`),
+    """Change the exception of a group; its members get a mail with what applies. `shown_at`: `decided_at` as shown on
+    the page. Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_places`),
     `MaximumException.DoesNotExist`."""
     found, now = lock_exception(exception_id), database_now()
-    prefetch_related_objects([found], *_OF_GROUP)
-    if not found.group or found.ends_at <= now:
-        raise RuleError("exception_over", "This exception has ended, or is not that of a group. Create a new group.")
+    if found.group is None or found.ends_at <= now:
+        raise RuleError("exception_over", "This exception has ended, or is not that of a group. Grant a new one.")
     if shown_at is not None and shown_at != found.decided_at:
-        text = "This group was changed since you opened the page. Reload the page and enter your change again."
+        text = "This exception was changed since you opened the page. Reload the page and enter your change again."
         raise RuleError("exception_changed", text)
     _check(maximum_kbit, ends_at, reason)
-    _check_group(group)
-    were, members = set(found.members.all()), set(group.members)
-    places = set(found.attachment_points.all())
-    is_same = (found.maximum_kbit, found.ends_at, places) == (maximum_kbit, ends_at, set(group.attachment_points))
-    left = sorted(were - members, key=lambda one: one.pk)
-    mails_create([_mail(found, "exception_ended", one, until=now) for one in left])
-    found.group, found.maximum_kbit, found.ends_at, found.reason = group.name, maximum_kbit, ends_at, reason
+    _check_places(attachment_points)
+    found.maximum_kbit, found.ends_at, found.reason = maximum_kbit, ends_at, reason
     found.decided_by, found.decided_at = actor, now
-    found.save(update_fields=["group", "maximum_kbit", "ends_at", "reason", "decided_by", "decided_at"])
-    found.members.set(members)
-    found.attachment_points.set(group.attachment_points)
-    joined = sorted(members - were, key=lambda one: one.pk)
-    for verb, people in (("added", joined), ("removed", left)):
-        for one in people:
-            note_exception(found, actor=actor, detail=f"{verb} {one.email}", reason=reason)
-    _say_approved(found, joined if is_same else people_of(found), actor=actor, reason=reason)
+    found.save(update_fields=["maximum_kbit", "ends_at", "reason", "decided_by", "decided_at"])
+    found.attachment_points.set(attachment_points)
+    _say_approved(found, actor=actor, reason=reason)
     return found
+
+
+@transaction.atomic
+def group_members_change(*, group: Group, members: Collection[User], actor: User) -> None:
+    """Set the members of a group. Who joins gets a mail of each of its exceptions in force, and who leaves one that it
+    ended."""
+    approved = MaximumException.objects.filter(group=group, state=State.APPROVED, ends_at__gt=database_now())
+    exceptions = list(approved.select_for_update(no_key=True).order_by("pk").prefetch_related(_OF_GROUP[1]))
+    were, now = set(group.user_set.all()), database_now()
+    group.user_set.set(members)
+    joined = sorted(set(members) - were, key=lambda one: one.pk)
+    left = sorted(were - set(members), key=lambda one: one.pk)
+    if not joined and not left:
+        return
+    for one in exceptions:
+        mails_create([_mail(one, "exception_ended", person, until=now) for person in left])
+        one.decided_at = now  # tells mails apart of who joins a second time
+        one.save(update_fields=["decided_at"])
+        mails_create([_mail(one, "exception_approved", person) for person in joined])
+        for verb, people in (("added", joined), ("removed", left)):
+            for person in people:
+                note_exception(one, actor=actor, detail=f"{verb} {person.email}")
+    queue_after_commit(FAN_OUT_DEFAULTS)
 
 
 @transaction.atomic
@@ -177,7 +183,7 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     found.decided_by, found.decided_at, found.answer = actor, database_now(), answer.strip()[:200]
     found.save(update_fields=["state", "decided_by", "decided_at", "answer"])
     if approve:
-        _say_approved(found, people_of(found), actor=actor, reason=found.answer)
+        _say_approved(found, actor=actor, reason=found.answer)
     else:
         note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
         mails_create([_mail(found, "exception_declined", found.asked_by or people_of(found)[0])])
@@ -218,8 +224,8 @@ def exceptions_notify(*, now: datetime | None = None) -> int:
 
 def people_of(exception: MaximumException) -> list[User]:
     """Users whose Links it concerns."""
-    if exception.group:
-        return sorted(exception.members.all(), key=lambda one: one.pk)
+    if exception.group is not None:
+        return sorted(exception.group.user_set.all(), key=lambda one: one.pk)
     if exception.user is not None:
         return [exception.user]
     user_as: Any = exception.user_as or (exception.link and exception.link.interface_b.AS.useras)
@@ -244,33 +250,30 @@ def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
         raise FieldRuleError("exception_reason", text, "reason")
 
 
-def _check_group(group: Group) -> None:
-    """Raises `FieldRuleError` (`group_name`, `group_members`, `group_places`)."""
-    if not 0 < len(group.name.strip()) <= 60:
-        raise FieldRuleError("group_name", "A name has 1 to 60 characters. Name the course, for example.", "name")
-    if not 0 < len(group.members) <= MOST_MEMBERS:
-        text = f"A group has 1 to {MOST_MEMBERS} members; this one has {len(group.members)}."
-        raise FieldRuleError("group_members", f"{text} Create several groups for more.", "members")
-    if not group.attachment_points:
+def _check_places(attachment_points: Collection[AttachmentPoint]) -> None:
+    """Raises `FieldRuleError` (`group_places`)."""
+    if not attachment_points:
         raise FieldRuleError("group_places", "Choose at least one attachment point.", "attachment_points")
 
 
-def _say_approved(exception: MaximumException, people: Sequence[User], *, actor: User, reason: str) -> None:
+def _say_approved(exception: MaximumException, *, actor: User, reason: str) -> None:
     prefetch_related_objects([exception], *_OF_GROUP)
     note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
-    mails_create([_mail(exception, "exception_approved", one) for one in people])
+    mails_create([_mail(exception, "exception_approved", one) for one in people_of(exception)])
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("exception.approved id=%s kbit=%s actor=%s", exception.pk, exception.maximum_kbit, actor.pk)
 
 
 def _words(exception: MaximumException) -> str:
     words = f"at most {format_kbit(exception.maximum_kbit)} until {say_time(exception.ends_at, UTC)}"
-    return f"{words}, {len(exception.members.all())} members{_places(exception)}" if exception.group else words
+    if exception.group is None:
+        return words
+    return f"{words}, {len(exception.group.user_set.all())} members{_places(exception)}"
 
 
 def _places(exception: MaximumException) -> str:
     """For a group: " at 17-ffaa:0:1107, ..."; otherwise empty."""
-    if not exception.group:
+    if exception.group is None:
         return ""
     names = [ap.AS.isd_as for ap in exception.attachment_points.all()]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -7,10 +7,9 @@ from datetime import datetime
 from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from scionlab.accounts.models import User
 from scionlab.limits.models import MaximumException
-from scionlab.testbed.models import (
-    Link,
-)
+from scionlab.testbed.models import Link
 from scionlab.testbed.selectors import USER_LINKS
 
 
@@ -18,11 +17,9 @@ def links_with_other_exception(now: datetime) -> QuerySet[Link]:
     """Links whose stored exception is not the highest in force, which is `held_kbit` (None: none)."""
     of = Q(link=OuterRef("pk")) | Q(user_as=OuterRef("interface_b__AS"))
     owner, ap = "interface_b__AS__useras__owner", "interface_a__AS__attachment_point"
-    members, places = (
-        getattr(MaximumException, name).through._default_manager.filter(maximumexception=OuterRef("pk"))
-        for name in ("members", "attachment_points")
-    )
-    of_group = ~Q(group="")  # first, so that other exceptions are not looked up
+    members = User.groups.through._default_manager.filter(group=OuterRef("group"))
+    places = MaximumException.attachment_points.through._default_manager.filter(maximumexception=OuterRef("pk"))
+    of_group = Q(group__isnull=False)  # first, so that other exceptions are not looked up
     of_group &= Q(Exists(members.filter(user=OuterRef(OuterRef(owner)))))
     of_group &= Q(Exists(places.filter(attachmentpoint=OuterRef(OuterRef(ap)))))
     held = MaximumException.objects.filter(

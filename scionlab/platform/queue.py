@@ -24,7 +24,6 @@ RENDER_HOST: Final = "scionlab.tasks.render_host"
 FAN_OUT_DEFAULTS: Final = "scionlab.tasks.fan_out_defaults"
 DELIVER_RESTARTS: Final = "scionlab.tasks.deliver_restarts"
 SEND_MAIL: Final = "scionlab.tasks.send_mail"
-ANSWER_ACCOUNT_REQUEST: Final = "scionlab.tasks.answer_account_request"
 RENEW_KEYS: Final = "scionlab.tasks.renew_keys"
 
 # One retry, for a pooled connection that the broker closed; then the sweep is soon enough.

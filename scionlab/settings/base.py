@@ -191,9 +191,10 @@ ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, l
 # allauth: the steps of a login, and the second factor (docs/adr/0022).
 ACCOUNT_ADAPTER = "scionlab.accounts.pages.second_factor.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
-ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not used
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; the forms are ours
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # confirming creates the account (accounts.account)
+ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"  # noqa: S105  a class
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
 ACCOUNT_FORMS = {"reauthenticate": "scionlab.accounts.pages.second_factor.OwnPasswordForm"}
 MFA_ADAPTER = "scionlab.accounts.pages.second_factor.SecondFactorAdapter"

@@ -7,6 +7,7 @@ defaults, which can be undone; and `BandwidthChange`, the permanent audit log, w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,7 +16,7 @@ from django.conf import settings
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat
 
-from scionlab.accounts.models import AccountRequest, ApiToken, Mail
+from scionlab.accounts.models import ApiToken, Mail
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.models import ReportGap
 from scionlab.limits.default_changes import PREVIEW_KEPT
@@ -38,7 +39,7 @@ def table() -> list[Kept]:
     used = timedelta(days=settings.USED_KEEP_DAYS)
     return [
         Kept(Mail, "sent_at", timedelta(days=settings.MAIL_KEEP_DAYS), ~Exists(_in_force())),
-        Kept(AccountRequest, "expires_at", REQUESTS_KEPT),
+        Kept(Mail, "created_at", REQUESTS_KEPT, ~Q(purpose="")),
         Kept(EnrolmentToken, "expires_at", used),
         Kept(ApiToken, "expires_at", used),
         Kept(ApiRequest, "created_at", KEPT_FOR),
@@ -53,7 +54,10 @@ def table() -> list[Kept]:
 
 def old_rows_forget(*, now: datetime) -> dict[str, int]:
     """Delete expired rows in transactions of 5000; return the number per model. Idempotent."""
-    return {kept.model.__name__: sum(_forget(kept, now)) for kept in table()}
+    gone: Counter[str] = Counter()
+    for kept in table():
+        gone[kept.model.__name__] += sum(_forget(kept, now))
+    return gone
 
 
 def _forget(kept: Kept, now: datetime) -> Iterator[int]:

@@ -12,14 +12,12 @@ from celery import shared_task
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from scionlab.accounts.account import account_requests_due
 from scionlab.accounts.models import Mail
 from scionlab.delivery.rendering import hosts_to_render
 from scionlab.limits.defaults import pending_attachment_points
 from scionlab.platform.clock import database_now
 from scionlab.platform.outbox import due_ids
 from scionlab.platform.queue import (
-    ANSWER_ACCOUNT_REQUEST,
     DELIVER_RESTARTS,
     FAN_OUT_DEFAULTS,
     RENDER_HOST,
@@ -55,10 +53,8 @@ def sweep() -> None:
     """Queue unfinished work as separate tasks: mails first, which people wait for. A constant number of statements, and
     a failure in one part does not affect others."""
     now = database_now()
-    found = [(SEND_MAIL, mail_id) for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP)]
-    found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
-    for task, one in found:
-        queue_now(task, one, expires_s=PIECES_EXPIRE_S)
+    for mail_id in due_ids(Mail, now=now, limit=MAILS_PER_SWEEP):
+        queue_now(SEND_MAIL, mail_id, expires_s=PIECES_EXPIRE_S)
     if Host.objects.filter(restart_due_at__lte=Now()).exists():
         queue_now(DELIVER_RESTARTS, expires_s=PIECES_EXPIRE_S)
     if pending_attachment_points():

@@ -7,7 +7,7 @@ deadlocks (tests/concurrency/test_lock_order.py checks all services). Row locks 
      1. ApiRequest          whose Idempotency-Key is used (`web.rest.idempotency`)
      2. NoticeWatch         the check for due notices
      3. DefaultChange       which preview is applied
-     4. AccountRequest, MaximumException  which link is used; which request for a higher maximum is decided
+     4. MaximumException    which request for a higher maximum is decided
      5. BandwidthPolicy     the site default
      6. ServiceState        guards the ids of all ASes, signing keys, and G
      7. User                quota of a user; all administrators if one of them might be the last
@@ -21,7 +21,7 @@ deadlocks (tests/concurrency/test_lock_order.py checks all services). Row locks 
     14. HostReceipt
     15. LinkEnforcement
     16. UsageBatch, UsageSeries  and their sums
-    17. EnrolmentToken, Mail
+    17. EnrolmentToken, Mail  which link of a mail is used
 
 A service locks the rows of a table at once, or later only rows that it holds already. Reading a default to decide (is
 this number allowed?) requires the attachment point's lock; changing a default requires those of all attachment points

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from django.db import connection, models
 
-from scionlab.accounts.models import AccountRequest, Mail, User
+from scionlab.accounts.models import Mail, User
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement, NoticeWatch
 from scionlab.limits.models import DefaultChange, MaximumException
@@ -23,7 +23,6 @@ ORDER: list[type[models.Model]] = [
     ApiRequest,
     NoticeWatch,
     DefaultChange,
-    AccountRequest,
     MaximumException,
     BandwidthPolicy,
     ServiceState,

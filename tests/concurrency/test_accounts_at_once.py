@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from django.utils.crypto import get_random_string
 
 from bandwidth_config import RuleError
 from scionlab.accounts import account, api_token, mail_links
 from scionlab.accounts.account import account_create, account_delete, email_change
 from scionlab.accounts.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
-from scionlab.accounts.models import AccountRequest, ApiToken, Mail, User
+from scionlab.accounts.models import ApiToken, Mail, User
 from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, NoticeWatch
 from scionlab.enforcement.notices import notices_find
@@ -27,10 +28,8 @@ MeetIn = Callable[..., Meeting]
 
 def token_for(purpose: str, email: str, user: User | None = None) -> str:
     """What stands in the link of the mail."""
-    asked = AccountRequest.objects.create(
-        purpose=purpose, email=email, user=user, expires_at=timezone.now() + timedelta(hours=1)
-    )
-    return mail_links.link_of(asked).rstrip("/").rsplit("/", 1)[-1]
+    asked = Mail.objects.create(key=get_random_string(9), purpose=purpose, recipient=email, user=user)
+    return mail_links.confirm_link(asked).rstrip("/").rsplit("/", 1)[-1]
 
 
 def codes(answers: list[Any]) -> list[str]:
@@ -42,11 +41,11 @@ def codes(answers: list[Any]) -> list[str]:
 
 def test_a_link_works_for_one_of_two_who_have_both_looked(at_once: AtOnce, owner: User, meet_in: MeetIn) -> None:
     token = token_for("email", "new@example.org", owner)
-    meeting = meet_in(account, "request_of")
+    meeting = meet_in(account, "mail_of_link")
     assert codes(at_once(*[lambda: email_change(token=token)] * 2)) == ["done", "link_invalid"]
     assert meeting.met
     assert User.objects.get().email == "new@example.org"
-    assert Mail.objects.count() == 1
+    assert Mail.objects.filter(purpose="").count() == 1
 
 
 def test_two_links_for_one_address_make_one_account(at_once: AtOnce, meet_in: MeetIn) -> None:

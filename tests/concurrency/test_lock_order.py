@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_django
+from django.contrib.auth.models import Group
 from django.core.cache import cache
 from django.db import connection, models, transaction
 from django.test import Client
@@ -21,7 +22,7 @@ from django.utils import timezone
 import scionlab
 from bandwidth_config import Limits
 from scionlab.accounts import account, api_token, mail_links, second_factor
-from scionlab.accounts.models import AccountRequest, MailKind, User
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.delivery import enrolment, evidence, installed, render, signing
 from scionlab.delivery.models import SigningKey
 from scionlab.enforcement import generation, notices, receipt, receipt_mails
@@ -85,10 +86,9 @@ class World:
             spec(self.near, public_ip="198.51.100.50", public_port=50001),
         ]
 
-    def request(self, purpose: str, email: str, user: User | None = None) -> tuple[AccountRequest, str]:
-        later = timezone.now() + timedelta(hours=1)
-        asked = AccountRequest.objects.create(purpose=purpose, email=email, user=user, expires_at=later)
-        return asked, mail_links.link_of(asked).rstrip("/").rsplit("/", 1)[-1]
+    def token(self, purpose: str, email: str, user: User | None = None) -> str:
+        asked = Mail.objects.create(key="asked", purpose=purpose, recipient=email, user=user)
+        return mail_links.confirm_link(asked).rstrip("/").rsplit("/", 1)[-1]
 
     def timed(self) -> TimedLimit:
         values = {"profile": profiles.outage(600), "begins_at": None, "actor": self.owner}
@@ -265,11 +265,23 @@ def _end(w: World) -> Work:
     return lambda: exceptions.exception_end(exception_id=granted.pk, actor=w.boss)
 
 
-def _change_group(w: World) -> Work:
-    granted = _granted(w, of=exceptions.Group("Course", [w.owner], [w.near]))
+def _granted_group(w: World) -> MaximumException:
+    of = Group.objects.create(name="Course")
+    of.user_set.add(w.owner)
+    return _granted(w, of=of, attachment_points=[w.near])
+
+
+def _change(w: World) -> Work:
+    granted = _granted_group(w)
     values = {"maximum_kbit": 900_000, "ends_at": granted.ends_at, "reason": "a test", "actor": w.boss}
-    changed = exceptions.Group("Course", [w.boss], [w.near, w.far])
-    return lambda: exceptions.exception_change_group(exception_id=granted.pk, group=changed, **values)
+    places = [w.near, w.far]
+    return lambda: exceptions.exception_change(exception_id=granted.pk, attachment_points=places, **values)
+
+
+def _members(w: World) -> Work:
+    of = _granted_group(w).group
+    assert of is not None
+    return lambda: exceptions.group_members_change(group=of, members=[w.boss], actor=w.boss)
 
 
 def _tell_of_exceptions(w: World) -> Work:
@@ -390,18 +402,13 @@ def _once(w: World) -> Work:
     return lambda: idempotency.answer_once(user=w.owner, key="k", fingerprint="f", work=work)
 
 
-def _answer(w: World) -> Work:
-    asked, _ = w.request("email", w.owner.email)
-    return lambda: account.account_request_answer(request_id=asked.pk)
-
-
 def _email(w: World) -> Work:
-    _, token = w.request("email", "new@example.org", w.owner)
+    token = w.token("email", "new@example.org", w.owner)
     return lambda: account.email_change(token=token)
 
 
 def _account(w: World) -> Work:
-    _, token = w.request("register", "new@example.org")
+    token = w.token("register", "new@example.org")
     return lambda: account.account_create(token=token, full_name="", password="x")
 
 
@@ -500,7 +507,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "exception_grant": lambda w: partial(_granted, w),
     "exception_decide": _decide,
     "exception_end": _end,
-    "exception_change_group": _change_group,
+    "exception_change": _change,
+    "group_members_change": _members,
     "exceptions_notify": _tell_of_exceptions,
     "default_change_refresh": _refresh,
     "default_change_apply of defaults": _defaults("far", "near"),
@@ -616,12 +624,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "render": lambda w: lambda: render.render_ahead(w.near.host),
     "user_download": lambda w: lambda: render.user_download(w.first),
     "api_token_create": lambda w: lambda: api_token.api_token_create(user_id=w.owner.pk, name="x"),
-    "account_request_create": lambda _: (
-        lambda: account.account_request_create(
-            purpose=AccountRequest.Purpose.PASSWORD, email="x@example.org", network=None
-        )
+    "link_mail_ask": lambda _: (
+        lambda: account.link_mail_ask(purpose=Mail.Purpose.PASSWORD, email="x@example.org", network=None)
     ),
-    "account_request_answer": _answer,
     "account_create": _account,
     "email_change": _email,
     "profile_update": lambda w: (
@@ -638,7 +643,7 @@ ROOMS |= {"paths", "importer"}
 ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
-    "account_request_create",
+    "link_mail_ask",
     "account_create",
     "deployment_note",
     "exception_grant",

@@ -163,7 +163,11 @@ def build_world() -> World:
         link_id=link.pk, maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A measurement.", actor=owner
     )
     objects["groupexception"] = MaximumException.objects.create(
-        group="Course", maximum_kbit=5000, ends_at=now + timedelta(days=7), reason="A course.", state="approved"
+        group=Group.objects.create(name="Course"),
+        maximum_kbit=5000,
+        ends_at=now + timedelta(days=7),
+        reason="A course.",
+        state="approved",
     )
     objects["testpolicy"] = TestPolicy.objects.create(
         applies_to="everybody", max_seconds=60, runs_per_day=9, max_pending=9, horizon_hours=48

@@ -83,7 +83,7 @@ RULES: dict[str, Rule] = {
     "account_confirm": Form({"GET": 410, "HEAD": 410, "POST": 410}),  # without a link
     "password_reset": Form(ENTER),
     "password_reset_sent": Form(READ),
-    "password_reset_confirm": Form({"GET": 410, "HEAD": 410, "POST": 410}),
+    "account_reset_password_from_key": Form({"GET": 410, "HEAD": 410, "POST": 410}),
     "mail_unsubscribe": Rule({"GET": 410, "HEAD": 410, "POST": 410}),  # the link is the proof, not the session
     "profile": Page(ENTER),
     "email_change": Page(ENTER),

@@ -21,11 +21,11 @@ from bandwidth_config import RuleError
 from scionlab.accounts import account
 from scionlab.accounts.account import account_create, account_delete, email_change
 from scionlab.accounts.mail_links import unsubscribe_link
-from scionlab.accounts.models import AccountRequest, ApiToken, Mail, MailKind, User
-from scionlab.accounts.tasks import answer_account_request, send_mail
+from scionlab.accounts.models import ApiToken, Mail, MailKind, User
+from scionlab.accounts.tasks import send_mail
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.log_lines import Line
-from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
+from scionlab.platform.queue import SEND_MAIL
 from scionlab.site import tasks
 from scionlab.testbed.models import BandwidthChange, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
@@ -42,8 +42,6 @@ FORM = {"full_name": "New Person", "password1": NEW_PASSWORD, "password2": NEW_P
 def deliver() -> list[Any]:
     """What the worker and the mail server do; returns the mails sent by it."""
     before = len(outbox.outbox)
-    for request in AccountRequest.objects.filter(answered_at=None):
-        answer_account_request(request.pk)
     for mail in Mail.objects.filter(sent_at=None):
         send_mail(mail.pk)
     return list(outbox.outbox[before:])
@@ -107,7 +105,7 @@ def test_link_works_once_and_not_after_its_day(settings: Settings) -> None:
     assert second.post("/account/confirm/", FORM).status_code == 410
     assert opened(path).get("/account/confirm/").status_code == 410
     late = registered("late@example.org", settings)
-    AccountRequest.objects.update(expires_at=timezone.now())
+    Mail.objects.update(created_at=timezone.now() - timedelta(hours=24))
     assert late.post("/account/confirm/", FORM).status_code == 410
     assert User.objects.count() == 1
 
@@ -126,12 +124,10 @@ def test_a_request_that_was_used_meanwhile_makes_no_second_account(settings: Set
 
 
 def test_link_of_a_request_that_a_restored_database_forgot_opens_no_other(settings: Settings) -> None:
-    """Keys are given out again then; what was drawn for a request is not."""
+    """Keys are given out again then, for other addresses."""
     ask("register", "first@example.org")
     (mail,) = deliver()
-    first = AccountRequest.objects.values("pk", "expires_at").get()
-    AccountRequest.objects.all().delete()
-    AccountRequest.objects.create(**first, purpose="register", email="second@example.org")
+    Mail.objects.update(recipient="second@example.org")
     assert opened(path_in(mail, settings)).get("/account/confirm/").status_code == 410
 
 
@@ -149,7 +145,7 @@ def test_link_for_one_thing_does_no_other(owner: User, settings: Settings) -> No
     with pytest.raises(RuleError, match="has been used"):
         email_change(token=token)
     assert Client().get(f"/account/mails/{token}/").status_code == 410
-    assert AccountRequest.objects.get().used_at is None
+    assert Mail.objects.get().used_at is None
 
 
 def test_weak_and_unequal_passwords_are_refused_and_the_link_stays_good(settings: Settings) -> None:
@@ -202,7 +198,7 @@ def test_an_address_gets_few_mails_and_nobody_is_told(owner: User) -> None:
     answers = [ask("reset", owner.email, REMOTE_ADDR=f"198.51.100.{n}") for n in range(5)]
     assert {(one.status_code, one["Location"]) for one in answers} == {(302, "/account/reset/sent/")}
     assert len(deliver()) == account.REQUESTS_PER_EMAIL == 3
-    AccountRequest.objects.update(created_at=timezone.now() - timedelta(hours=1, seconds=1))
+    Mail.objects.update(created_at=timezone.now() - timedelta(hours=1, seconds=1))
     ask("reset", owner.email)
     assert len(deliver()) == 1
 
@@ -247,7 +243,7 @@ def test_the_site_has_a_hundred_unconfirmed_registrations_an_hour(settings: Sett
 
     assert [register(number) for number in range(110)] == [302] * 100 + [429] * 10
     assert ask("reset", "p1@example.org", REMOTE_ADDR="10.1.0.1").status_code == 302, "other mails go on"
-    AccountRequest.objects.filter(email="p7@example.org").update(used_at=timezone.now())
+    Mail.objects.filter(recipient="p7@example.org").update(used_at=timezone.now())
     assert [register(200), register(201)] == [302, 429]
 
 
@@ -261,7 +257,7 @@ def test_registration_can_be_closed_also_for_who_has_a_link(settings: Settings) 
         assert "Ask the administrators for an account." in Page(page).text
     assert "Ask the administrators" in Page(browser.post("/account/confirm/", FORM)).text
     assert not User.objects.exists()
-    assert AccountRequest.objects.count() == 1
+    assert Mail.objects.count() == 1
 
 
 def test_registration_can_be_for_some_domains(settings: Settings) -> None:
@@ -319,7 +315,7 @@ def test_links_are_in_mails_only(owner: User, settings: Settings, caplog: pytest
     for mail in mails:
         Client().put(path_in(mail, settings))
         opened(path_in(mail, settings)).get("/account/confirm/") if "/confirm/" in path_in(mail, settings) else None
-    stored = str(list(Mail.objects.values())) + str(list(AccountRequest.objects.values()))
+    stored = str(list(Mail.objects.values()))
     line = Line("%(message)s")
     logged = "\n".join(line.format(one) for one in caplog.records if not one.name.startswith("django.db"))
     assert "Method Not Allowed (PUT): /account/confirm/..." in logged
@@ -330,32 +326,27 @@ def test_links_are_in_mails_only(owner: User, settings: Settings, caplog: pytest
 
 def test_mail_that_waited_until_its_link_is_over_is_not_sent() -> None:
     ask("register", "new@example.org")
-    answer_account_request(AccountRequest.objects.get().pk)
-    AccountRequest.objects.update(expires_at=timezone.now())
+    Mail.objects.update(created_at=timezone.now() - timedelta(hours=24))
     assert deliver() == []
     assert Mail.objects.get().last_error == "not sent: its link is no longer valid"
 
 
-def test_the_sweep_answers_what_no_worker_was_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_sends_what_no_worker_was_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     ask("register", "new@example.org")
     sent: list[tuple[str, tuple[int, ...]]] = []
     monkeypatch.setattr(current_app, "send_task", lambda name, args, **_: sent.append((name, args)))
     tasks.sweep()
-    request = AccountRequest.objects.get()
-    assert sent == [(ANSWER_ACCOUNT_REQUEST, (request.pk,))]
+    assert sent == [(SEND_MAIL, (Mail.objects.get().pk,))]
     for _ in range(2):
-        answer_account_request(request.pk)
-    assert Mail.objects.filter(sent_at=None).count() == 1
-    sent.clear()
-    tasks.sweep()
-    assert [name for name, _args in sent] == [SEND_MAIL]
+        send_mail(Mail.objects.get().pk)
+    assert [mail.to for mail in outbox.outbox] == [["new@example.org"]]
 
 
 def test_old_requests_are_forgotten() -> None:
     ask("register", "new@example.org")
-    AccountRequest.objects.update(expires_at=timezone.now() - timedelta(days=7, seconds=1))
+    Mail.objects.update(created_at=timezone.now() - timedelta(days=7, seconds=1))
     tasks.forget_old_rows()
-    assert not AccountRequest.objects.exists()
+    assert not Mail.objects.exists()
 
 
 # --- profile and address --------------------------------------------------------------------------------------
@@ -422,7 +413,6 @@ def test_no_address_keeps_the_old_one_from_being_told(browser: Client, owner: Us
 
 def test_link_for_a_new_password_goes_to_no_former_address(browser: Client, owner: User) -> None:
     ask("reset", owner.email)
-    answer_account_request(AccountRequest.objects.get().pk)
     User.objects.update(email="new@example.org")
     assert deliver() == []
 
@@ -450,7 +440,7 @@ def test_address_is_changed_by_who_knows_the_password_and_until_there_is_another
 ) -> None:
     refused = browser.post("/account/email/", {"email": "evil@example.org", "password": "wrong"})
     assert "The password is wrong." in Page(refused).beside("Current password")
-    assert not AccountRequest.objects.exists()
+    assert not Mail.objects.exists()
     browser.post("/account/email/", {"email": "evil@example.org", "password": PASSWORD})
     asked = next(mail for mail in deliver() if mail.to == ["evil@example.org"])
     owner.set_password(NEW_PASSWORD)
@@ -486,6 +476,12 @@ def test_account_is_deleted_only_without_ases_and_its_record_stays(
     assert not ApiToken.objects.exists()
     assert BandwidthChange.objects.filter(actor_email="owner@example.org", new_kbit=400).exists()
     assert browser.get("/account/").status_code == 302
+
+
+def test_an_address_that_a_closed_account_asked_for_gets_no_mail(browser: Client, owner: User) -> None:
+    browser.post("/account/email/", {"email": "new@example.org", "password": PASSWORD})
+    account_delete(user_id=owner.pk)
+    assert deliver() == []
 
 
 def test_the_last_administrator_stays(staff: User) -> None:

@@ -118,7 +118,7 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         ("/cockpit/traffic/", "0.10 CHF"),
         ("/cockpit/exceptions/", "A course"),
         (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
-        ("/cockpit/groups/", "Create group"),
+        ("/cockpit/groups/", "Exception of a group"),
         (f"/ases/{three}/", "One limit for all links"),
         ("/search/?q=17-ffaa:1:1", "User ASes"),
         ("/cockpit/defaults/", "Follow the site"),

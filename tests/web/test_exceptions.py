@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError, generate_link_info
@@ -40,10 +41,9 @@ def later(days: int = 7) -> datetime:
     return timezone.now() + days * DAY
 
 
-def grant(of: User | UserAS | Link, staff: User, kbit: int = 5000, **values: Any) -> MaximumException:
-    made = exception_grant(
-        of=of, maximum_kbit=kbit, ends_at=values.pop("ends_at", later()), reason="A lecture.", actor=staff
-    )
+def grant(of: User | UserAS | Link | Group, staff: User, kbit: int = 5000, **values: Any) -> MaximumException:
+    values = {"ends_at": later(), "reason": "A lecture.", "actor": staff, **values}
+    made = exception_grant(of=of, maximum_kbit=kbit, **values)
     fan_out()
     return made
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from pytest_django import Settings
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
 from scionlab.platform.passwords import child, hashers
-from scionlab.platform.passwords.place import HashingBusyError, HashingFailedError, Place, is_suspect
+from scionlab.platform.passwords.place import WAIT_S, HashingBusyError, HashingFailedError, Place, is_suspect
+from scionlab.platform.passwords.place import place as the_place
 from scionlab.settings import base
 from tests.factories import UserFactory
 
@@ -26,11 +28,17 @@ PASSWORD = "correct horse battery staple"
 DEADLINE_S = 30.0
 
 
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest adds this folder, whose html.py a process that is spawned would take for the library's."""
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(Path(__file__).parent)])
+
+
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[Place]:
+def place(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[Place]:
     """One child, and two who may be there at the same time; the service's real hashers use it."""
     settings.PASSWORD_HASHERS = base.PASSWORD_HASHERS
-    made = Place(processes=1, places=2, folder=tmp_path)
+    made = Place(processes=1, places=2)
     monkeypatch.setattr(hashers, "place", lambda: made)
     yield made
     made.close()
@@ -43,9 +51,10 @@ def full(place: Place) -> Iterator[Place]:
         yield place
 
 
-def pid_of(place: Place) -> int:
-    process = place._children[0]._process
-    assert process is not None
+def the_pid() -> int:
+    """Of the one process that hashes."""
+    (process,) = (one for one in multiprocessing.active_children() if one.is_alive())
+    assert process.pid is not None
     return process.pid
 
 
@@ -83,50 +92,63 @@ def test_passwords_are_hashed_in_a_niced_process_and_not_in_this_one(place: Plac
     for _ in range(5):
         make_password(PASSWORD)
     assert time.thread_time() - used_s < 0.05, "five hashes take four times that"
-    assert os.getpriority(os.PRIO_PROCESS, pid_of(place)) == child.NICENESS + os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, the_pid()) == child.NICENESS + os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_a_child_that_was_killed_is_replaced_and_the_hash_is_made(place: Place) -> None:
     encoded = make_password(PASSWORD)
-    killed = pid_of(place)
+    killed = the_pid()
     os.kill(killed, signal.SIGKILL)
     assert check_password(PASSWORD, encoded)
-    assert pid_of(place) != killed
+    assert the_pid() != killed
 
 
-def test_a_child_that_dies_while_it_hashes_is_replaced_once(place: Place, tmp_path: Path) -> None:
+def test_a_child_that_dies_while_it_hashes_is_replaced_once(place: Place) -> None:
     make_password(PASSWORD)
     found: list[str] = []
-    with (tmp_path / "hashing-0.lock").open("w") as slot:
-        fcntl.flock(slot, fcntl.LOCK_EX)
-        thread = threading.Thread(target=lambda: found.append(make_password(PASSWORD)))
-        thread.start()
-        killed = pid_of(place)
-        wait_until_it_waits_for_the_slot(killed)
-        os.kill(killed, signal.SIGKILL)
+    killed = the_pid()
+    os.kill(killed, signal.SIGSTOP)
+    thread = threading.Thread(target=lambda: found.append(make_password(PASSWORD)))
+    thread.start()
+    time.sleep(0.2)
+    assert found == []
+    os.kill(killed, signal.SIGKILL)
     thread.join(DEADLINE_S)
     assert check_password(PASSWORD, found[0])
 
 
-def wait_until_it_waits_for_the_slot(pid: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while f"-> FLOCK  ADVISORY  WRITE {pid} " not in Path("/proc/locks").read_text():
-        assert time.monotonic() < deadline, Path("/proc/locks").read_text()
-        time.sleep(0.01)
-
-
-def test_of_two_web_processes_one_hashes_at_a_time(place: Place, tmp_path: Path) -> None:
-    """The slots are files that the processes of a machine share."""
+def test_a_process_that_is_stuck_for_10_s_is_killed_and_its_place_is_free(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert WAIT_S == 10.0
     make_password(PASSWORD)
-    done = threading.Event()
-    with (tmp_path / "hashing-0.lock").open("w") as slot:
-        fcntl.flock(slot, fcntl.LOCK_EX)
-        thread = threading.Thread(target=lambda: (make_password(PASSWORD), done.set()))
-        thread.start()
-        wait_until_it_waits_for_the_slot(pid_of(place))
-        assert not done.is_set()
-    thread.join(DEADLINE_S)
-    assert done.is_set()
+    stopped = the_pid()
+    os.kill(stopped, signal.SIGSTOP)
+    with monkeypatch.context() as short:
+        short.setattr("scionlab.platform.passwords.place.WAIT_S", 0.1)
+        for _ in range(3):  # there are two places
+            with pytest.raises(HashingBusyError):
+                make_password(PASSWORD)
+    assert check_password(PASSWORD, make_password(PASSWORD))
+    assert the_pid() != stopped
+
+
+@pytest.mark.parametrize(
+    ("processors", "workers", "threads", "processes"), [(1, 2, 8, 1), (2, 2, 8, 1), (9, 2, 8, 4), (64, 1, 8, 4)]
+)
+def test_the_pools_of_a_machine_leave_a_processor_to_the_pages(
+    processors: int,
+    workers: int,
+    threads: int,
+    processes: int,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At least one each; and no more than may wait."""
+    settings.WEB_WORKERS, settings.WEB_THREADS = workers, threads
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(processors)))
+    made = the_place.__wrapped__()
+    assert (made._processes, made._free) == (processes, threads // 2)
 
 
 def test_who_finds_no_place_is_sent_away_at_once(full: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,50 +191,48 @@ def test_one_network_leaves_the_last_place_to_others_before_it_failed(place: Pla
     assert not place._here, "nothing is kept of who was there"
 
 
-def test_who_failed_waits_for_those_who_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One child, which is busy: seven guesses have waited for it when somebody else comes."""
+def test_who_failed_waits_for_those_who_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process, which is busy: seven guesses have waited for it when somebody else comes."""
     monkeypatch.setattr("scionlab.platform.passwords.place.WAIT_OF_SUSPECTS_S", DEADLINE_S)
     monkeypatch.setattr("scionlab.platform.passwords.place.WAIT_S", DEADLINE_S)
-    made, done = Place(processes=1, places=16, folder=tmp_path), list[str]()
-    request = {"algorithm": "argon2", "parameters": {}, "method": "encode", "arguments": [PASSWORD, "s" * 22]}
+    made, done = Place(processes=1, places=16), list[str]()
 
     def hash_(name: str) -> None:
         is_suspect.set(name == "guesser")
-        made.submit(request)
+        made.submit("argon2", {}, "encode", (PASSWORD, "s" * 22))
         done.append(name)
 
-    threads = [threading.Thread(target=hash_, args=(name,)) for name in ("first", *["guesser"] * 7, "honest")]
-    with (tmp_path / "hashing-0.lock").open("w") as slot:
-        fcntl.flock(slot, fcntl.LOCK_EX)
+    threads = [threading.Thread(target=hash_, args=(name,)) for name in (*["guesser"] * 7, "honest")]
+    with made._process(False):
         for number, thread in enumerate(threads):
             thread.start()
             deadline = time.monotonic() + DEADLINE_S
-            while made._free != 15 - number or (number == 8 and not made._first):
+            while made._free != 15 - number or (number == 7 and not made._first):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
     for thread in threads:
         thread.join(DEADLINE_S)
     made.close()
-    assert done == ["first", "honest", *["guesser"] * 7]
+    assert done == ["honest", *["guesser"] * 7]
 
 
 def test_a_password_that_cannot_be_encoded_harms_nobody_else(place: Place) -> None:
     with pytest.raises(HashingFailedError, match="UnicodeEncodeError"):
         make_password("half a character \ud800")
-    first = pid_of(place)
+    first = the_pid()
     assert check_password(PASSWORD, make_password(PASSWORD))
-    assert pid_of(place) == first
+    assert the_pid() == first
 
 
-def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_child_ends_when_its_parent_is_killed() -> None:
     reader, writer = os.pipe()
     parent = os.fork()
     if parent == 0:  # holds the only end of the line, as a worker process of the web tier does
         try:
-            made = Place(processes=1, places=1, folder=tmp_path)
+            made = Place(processes=1, places=1)
             hashers.place = lambda: made  # type: ignore[assignment]
             hashers.Argon2Hasher().encode(PASSWORD, "saltsaltsalt")
-            os.write(writer, str(pid_of(made)).encode())
+            os.write(writer, str(the_pid()).encode())
             signal.pause()
         finally:
             os._exit(1)

@@ -12,8 +12,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from scionlab.accounts.account import account_requests_due
-from scionlab.accounts.models import AccountRequest, Mail
+from scionlab.accounts.account import link_mail_ask
+from scionlab.accounts.models import Mail
 from scionlab.limits.pages.presenters import history_of, policy_and_dates
 from scionlab.platform.outbox import due_ids
 from scionlab.testbed.last_changes import last_bandwidth_change
@@ -22,7 +22,7 @@ from tests.cases import case
 
 pytestmark = pytest.mark.django_db
 ROWS = 20_000
-AUDIT, MAILS, REQUESTS = "testbed_bandwidthchange", "accounts_mail", "accounts_accountrequest"
+AUDIT, MAILS = "testbed_bandwidthchange", "accounts_mail"
 
 
 @pytest.fixture
@@ -36,10 +36,8 @@ def years(link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
     BandwidthChange.objects.bulk_create(others, batch_size=5000)
     mails = [Mail(key=f"{n}", recipient="o@example.org", subject="s", body="b", sent_at=now) for n in range(ROWS)]
     Mail.objects.bulk_create(mails, batch_size=5000)
-    asked = {"purpose": "register", "email": "o@example.org", "expires_at": now + timedelta(hours=1)}
-    AccountRequest.objects.bulk_create(AccountRequest(**asked, answered_at=now) for _ in range(ROWS))
     with connection.cursor() as cursor:
-        cursor.execute(f"ANALYZE {AUDIT}, {MAILS}, {REQUESTS}")  # no other table: tests/servers.py has why
+        cursor.execute(f"ANALYZE {AUDIT}, {MAILS}")  # no other table: tests/servers.py has why
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -84,10 +82,10 @@ def test_an_index_answers(link: Link, ap: AttachmentPoint, years: None, subtests
         ("due mails", lambda: due_ids(Mail, now=timezone.now(), limit=500), MAILS, {("Index Scan", "mail_unsent")}),
         ("old mails", lambda: list(old.values_list("pk")[:5000]), MAILS, {("Index Scan", "mail_sent")}),
         (
-            "requests that nobody answered",
-            lambda: account_requests_due(limit=500),
-            REQUESTS,
-            {("Index Scan", "account_request_unanswered")},
+            "what was asked for lately",
+            lambda: link_mail_ask(purpose=Mail.Purpose.PASSWORD, email="o@example.org", network=None),
+            MAILS,
+            {("Index Scan", "mail_asked")},
         ),
     ]
     for name, ask, where, wanted in questions:

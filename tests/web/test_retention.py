@@ -10,7 +10,7 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.accounts.models import AccountRequest, ApiToken, Mail, User
+from scionlab.accounts.models import ApiToken, Mail, User
 from scionlab.delivery.models import EnrolmentToken
 from scionlab.enforcement.models import ReportGap
 from scionlab.enforcement.receipt_mails import deployment_note
@@ -32,7 +32,6 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     test = LinkTest.objects.create(link=link, tool="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
     joint = JointTest.objects.create(user_as_id=link.interface_b.AS_id, begins_at=test.begins_at, ends_at=at)
     mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
-    asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)
     token = ApiToken.objects.create(user=owner, name=f"{at}", token_sha256=f"t{at}", expires_at=at)
     request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
@@ -52,7 +51,6 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     )
     made = {
         Mail: (mail, "sent_at", 90),
-        AccountRequest: (asked, "expires_at", 7),
         EnrolmentToken: (enrolment, "expires_at", 30),
         ApiToken: (token, "expires_at", 30),
         ApiRequest: (request, "created_at", 1),
@@ -73,7 +71,6 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, l
             model.objects.filter(pk=row.pk).update(**{column: NOW - age + margin})
     assert old_rows_forget(now=NOW) == {
         "Mail": 1,
-        "AccountRequest": 1,
         "EnrolmentToken": 1,
         "ApiToken": 1,
         "ApiRequest": 1,
@@ -114,10 +111,9 @@ def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) 
 def test_the_ages_are_settings(settings: Settings, owner: User, link: Link) -> None:
     settings.MAIL_KEEP_DAYS, settings.USED_KEEP_DAYS = 5, 3
     old_and_young(owner, link, NOW - timedelta(days=4))
-    AccountRequest.objects.update(expires_at=NOW - timedelta(days=8))
     Mail.objects.update(sent_at=NOW - timedelta(days=6))
     gone = old_rows_forget(now=NOW)
-    assert (gone["Mail"], gone["AccountRequest"], gone["EnrolmentToken"], gone["ApiToken"]) == (1, 1, 1, 1)
+    assert (gone["Mail"], gone["EnrolmentToken"], gone["ApiToken"]) == (1, 1, 1)
 
 
 def test_many_rows_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ from django.test import Client
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisAway
 
-from scionlab.accounts.account import account_delete, account_request_answer
-from scionlab.accounts.mail_links import link_of
-from scionlab.accounts.models import AccountRequest, Mail, User
+from scionlab.accounts.account import account_delete
+from scionlab.accounts.mail_links import password_link
+from scionlab.accounts.models import Mail, User
 from scionlab.delivery.signing import signing_key_rotate, signing_keys_rewrap
 from tests.cases import table
 from tests.factories import PASSWORD
@@ -100,7 +100,6 @@ def test_wrong_codes_close_the_account_to_all_addresses_and_a_new_password_opens
     refused = browser.post("/login/code/", {"code": totp(secret)})
     assert (refused.status_code, "blocked for 15 minutes" in Page(refused).text) == (429, True)
     assert not logged_in(browser)
-    Client().post("/account/reset/", {"email": owner.email})
     _reset(owner)
     browser, _ = first_half(owner.email, address="198.51.100.9")
     assert browser.post("/login/code/", {"code": totp(secret)}).status_code == 302
@@ -108,11 +107,8 @@ def test_wrong_codes_close_the_account_to_all_addresses_and_a_new_password_opens
 
 def _reset(user: User) -> None:
     """By the link of the mail; the same password again, so that the other helpers know it."""
-    asked = AccountRequest.objects.get()
-    account_request_answer(request_id=asked.pk)
-    asked.refresh_from_db()
     browser = Client()
-    there = browser.get("/account/" + link_of(asked).split("/account/")[1])["Location"]
+    there = browser.get("/account/" + password_link(user).split("/account/")[1])["Location"]
     assert browser.post(there, {"new_password1": PASSWORD, "new_password2": PASSWORD})["Location"] == "/login/"
 
 

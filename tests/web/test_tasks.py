@@ -74,7 +74,7 @@ def a_mail(key: str = "link:1:18.7") -> Mail:
 
 def test_tasks_that_are_queued_by_name_exist() -> None:
     current_app.loader.import_default_modules()
-    for name in ("render_host", "fan_out_defaults", "send_mail", "answer_account_request", "sweep"):
+    for name in ("render_host", "fan_out_defaults", "send_mail", "sweep"):
         assert f"scionlab.tasks.{name}" in current_app.tasks
 
 
@@ -211,7 +211,7 @@ def test_the_sweep_takes_as_many_statements_for_a_thousand_hosts_as_for_ten(coun
     selectors.generation()
     with CaptureQueriesContext(connection) as statements:
         tasks.sweep()
-    assert len(statements) == 8, [one["sql"] for one in statements]
+    assert len(statements) == 7, [one["sql"] for one in statements]
     queued = [args for name, args in sent if name == RENDER_HOST]
     assert len(queued) == min(count, tasks.RENDERS_PER_SWEEP) == len(set(queued))
     assert set(queued) <= {(host.pk,) for host in hosts}

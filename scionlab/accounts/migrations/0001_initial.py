@@ -1,6 +1,5 @@
 import django.db.models.deletion
 import django.db.models.functions.text
-import scionlab.accounts.models.account
 import scionlab.accounts.models.user
 import scionlab.platform.clock
 from django.conf import settings
@@ -39,24 +38,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='AccountRequest',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('purpose', models.CharField(choices=[('register', 'a new account'), ('email', 'a new email address'), ('password', 'a new password')], max_length=16)),
-                ('email', models.EmailField(help_text='Address to confirm.', max_length=254, verbose_name='email address')),
-                ('nonce', models.CharField(default=scionlab.accounts.models.account.new_nonce, editable=False, max_length=32)),
-                ('network', models.CharField(blank=True, help_text='Network of the client, for rate limiting only.', max_length=45)),
-                ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now)),
-                ('expires_at', models.DateTimeField(verbose_name='valid until')),
-                ('answered_at', models.DateTimeField(blank=True, help_text='Time of processing by a worker.', null=True)),
-                ('used_at', models.DateTimeField(blank=True, help_text='Time of use; a link works once.', null=True, verbose_name='used')),
-                ('user', models.ForeignKey(blank=True, help_text='Account whose address changes.', null=True, on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
-            ],
-            options={
-                'ordering': ['-pk'],
-            },
-        ),
-        migrations.CreateModel(
             name='ApiToken',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -80,14 +61,16 @@ class Migration(migrations.Migration):
                 ('key', models.CharField(help_text='Identifies the event, so that it is sent once.', max_length=200, unique=True)),
                 ('recipient', models.EmailField(max_length=254)),
                 ('subject', models.CharField(max_length=200)),
-                ('body', models.TextField()),
+                ('body', models.TextField(blank=True)),
                 ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('sent_at', models.DateTimeField(blank=True, null=True)),
                 ('attempts', models.PositiveSmallIntegerField(default=0)),
                 ('not_before', models.DateTimeField(default=scionlab.platform.clock.database_now, verbose_name='not tried before')),
                 ('last_error', models.CharField(blank=True, max_length=200)),
                 ('kind', models.CharField(blank=True, choices=[('enforced', 'An attachment point has enforced a change of one of my limits'), ('clamped', 'A maximum was lowered below my limit, or raised again'), ('changed', 'Someone else changed one of my limits, or cancelled a temporary limit'), ('failed', 'One of my limits has failed for more than 10 minutes'), ('away', 'An attachment point of mine has sent no report for more than an hour, or reports again'), ('tested', 'A test that I scheduled has ended, or was not carried out')], max_length=16)),
-                ('request', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to='accounts.accountrequest')),
+                ('purpose', models.CharField(blank=True, choices=[('register', 'a new account'), ('email', 'a new email address'), ('password', 'a new password')], max_length=16)),
+                ('network', models.CharField(blank=True, help_text='Of the client that asked, for rate limiting only.', max_length=45)),
+                ('used_at', models.DateTimeField(blank=True, help_text='Time of use of the link, which works once.', null=True)),
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
             ],
             options={
@@ -97,18 +80,6 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='user',
             constraint=models.UniqueConstraint(django.db.models.functions.text.Lower('email'), name='user_email_once_whatever_case'),
-        ),
-        migrations.AddIndex(
-            model_name='accountrequest',
-            index=models.Index(fields=['created_at'], name='account_request_created_at'),
-        ),
-        migrations.AddIndex(
-            model_name='accountrequest',
-            index=models.Index(condition=models.Q(('answered_at', None)), fields=['id'], name='account_request_unanswered'),
-        ),
-        migrations.AddIndex(
-            model_name='accountrequest',
-            index=models.Index(fields=['expires_at'], name='account_request_expires_at'),
         ),
         migrations.AddConstraint(
             model_name='apitoken',
@@ -121,5 +92,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='mail',
             index=models.Index(condition=models.Q(('sent_at__isnull', False)), fields=['sent_at'], name='mail_sent'),
+        ),
+        migrations.AddIndex(
+            model_name='mail',
+            index=models.Index(condition=models.Q(('purpose', ''), _negated=True), fields=['created_at'], name='mail_asked'),
         ),
     ]

@@ -122,8 +122,8 @@ class User(AbstractBaseUser, PermissionsMixin):
         if is_new_password:
             apps.get_model("accounts", "ApiToken").objects.filter(user_id=self.pk).delete()
             # Cancels pending changes of the email address, which someone else may have requested.
-            asked = apps.get_model("accounts", "AccountRequest").objects.filter(user_id=self.pk, used_at=None)
-            asked.update(expires_at=database_now())
+            asked = apps.get_model("accounts", "Mail").objects.filter(user_id=self.pk, used_at=None)
+            asked.exclude(purpose="").update(used_at=database_now())
 
     def clean(self) -> None:
         super().clean()

@@ -9,46 +9,45 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.views import PasswordResetFromKeyView, PasswordResetView, SignupView
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import authenticate, login, logout
-from django.contrib.auth.views import PasswordResetConfirmView
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.contrib.auth import authenticate, logout
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.generic import FormView
 
 from bandwidth_config import RuleError
 from scionlab.accounts.account import (
-    ManyRegistrationsError,
+    Purpose,
     TooManyRequestsError,
-    account_create,
     account_delete,
-    account_request_create,
-    check_registration,
     email_change,
+    link_mail_ask,
     mail_opt_out,
     profile_update,
 )
 from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_revoke
-from scionlab.accounts.mail_links import read_unsubscribe, request_of
-from scionlab.accounts.models import AccountRequest, ApiToken, User
+from scionlab.accounts.mail_links import mail_of_link, read_unsubscribe
+from scionlab.accounts.models import ApiToken, Mail, User
 from scionlab.accounts.pages.account_forms import (
     EmailForm,
     NewAccountForm,
     NewEmailForm,
+    NewPasswordForm,
     PasswordForm,
     ProfileForm,
     TokenForm,
 )
 from scionlab.platform.client_address import client_network
 from scionlab.platform.login_guard import failures_forget
-from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, start_page, taken_back
-
-Purpose = AccountRequest.Purpose
+from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 
 _LINK = "account_link"  # in the session
 enter = require_http_methods(["GET", "HEAD", "POST"])
@@ -58,83 +57,80 @@ def _show(request: HttpRequest, page: str, tab: str = "", status: int = 200, **c
     return render(request, f"accounts/{page}.html", {"nav": "account", "tab": tab, **context}, status=status)
 
 
-# --- without an account, or without its password ----------------------------------------------------------------
+# --- without an account, or without its password: allauth's views ----------------------------------------------
 
 
-@enter
-@never_cache
-def register(request: HttpRequest) -> HttpResponse:
-    """Register an address. Logged-in users are redirected."""
-    if request.user.is_authenticated:
-        return redirect(start_page(request.user))
-    return _request_mail(request, Purpose.REGISTER, "register")
+class _RulesView(FormView):  # type: ignore[type-arg]  # generic in the stubs only
+    """What a service refuses while the form is saved is an error of the form."""
 
-
-@enter
-@never_cache
-def password_reset(request: HttpRequest) -> HttpResponse:
-    return _request_mail(request, Purpose.PASSWORD, "password_reset")
-
-
-def _request_mail(request: HttpRequest, purpose: Purpose, name: str) -> HttpResponse:
-    """The response does not depend on the address."""
-    form, closed, status = EmailForm(request.POST or None), "", 200
-    if purpose == Purpose.REGISTER:
-        closed = _registration_closed()
-    if request.method == "POST" and form.is_valid():
+    def form_valid(self, form: Any) -> HttpResponse:
         try:
-            network = client_network(request)
-            account_request_create(purpose=purpose, email=form.cleaned_data["email"], network=network)
-            return redirect(f"{name}_sent")
-        except (TooManyRequestsError, ManyRegistrationsError) as exc:
-            form.refuse(exc)
-            status = 429
+            return super().form_valid(form)
         except RuleError as exc:
             form.refuse(exc)
-    answer = _show(request, name, form=form, closed=closed, status=status)
-    if status == 429:
-        answer["Retry-After"] = "3600"
-    return answer
+            answer = self.form_invalid(form)
+            if isinstance(exc, TooManyRequestsError):
+                answer.status_code, answer["Retry-After"] = 429, "3600"
+            return answer
 
 
-def _registration_closed() -> str:
-    """Why registration is closed; "" if it is open."""
-    try:
-        check_registration("")
-    except RuleError as exc:
-        return exc.message if exc.code == "registration_closed" else ""
-    return ""
+class RegisterView(_RulesView, SignupView):  # type: ignore[misc]  # allauth ships no type information
+    """Register an address. Logged-in users are redirected."""
+
+    form_class = EmailForm
+    template_name = template_name_signup_closed = "accounts/register.html"
 
 
-@require_safe
-def register_sent(request: HttpRequest) -> HttpResponse:
-    return _show(request, "sent", what="register")
+class ResetView(_RulesView, PasswordResetView):  # type: ignore[misc]
+    form_class = EmailForm
+    template_name = "accounts/password_reset.html"
+    success_url = reverse_lazy("password_reset_sent")
 
 
-@require_safe
-def password_reset_sent(request: HttpRequest) -> HttpResponse:
-    return _show(request, "sent", what="password_reset")
+class NewPasswordView(PasswordResetFromKeyView):  # type: ignore[misc]
+    """The link of the mail. A new password also resets failed logins."""
 
-
-class NewPasswordView(PasswordResetConfirmView):
-    """Django's view for the link of the mail. A new password also resets failed logins."""
-
+    form_class = NewPasswordForm
     template_name = "registration/new_password.html"
     success_url = reverse_lazy("login")
 
-    def form_valid(self, form: Any) -> HttpResponse:
-        answer = super().form_valid(form)
-        if self.user is not None:
-            failures_forget(self.user.email)  # the mail proves that it is the owner
+    def form_valid(self, form: NewPasswordForm) -> HttpResponse:
+        answer: HttpResponse = super().form_valid(form)
+        failures_forget(self.reset_user.email)  # the mail proves that it is the owner
         logout(self.request)
         messages.success(self.request, "Your password was changed. Log in with it.")
         return answer
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
-        return super().render_to_response(context, status=200 if self.validlink else 410, **kwargs)
+        status = 410 if context.get("token_fail") else 200
+        answer: HttpResponse = super().render_to_response(context, status=status, **kwargs)
+        return answer
 
 
-password_reset_confirm = enter(NewPasswordView.as_view())
+class NewAccountView(_RulesView, SignupView):  # type: ignore[misc]
+    """The link of the mail, for `email`, whose `token` is in the session."""
+
+    form_class = NewAccountForm
+    template_name = "accounts/new_account.html"
+    success_url = reverse_lazy("front")
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Without allauth's redirect of people who are logged in: the link may be for another account."""
+        return FormView.dispatch(self, request, *args, **kwargs)
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), **self.kwargs}
+
+
+register = enter(never_cache(RegisterView.as_view()))
+password_reset = enter(never_cache(ResetView.as_view()))
+password_reset_confirm = enter(never_cache(sensitive_post_parameters()(NewPasswordView.as_view())))
+new_account = NewAccountView.as_view()
+
+
+@require_safe
+def mail_sent(request: HttpRequest, what: str) -> HttpResponse:
+    return _show(request, "sent", what=what)
 
 
 # --- links of mails -----------------------------------------------------------------------------------------------
@@ -144,7 +140,7 @@ password_reset_confirm = enter(NewPasswordView.as_view())
 @never_cache
 @sensitive_variables("token")
 def account_confirm_link(request: HttpRequest, token: str) -> HttpResponse:
-    if request_of(token) is not None:  # an invalid link starts no session
+    if mail_of_link(token) is not None:  # an invalid link starts no session
         request.session[_LINK] = token
     else:
         request.session.pop(_LINK, None)
@@ -157,32 +153,17 @@ def account_confirm_link(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @sensitive_post_parameters()
 @sensitive_variables("token")
-def account_confirm(request: HttpRequest) -> HttpResponse:
+def account_confirm(request: HttpRequest) -> HttpResponseBase:
     token = str(request.session.get(_LINK, ""))
-    asked = request_of(token)
+    asked = mail_of_link(token)
     if asked is None:
         return _show(request, "link_invalid", status=410)
     if asked.purpose == Purpose.EMAIL:
         return _confirm_email(request, token, asked)
-    form = NewAccountForm(request.POST or None, email=asked.email)
-    if request.method == "POST" and form.is_valid():
-        data = form.cleaned_data
-        try:
-            user = account_create(
-                token=token,
-                full_name=data["full_name"],
-                password=data["password1"],
-                time_zone=data["time_zone"] or "UTC",
-            )
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
-            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])  # a new account has no second factor
-            return _confirmed(request, "Your account was created, and you are logged in.")
-    return _show(request, "new_account", form=form, email=asked.email)
+    return new_account(request, email=asked.recipient, token=token)
 
 
-def _confirm_email(request: HttpRequest, token: str, asked: AccountRequest) -> HttpResponse:
+def _confirm_email(request: HttpRequest, token: str, asked: Mail) -> HttpResponse:
     problem = ""
     if request.method == "POST":
         try:
@@ -190,14 +171,9 @@ def _confirm_email(request: HttpRequest, token: str, asked: AccountRequest) -> H
         except RuleError as exc:
             problem = exc.message
         else:
-            return _confirmed(request, f"The email address of your account was changed to {asked.email}.")
+            messages.success(request, f"The email address of your account was changed to {asked.recipient}.")
+            return redirect("front")
     return _show(request, "confirm_email", asked=asked, problem=problem)
-
-
-def _confirmed(request: HttpRequest, sentence: str) -> HttpResponseRedirect:
-    request.session.pop(_LINK, None)
-    messages.success(request, sentence)
-    return redirect("front")
 
 
 @csrf_exempt  # mail programs send it without a session (RFC 8058); the link is the proof
@@ -247,7 +223,7 @@ def email_change_page(request: PageRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid() and _is_own_password(request, form):
         try:
             email, network = form.cleaned_data["email"], client_network(request)
-            account_request_create(purpose=Purpose.EMAIL, email=email, network=network, user=request.user)
+            link_mail_ask(purpose=Purpose.EMAIL, email=email, network=network, user=request.user)
         except RuleError as exc:
             form.refuse(exc)
         else:

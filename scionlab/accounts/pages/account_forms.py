@@ -8,27 +8,36 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.contrib.auth.forms import SetPasswordMixin
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.forms import SetPasswordForm, SetPasswordMixin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.debug import sensitive_variables
 
 from bandwidth_config import RuleError
-from scionlab.accounts.models import MailKind, User
+from scionlab.accounts.account import account_create, link_mail_ask
+from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.accounts.models.user import time_zone_names, validate_time_zone
+from scionlab.platform.client_address import client_network
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 
 if TYPE_CHECKING:  # generic for the type checker only
+    _SetPasswordForm = SetPasswordForm[User]
     _SetPasswordMixin = SetPasswordMixin[User]
 else:
+    _SetPasswordForm = SetPasswordForm
     _SetPasswordMixin = SetPasswordMixin
 
 LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
 
 
-def _email(**attrs: str) -> forms.EmailField:
+def _email(label: str = "Email address") -> forms.EmailField:
     return forms.EmailField(
-        label="Email address",
+        label=label,
         max_length=254,
-        widget=forms.EmailInput(attrs={"autocomplete": "email", **attrs}),
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
         error_messages={
             "required": "Enter your email address.",
             "invalid": "This is not an email address. Enter one like name@example.org.",
@@ -45,9 +54,27 @@ class RulesForm(forms.Form):
 
 
 class EmailForm(RulesForm):
-    """Requests a mail, for an account or a password."""
+    """Requests a mail with a link; not allauth's forms, which look at accounts. `try_save` registers, `save` resets a
+    password; both raise `RuleError`."""
 
     email = _email()
+
+    def try_save(self, request: HttpRequest) -> tuple[None, HttpResponse]:
+        self._ask(request, Mail.Purpose.REGISTER)
+        return None, redirect("register_sent")
+
+    def save(self, request: HttpRequest) -> None:
+        self._ask(request, Mail.Purpose.PASSWORD)
+
+    def _ask(self, request: HttpRequest, purpose: Mail.Purpose) -> None:
+        link_mail_ask(purpose=purpose, email=self.cleaned_data["email"], network=client_network(request))
+
+
+class NewPasswordForm(_SetPasswordForm):
+    """Django's, as allauth calls it."""
+
+    def __init__(self, *args: Any, user: User, temp_key: str, **kwargs: Any) -> None:  # noqa: ARG002
+        super().__init__(user, *args, **kwargs)
 
 
 def _time_zone(*, required: bool = True) -> forms.CharField:
@@ -78,9 +105,11 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
     time_zone = _time_zone(required=False)
     password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="Repeat password")
 
-    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+    by_passkey = False  # read by allauth
+
+    def __init__(self, *args: Any, email: str, token: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.user = User(email=email)
+        self.user, self.token = User(email=email), token
         self.zones = _time_zones()
 
     @property
@@ -93,6 +122,16 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         self.user.full_name = self.cleaned_data.get("full_name", "")
         self.validate_password_for_user(self.user)
         return super().clean() or self.cleaned_data
+
+    @sensitive_variables()
+    def try_save(self, request: HttpRequest) -> tuple[User, None]:
+        """Raises `RuleError`."""
+        data = self.cleaned_data
+        zone = data["time_zone"] or "UTC"
+        user = account_create(token=self.token, full_name=data["full_name"], password=data["password1"], time_zone=zone)
+        user.backend = settings.AUTHENTICATION_BACKENDS[-1]  # as after a log-in
+        messages.success(request, "Your account was created, and you are logged in.")
+        return user, None
 
 
 class PasswordForm(RulesForm):
@@ -107,12 +146,8 @@ class PasswordForm(RulesForm):
 
 
 class NewEmailForm(PasswordForm):
-    email = _email()
+    email = _email("New email address")
     field_order = ["email", "password"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["email"].label = "New email address"
 
 
 class ProfileForm(RulesForm):

@@ -52,6 +52,13 @@ _SAID: Final = {
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships no type information
     error_messages = DefaultAccountAdapter.error_messages | {"incorrect_password": "The password is wrong."}
 
+    def is_open_for_signup(self, _request: HttpRequest) -> bool:
+        return settings.REGISTRATION_OPEN
+
+    def is_ajax(self, _request: HttpRequest) -> bool:
+        """No second form of the pages in JSON."""
+        return False
+
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Only axes counts failures."""
 

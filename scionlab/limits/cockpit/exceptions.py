@@ -27,7 +27,7 @@ from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import page_of
 
 ROWS = 40
-_OF = ("user", "user_as__isd", "asked_by", "decided_by")
+_OF = ("user", "group", "user_as__isd", "asked_by", "decided_by")
 _RELATIONS = (*_OF, *(f"link__interface_{end}__AS__{path}" for end in "ab" for path in ("isd", "useras__owner")))
 
 

@@ -10,6 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('auth', '0012_alter_user_first_name_max_length'),
         ('testbed', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -39,7 +40,6 @@ class Migration(migrations.Migration):
             name='MaximumException',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(blank=True, db_default='', default='', max_length=60)),
                 ('maximum_kbit', models.PositiveBigIntegerField(verbose_name='maximum [kbit/s]')),
                 ('ends_at', models.DateTimeField()),
                 ('reason', models.CharField(max_length=200)),
@@ -50,15 +50,15 @@ class Migration(migrations.Migration):
                 ('asked_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('attachment_points', models.ManyToManyField(blank=True, related_name='group_exceptions', to='testbed.attachmentpoint')),
                 ('decided_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('group', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to='auth.group')),
                 ('link', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to='testbed.link')),
-                ('members', models.ManyToManyField(blank=True, related_name='group_exceptions', to=settings.AUTH_USER_MODEL)),
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to=settings.AUTH_USER_MODEL)),
                 ('user_as', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='maximum_exceptions', to='testbed.useras')),
             ],
             options={
                 'ordering': ['-pk'],
                 'indexes': [models.Index(fields=['ends_at'], name='maximum_exception_ends')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('ends_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('ends_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='maximum_exception_ends_at_readable'), models.CheckConstraint(condition=models.Q(models.Q(('group', ''), ('link', None), ('user__isnull', False), ('user_as', None)), models.Q(('group', ''), ('link', None), ('user', None), ('user_as__isnull', False)), models.Q(('group', ''), ('link__isnull', False), ('user', None), ('user_as', None)), models.Q(('link', None), ('user', None), ('user_as', None), models.Q(('group', ''), _negated=True)), _connector='OR'), name='maximum_exception_is_about_one'), models.CheckConstraint(condition=models.Q(('maximum_kbit__gte', 1), ('maximum_kbit__lte', 100000000)), name='maximum_exception_in_bounds')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('ends_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('ends_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='maximum_exception_ends_at_readable'), models.CheckConstraint(condition=models.Q(models.Q(('group', None), ('link', None), ('user__isnull', False), ('user_as', None)), models.Q(('group', None), ('link', None), ('user', None), ('user_as__isnull', False)), models.Q(('group', None), ('link__isnull', False), ('user', None), ('user_as', None)), models.Q(('group__isnull', False), ('link', None), ('user', None), ('user_as', None)), _connector='OR'), name='maximum_exception_is_about_one'), models.CheckConstraint(condition=models.Q(('maximum_kbit__gte', 1), ('maximum_kbit__lte', 100000000)), name='maximum_exception_in_bounds')],
             },
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
@@ -15,7 +16,7 @@ from scionlab.testbed.models.link import Link
 
 class MaximumException(models.Model):
     """Requested by a user, or granted directly by an administrator. Exactly one is set of `user` (all Links of all
-    their ASes), `user_as` (all its Links), `link` and `group`: a name, whose `members` get it on their Links at the
+    their ASes), `user_as` (all its Links), `link` and `group`, whose members get it on their Links at the
     `attachment_points`. It applies while it is approved and `ends_at` has not come; `limits.exceptions` stores the
     effect at the Links (`Link.exception_kbit`)."""
 
@@ -31,8 +32,7 @@ class MaximumException(models.Model):
         UserAS, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions"
     )
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions")
-    group = models.CharField(max_length=60, blank=True, default="", db_default="")
-    members = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="group_exceptions")
+    group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE, related_name="maximum_exceptions")
     attachment_points = models.ManyToManyField(AttachmentPoint, blank=True, related_name="group_exceptions")
     maximum_kbit = models.PositiveBigIntegerField("maximum [kbit/s]")
     ends_at = models.DateTimeField()
@@ -54,10 +54,10 @@ class MaximumException(models.Model):
         constraints = [
             *readable("maximum_exception", "ends_at"),
             models.CheckConstraint(
-                condition=models.Q(user__isnull=False, user_as=None, link=None, group="")
-                | models.Q(user=None, user_as__isnull=False, link=None, group="")
-                | models.Q(user=None, user_as=None, link__isnull=False, group="")
-                | (models.Q(user=None, user_as=None, link=None) & ~models.Q(group="")),
+                condition=models.Q(user__isnull=False, user_as=None, link=None, group=None)
+                | models.Q(user=None, user_as__isnull=False, link=None, group=None)
+                | models.Q(user=None, user_as=None, link__isnull=False, group=None)
+                | models.Q(user=None, user_as=None, link=None, group__isnull=False),
                 name="maximum_exception_is_about_one",
             ),
             models.CheckConstraint(
@@ -72,8 +72,8 @@ class MaximumException(models.Model):
     @property
     def of(self) -> str:
         """Its subject: an email address, an ISD-AS, a Link by its ends, or a group by name."""
-        if self.group:
-            return f"group {self.group}"
+        if self.group is not None:
+            return f"group {self.group.name}"
         if self.user is not None:
             return self.user.email
         return str(self.link) if self.user_as is None else self.user_as.isd_as

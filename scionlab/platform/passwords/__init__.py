@@ -2,5 +2,5 @@
 
 hashers  Django's hashers, with our parameters; they delegate
 place    the bounded pool, one per process of the web tier
-child    the program that the pool starts
+child    what runs in the processes of the pool
 """

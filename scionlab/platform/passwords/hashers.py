@@ -44,5 +44,4 @@ class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
 
 @sensitive_variables()
 def _ask(algorithm: str, method: str, *arguments: Any, **parameters: int) -> str | bool:
-    request = {"algorithm": algorithm, "parameters": parameters, "method": method, "arguments": arguments}
-    return place().submit(request)
+    return place().submit(algorithm, parameters, method, arguments)

@@ -153,7 +153,7 @@ def site() -> Iterator[Shipped]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-STRANGERS = "SELECT count(*) FROM accounts_accountrequest WHERE email LIKE 'stranger%%'"
+STRANGERS = "SELECT count(*) FROM accounts_mail WHERE recipient LIKE 'stranger%%'"
 
 # --- the bystander --------------------------------------------------------------------------------------------------
 
