@@ -145,7 +145,7 @@ def _assets(line: http.client.HTTPConnection, body: bytes) -> int:
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
-    """Of our own pages: Django's admin brings its own style. One statement only asks whether the connection is still there."""
+    """Of our own pages: Django's admin brings its own style. One statement asks whether the connection still stands."""
     many = max((int(ases) for ases in outcome.values("ases")), default=FEW)
     for page in PAGES:
         asked = outcome.median(what="statements", page=page.name, ases=many)
