@@ -1,4 +1,4 @@
-"""A database with thousands of hosts, and web servers on it: ours, and the stand-in for the stock way.
+"""A database with thousands of hosts, and web servers on it.
 
 A web server has one process, on one processor of its own; the database, Redis and the clients have the others. So a
 figure per second is a figure per processor, and what the database does is not counted for anybody.
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,6 @@ from lab.bench.poll_client import PollingHost
 
 START_DEADLINE_S = 60.0
 SERVER_CPU = 0
-OURS = ["--config", "python:scionlab.gunicorn", "--workers", "1"]
 
 
 class ServiceBenchError(RuntimeError):
@@ -50,14 +48,6 @@ class WebServer:
 
     def resident_bytes(self) -> int:
         return resident_bytes_of(self.worker_pid)
-
-
-def family_of(pid: int) -> Iterator[int]:
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
-            for child in (task / "children").read_text(encoding="ascii").split():
-                yield from family_of(int(child))
 
 
 def resident_bytes_of(pid: int) -> int:
@@ -101,15 +91,13 @@ class Site:
         return done.stdout
 
     @contextlib.contextmanager
-    def serve(
-        self,
-        command: list[str],
-    ) -> Iterator[WebServer]:
+    def serve(self) -> Iterator[WebServer]:
         log = self._folder / "web.log"
-        gunicorn = [sys.executable, "-m", "gunicorn", "--no-control-socket", "--bind", "127.0.0.1:0"]
+        gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:scionlab.gunicorn", "--workers", "1"]
+        gunicorn += ["--no-control-socket", "--bind", "127.0.0.1:0"]
         with log.open("wb") as out:
             master = subprocess.Popen(
-                ["taskset", "-c", str(SERVER_CPU), *gunicorn, *command],
+                ["taskset", "-c", str(SERVER_CPU), *gunicorn],
                 cwd=REPOSITORY,
                 env=self._environment,
                 stdout=out,
@@ -188,8 +176,6 @@ def _answers(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
             return True
-    except urllib.error.HTTPError:
-        return True  # the stand-in has no such page
     except OSError:
         return False
 

@@ -19,7 +19,7 @@ from lab.bench import service_world as world
 from lab.bench.core import Outcome, Scale, Step, interleave, percentile
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, at_most, figure
-from lab.bench.service_world import OURS, Site, WebServer
+from lab.bench.service_world import Site, WebServer
 
 NAME = "pages"
 TITLE = "Pages with 10 000 user ASes"
@@ -78,7 +78,7 @@ def _measure_conditions(links: int, rounds: int, outcome: Outcome) -> None:
     """All at one attachment point: the page of it then shows as many as it ever does."""
     with world.site("postgresql", hosts=0, links=0) as site:
         facts = json.loads(site.run(["-m", "lab.bench.service_data", "people", str(links), "1"]).splitlines()[-1])
-        with site.serve(OURS) as server:
+        with site.serve() as server:
             line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             for _ in range(3):  # the conditions take turns, so that a busy machine harms none more than another
                 for condition in CONDITIONS:
@@ -101,7 +101,7 @@ def _repeat(server: WebServer, ask: Callable[[], object], rounds: int, add: Call
 def _measure(ases: int, rounds: int, outcome: Outcome) -> None:
     with world.site("postgresql", hosts=0, links=0) as site:
         facts = json.loads(site.run(["-m", "lab.bench.service_data", "people", str(ases)]).splitlines()[-1])
-        with site.serve(OURS) as server:
+        with site.serve() as server:
             _click(site, server, facts, rounds, partial(outcome.add, ases=ases))
 
 
@@ -145,12 +145,12 @@ def _assets(line: http.client.HTTPConnection, body: bytes) -> int:
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
-    """Django's admin brings its own style; one statement only asks whether the connection is still there."""
+    """Of our own pages: Django's admin brings its own style. One statement asks whether the connection still stands."""
     many = max((int(ases) for ases in outcome.values("ases")), default=FEW)
     for page in PAGES:
         asked = outcome.median(what="statements", page=page.name, ases=many)
         size = outcome.median(what="with assets", page=page.name, ases=many)
-        if asked is None or size is None or page.path.startswith("/admin/"):
+        if asked is None or size is None or page.path.startswith(("/admin/", "/api/")):
             continue
         most = WITH_NOTICES if page.name == "cockpit" else MAX_STATEMENTS
         yield Verdict(

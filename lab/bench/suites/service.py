@@ -16,7 +16,7 @@ from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step, interleave
 from lab.bench.poll_client import Line, PollingHost, Said, connect, keep_asking, run
 from lab.bench.report import Verdict, at_most
-from lab.bench.service_world import OURS, Changes, Site, WebServer
+from lab.bench.service_world import Changes, Site, WebServer
 
 NAME = "service"
 TITLE = "The service under load"
@@ -52,7 +52,7 @@ def steps(scale: Scale) -> list[Step]:
 def _wait(kind: str, count: int, wakes: int, outcome: Outcome) -> None:
     with (
         world.site(KINDS[kind], hosts=count, links=1) as site,
-        site.serve(OURS) as server,
+        site.serve() as server,
         site.changing() as changes,
     ):
         run(lambda: _hold(site, server, changes, wakes, partial(outcome.add, kind=kind, count=count)))
@@ -96,7 +96,7 @@ async def _until_held(site: Site, server: WebServer) -> None:
 
 
 def _answer(kind: str, hosts: int, rounds: int, seconds: float, outcome: Outcome) -> None:
-    with world.site(KINDS[kind], hosts=hosts, links=1) as site, site.serve(OURS) as server:
+    with world.site(KINDS[kind], hosts=hosts, links=1) as site, site.serve() as server:
         asked = {ONCE: _requests(site.hosts, server), OFTEN: _requests(site.hosts[:CONNECTIONS], server)}
         for requests in asked.values():  # the first answers find nothing ready
             _ask(server, requests, 0.5)
@@ -141,7 +141,7 @@ def _only(said: Sequence[Said], status: int) -> None:
 def _deliver(links: int, rounds: int, outcome: Outcome) -> None:
     with (
         world.site("postgresql", hosts=1, links=links) as site,
-        site.serve(OURS) as server,
+        site.serve() as server,
         site.changing() as changes,
     ):
         request = site.attachment_point.request(server.port, OLD)
@@ -177,7 +177,7 @@ def _one(server: WebServer, request: bytes) -> Said:
 
 def _count(polls: int, outcome: Outcome) -> None:
     """One poll after the other, and as many as there are connections at the same time; each host asks once."""
-    with world.site("postgresql", hosts=polls * 2, links=1) as site, site.serve(OURS) as server:
+    with world.site("postgresql", hosts=polls * 2, links=1) as site, site.serve() as server:
         halves = {1: site.hosts[:polls], CONNECTIONS: site.hosts[polls:]}
         for query, status in ((CURRENT, 304), (OLD, 200)):
             for at_once, hosts in halves.items():
