@@ -3,6 +3,7 @@
     python -m lab.bench.service_data fill HOSTS LINKS  prints JSON: the hosts, then the attachment point with its Links
     python -m lab.bench.service_data people ASES [POINTS]  prints JSON: who may look at which pages, see `people`
     python -m lab.bench.service_data turn CONDITION  healthy, silent or clamped: see `turn`
+    python -m lab.bench.service_data exceptions COUNT ROUNDS  prints JSON: milliseconds of saves, see `exceptions`
     python -m lab.bench.service_data change  for each host id on stdin: saves, prints the moment of the commit
 
 Moments are of the monotonic clock, which all processes of a machine share.
@@ -14,7 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import django
 
@@ -171,6 +172,46 @@ def _session(user: User) -> str:
     return str(session.session_key)
 
 
+def exceptions(count: int, rounds: int) -> None:
+    """How long the save of one limit takes without exceptions, with `count` of them at the attachment point, and when
+    all of these are judged under its lock, as every save did before. The last two take turns."""
+    from datetime import timedelta
+    from unittest.mock import patch
+
+    from django.utils import timezone
+
+    from scionlab.limits import locked
+    from scionlab.limits.defaults import apply_default, fan_out
+    from scionlab.limits.models import MaximumException
+    from scionlab.limits.update import link_set_bandwidth
+    from scionlab.testbed.models import Link
+
+    def save_ms() -> float:
+        link = Link.objects.order_by("pk")[count]  # without an exception
+        began = time.perf_counter()
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=link.bandwidth_kbit + 1, actor=None)
+        return (time.perf_counter() - began) * 1000
+
+    def of_all(attachment_point_id: int, changes: Any, **_: object) -> None:
+        apply_default(attachment_point_id, changes)
+
+    save_ms()  # connects
+    found: dict[str, list[float]] = {"none": [save_ms() for _ in range(rounds)], "own": [], "all": []}
+    values = {"maximum_kbit": 200_000, "ends_at": timezone.now() + timedelta(days=1), "reason": "A course."}
+    MaximumException.objects.bulk_create(
+        [
+            MaximumException(link=link, state=MaximumException.State.APPROVED, decided_at=timezone.now(), **values)
+            for link in Link.objects.order_by("pk")[:count]
+        ]
+    )
+    fan_out()
+    for _ in range(rounds):
+        found["own"].append(save_ms())
+        with patch.object(locked, "apply_default", of_all):
+            found["all"].append(save_ms())
+    print(json.dumps(found))
+
+
 def change() -> None:
     """A host id: its L rises. `all`: the generation does."""
     from scionlab.enforcement.generation import generation_raise
@@ -194,6 +235,8 @@ def main(argv: list[str]) -> None:
         people(*(int(one) for one in argv[1:]))
     elif argv[0] == "turn":
         turn(argv[1])
+    elif argv[0] == "exceptions":
+        exceptions(int(argv[1]), int(argv[2]))
     else:
         change()
 

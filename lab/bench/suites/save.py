@@ -3,11 +3,13 @@
 A whole service (web, worker, beat) and two attachment points, each with a real agent and the real kernel in a namespace
 of its own; one agent's question waits at the service, the other one asks every 10 s, which is the stock client's way of
 delivery. Both are saved to in the same minutes, at random moments. Counted is until `tc` shows the new rate both ways;
-it is asked again after 5 ms, so a figure is too high by that and by the time of an answer.
+it is asked again after 5 ms, so a figure is too high by that and by the time of an answer. Beside it: what the save of
+one limit costs at an attachment point with many links and exceptions.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import tempfile
@@ -23,6 +25,7 @@ from typing import Any
 import requests
 
 from lab import servers, witness
+from lab.bench import service_world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, figure
@@ -39,7 +42,9 @@ EMBEDDED, SERVERS = "embedded (SQLite)", "PostgreSQL and Redis"
 OURS, STOCK = "ours: the question waits", "stock way: a poll every 10 s"
 FROM_REQUEST, FROM_ANSWER, ANSWER = "from the request", "from the answer", "the answer itself"
 ANEW = "agent or queue made anew"
+EXCEPTIONS = "beside exceptions"
 TARGET_S = 0.3
+EXCEPTIONS_RATIO = 1.5  # of the time without them
 DEADLINE_S = 30.0
 LOW_KBIT, HIGH_KBIT = 1_000, 9_000
 SITE, USER, PASSWORD = "192.0.2.100", "bench@example.org", "the-bench-ends-with-you"
@@ -69,7 +74,11 @@ print(json.dumps(made))
 
 def steps(scale: Scale) -> list[Step]:
     ours, stock = scale.pick((30, 15), (4, 2))
-    return [Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)]
+    links, exceptions, rounds = scale.pick((4000, 500, 30), (40, 5, 3))
+    return [
+        *(Step(name, stock * 12.0 + 25.0, partial(_measure, name, ours, stock)) for name in (EMBEDDED, SERVERS)),
+        Step(f"{links} links with exceptions", 60.0, partial(_measure_exceptions, links, exceptions, rounds)),
+    ]
 
 
 # --- the world ------------------------------------------------------------------------------------------------------
@@ -205,7 +214,22 @@ def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, long
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
+def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outcome) -> None:
+    with service_world.site("postgresql", hosts=0, links=links) as service:
+        said = service.run(["-m", "lab.bench.service_data", "exceptions", str(exceptions), str(rounds)])
+    for judged, times_ms in json.loads(said.splitlines()[-1]).items():
+        for one in times_ms:
+            outcome.add(one, "ms", what=EXCEPTIONS, judged=judged, links=links, exceptions=exceptions)
+
+
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
+    none, own, of_all = (outcome.median(what=EXCEPTIONS, judged=one) for one in ("none", "own", "all"))
+    if none and own and of_all:
+        yield Verdict(
+            f"a save beside exceptions: <= {EXCEPTIONS_RATIO:g} of the time without them",
+            f"{own / none:.2f} ({figure(own)} to {figure(none)} ms; all judged under its lock: {figure(of_all)} ms)",
+            own <= EXCEPTIONS_RATIO * none,
+        )
     for setup in outcome.values("setup", what=FROM_REQUEST, variant=OURS):
         ours = outcome.median(what=FROM_REQUEST, setup=setup, variant=OURS)
         stock = outcome.median(what=FROM_REQUEST, setup=setup, variant=STOCK)
