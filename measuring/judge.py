@@ -291,22 +291,6 @@ def jain_bound(least: float, most: float) -> float:
     return 4 * least * most / (least + most) ** 2
 
 
-def hold_time_s(
-    bins: Sequence[float], rate: float, tolerance: float, *, width_s: float = 0.1, at_least: int = 3
-) -> float | None:
-    """After how many seconds of bins the rate holds: the beginning of the first one from which on all are within it.
-
-    `tolerance` is relative and belongs to the bin's length: see `bin_tolerance`. None where fewer than `at_least` bins
-    at the end are within it: then it never held. The answer is as fine as a bin.
-    """
-    good = 0
-    for one in reversed(bins):
-        if abs(one - rate) > tolerance * rate:
-            break
-        good += 1
-    return (len(bins) - good) * width_s if good >= at_least else None
-
-
 def bin_tolerance(
     limit_kbit: float, width_s: float, *, burst_bytes: float = 0, frame_bytes: int = FRAME_BYTES
 ) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from measuring.judge import FRAME_BYTES, NS, ahead_bytes, room_bytes
 
-__all__ = ["BYTES_PER_KBIT", "FRAME_BYTES", "allowed_bytes", "busiest_window_bytes", "long_run_kbit"]
+__all__ = ["BYTES_PER_KBIT", "FRAME_BYTES", "allowed_bytes", "busiest_window_bytes"]
 
 BYTES_PER_KBIT = 125
 
@@ -33,12 +33,3 @@ def busiest_window_bytes(times_ns: Sequence[int], sizes: Sequence[int], window_s
             first += 1
         most = max(most, carried)
     return most
-
-
-def long_run_kbit(times_ns: Sequence[int], sizes: Sequence[int], start_ns: int, stop_ns: int) -> float | None:
-    """Bytes after the first arrival of [start, stop] over the time until the last; None for fewer than 3 packets."""
-    chosen = [(at, size) for at, size in zip(times_ns, sizes, strict=True) if start_ns <= at <= stop_ns]
-    if len(chosen) < 3:
-        return None
-    elapsed_ns = chosen[-1][0] - chosen[0][0]
-    return sum(size for _, size in chosen[1:]) * 8 * 1e6 / elapsed_ns

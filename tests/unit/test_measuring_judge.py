@@ -18,7 +18,6 @@ from measuring.judge import (
     excess_bytes,
     goodput_kbit,
     goodput_samples,
-    hold_time_s,
     jain,
     jain_bound,
     judge_heartbeats,
@@ -231,19 +230,6 @@ def test_no_ratios_within_bounds_are_less_fair_than_the_bound(least: float, most
 def test_a_bound_needs_ratios_above_zero() -> None:
     with pytest.raises(ValueError, match="0 < least <= most"):
         jain_bound(0, 1)
-
-
-def test_a_new_rate_holds_from_the_first_bin_after_which_it_is_not_left() -> None:
-    bins = [500.0, 500.0, 700.0, 1000.0, 900.0, 1030.0, 980.0, 1000.0]
-    assert hold_time_s(bins, 1000, 0.05) == pytest.approx(0.5)
-    assert hold_time_s(bins, 1000, 0.11) == pytest.approx(0.3)
-    assert hold_time_s([1000.0] * 5, 1000, 0.01) == 0.0
-
-
-def test_a_rate_that_is_left_again_or_only_touched_at_the_end_never_held() -> None:
-    assert hold_time_s([1000.0, 1000.0, 1000.0, 500.0], 1000, 0.05) is None
-    assert hold_time_s([500.0, 1000.0, 1000.0], 1000, 0.05) is None
-    assert hold_time_s([], 1000, 0.05) is None
 
 
 def test_a_bin_may_be_off_by_its_burst_and_a_frame() -> None:
