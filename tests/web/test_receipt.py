@@ -657,6 +657,13 @@ def test_receipt_of_another_generation_proves_nothing(host: Host, link: Link) ->
     assert Mail.objects.count() == 1
 
 
+def test_receipt_of_a_version_from_the_future_says_nothing_of_any_link(host: Host, link: Link) -> None:
+    """After a restored backup interface ids that were given since are free: the counters may be another person's."""
+    store(host, {"1": link_entry(1000)}, now=T0, version=f"1.{host.config_version + 1}")
+    assert not LinkEnforcement.objects.exists()
+    assert link_status(fresh(link), now=T0).stage == "waiting"
+
+
 def test_raised_generation_withdraws_what_was_delivered_and_enforced(host: Host, link: Link) -> None:
     poll(host)
     store(host, {"1": link_entry(1000)}, now=T0)

@@ -287,6 +287,8 @@ def test_delivered_versions_only_rise(host_a: Host) -> None:
     assert Host.objects.get(pk=host_a.pk).delivered_at == first, "nothing new, nothing written"
     host_note_delivered(host_id=host_a.pk, config_version=2, limits_version=6)
     assert noted() == (3, 6)
+    host_note_delivered(host_id=host_a.pk, config_version=4, limits_version=2)
+    assert noted() == (4, 6)
 
 
 def test_a_deployed_version_lies_between_the_last_one_and_the_hosts_own(host_a: Host, host_b: Host) -> None:
