@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.link_rules import MAX_INTERFACE_ID
-from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, TooLargeError, read_body
-from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, read_body
+from scionlab.delivery.host_api.documents import MAX_BRACKETS, MAX_COMMAS, DocumentError, TooLargeError
 from scionlab.testbed.models import Host, Link
 from scionlab.usage.batch import Sample
-from scionlab.usage.host_api.usage_format import MAX_BRACKETS, MAX_COMMAS, MAX_TIMES, parse_usage
+from scionlab.usage.host_api.usage_format import MAX_TIMES, parse_usage
 from scionlab.usage.models import UsageBatch
 from tests.cases import table
 from tests.usage_world import simple, upload
@@ -103,14 +103,14 @@ def direction(**values: Any) -> Callable[[dict[str, Any]], None]:
         (direction(segment=None), "links.3.to_user.segment"),
         (direction(bytes=[1200]), "links.3.to_user.bytes"),
         (direction(bytes=[1200, 1, 2]), "links.3.to_user.bytes"),
-        (direction(bytes=[-1, None]), "links.3.to_user.bytes"),
-        (direction(bytes=[-1, 5]), "links.3.to_user.bytes"),
-        (direction(bytes=[True, 5]), "links.3.to_user.bytes"),
-        (direction(bytes=[1.5, None]), "links.3.to_user.bytes"),
-        (direction(bytes=[True, None]), "links.3.to_user.bytes"),
-        (direction(bytes=["1200", None]), "links.3.to_user.bytes"),
-        (direction(bytes=[2**60 + 1, None]), "links.3.to_user.bytes"),
-        (direction(rate_kbit=[2**31, None]), "links.3.to_user.rate_kbit"),
+        (direction(bytes=[-1, None]), "links.3.to_user.bytes.0"),
+        (direction(bytes=[-1, 5]), "links.3.to_user.bytes.0"),
+        (direction(bytes=[True, 5]), "links.3.to_user.bytes.0"),
+        (direction(bytes=[1.5, None]), "links.3.to_user.bytes.0"),
+        (direction(bytes=[True, None]), "links.3.to_user.bytes.0"),
+        (direction(bytes=["1200", None]), "links.3.to_user.bytes.0"),
+        (direction(bytes=[2**60 + 1, None]), "links.3.to_user.bytes.0"),
+        (direction(rate_kbit=[2**31, None]), "links.3.to_user.rate_kbit.0"),
         (direction(packets=[None, None]), "links.3.to_user"),
         (direction(drops=[2, 2]), "links.3.to_user"),
     ],
@@ -220,7 +220,7 @@ def test_answers_of_the_endpoint(link: Link) -> None:
     assert (told.status_code, json.loads(told.content)) == (200, {"stored": True, "ignored_links": ["77"]})
     wrong = upload(host, simple(host, now, [2**60 + 1]))
     assert (wrong.status_code, json.loads(wrong.content)["code"]) == (400, "usage_invalid")
-    assert list(json.loads(wrong.content)["fields"]) == ["links.1.to_user.bytes"]
+    assert list(json.loads(wrong.content)["fields"]) == ["links.1.to_user.bytes.0"]
     assert (
         upload(host, gzip.compress(bytes(MAX_BYTES + 1)), packed=False, **{"Content-Encoding": "gzip"}).status_code
         == 413

@@ -35,11 +35,11 @@ _NOBODY = "0" * 32  # compared for unknown hosts, so that the response takes as 
 
 
 def host_endpoint(
-    *methods: str, tells_deleted: bool = False
+    *methods: str, described: dict[str, Any], tells_deleted: bool = False
 ) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
     """Decorate `view(request, host, ...)`; the route has a `uid`. Handles 405 and 401, and with `tells_deleted` returns
     204 to a recently deleted host. The host has its AS and the annotations of `hosts_with_newest`, in one SQL
-    statement."""
+    statement. `described`: its operation of OpenAPI, which `site.api_schema` reads."""
 
     def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt  # no cookies involved
@@ -54,6 +54,7 @@ def host_endpoint(
                 return view(request, host, *args, **kwargs)
             return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
 
+        checked.described = {methods[0].lower(): described}  # type: ignore[attr-defined]  # of a function
         return checked
 
     return decorate

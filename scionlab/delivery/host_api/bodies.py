@@ -6,14 +6,10 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.delivery.host_api.documents import DocumentError, TooLargeError
 
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
-
-
-class TooLargeError(DocumentError):
-    """The body exceeds a limit."""
 
 
 def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
