@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gzip
 import io
@@ -13,8 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contract.link_rules import MAX_INTERFACE_ID
 from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, read_body
@@ -141,22 +138,6 @@ def test_what_is_no_batch_is_refused(content: bytes, code: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_usage(content)
     assert caught.value.code == code
-
-
-NAMES = st.sampled_from(["schema", "times", "links", "3", "to_user", "bytes", "segment"])
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda one: st.lists(one, max_size=3) | st.dictionaries(NAMES, one, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=40)
-@given(anything)
-def test_any_document_is_read_or_refused(values: Any) -> None:
-    for document in (values, DOCUMENT | (values if isinstance(values, dict) else {"links": values}) | {"schema": 1}):
-        with contextlib.suppress(DocumentError):
-            parse(document)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------
