@@ -19,10 +19,10 @@ from scionlab.usage.host_api.usage_format import USAGE
 
 SIDE = {"dev": "eth0:1", "rate_kbit": 500, "bytes": 1, "packets": 1, "drops": 3, "backlog_bytes": 0}
 SIDE |= {"refused": 2, "dropped": 1}
-USED = {"segment": "a:b", **dict.fromkeys(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"), [1, None])}
+USED = {"segment": "a:b", **{name: [1, None] for name in ("rate_kbit", "bytes", "packets", "drops", "backlog_bytes")}}
 RATES = {"rate_kbit": 500, "passed_bytes": 1, "dropped_bytes": 0}
 COUNTS = ("rate_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets", "lost_packets")
-TESTED = {"segment": ["0" * 16], **dict.fromkeys(COUNTS, [1])}
+TESTED = {"segment": ["0" * 16], **{name: [1] for name in COUNTS}}
 PROBLEM = {"code": "x", "subject": "eth1", "message": 'It says "a: b".'}
 LINK = {"kbit": 500, "state": "error", "problem": "x: y", "to_user": SIDE, "from_user": None}
 DOCUMENTS: list[tuple[Kind[Any], dict[str, Any]]] = [
@@ -97,7 +97,11 @@ def test_a_key_that_occurs_twice_is_refused_anywhere(data: st.DataObject, which:
 
 
 @settings(max_examples=200)
-@given(data=st.data(), which=ALL, more=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False) | st.text()))
+@given(
+    data=st.data(),
+    which=ALL,
+    more=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+)
 def test_unknown_keys_and_other_ways_to_write_it_change_nothing(
     data: st.DataObject, which: tuple[Kind[Any], Any], more: dict[str, Any]
 ) -> None:
@@ -134,9 +138,21 @@ def test_no_bytes_raise_anything_else(which: tuple[Kind[Any], Any], content: byt
 
 
 @pytest.mark.parametrize(
-    "content", [b'{"schema": NaN}', b"\xff", b"[" * 100_000, b'{"x":' + b"[" * 100_000, b"9" * 5000]
+    "content",
+    [b'{"schema": NaN}', b"\xff", b"[" * 100_000, b'{"x":' + b"[" * 50_000, b"9" * 5000],
+    ids=["NaN", "not UTF-8", "levels", "levels of an unknown key", "digits"],
 )
 def test_what_is_no_json_is_called_that(content: bytes) -> None:
     with pytest.raises(DocumentError) as caught:
         RECEIPT.read(content)
     assert caught.value.code == "not_json"
+
+
+def test_a_key_that_occurs_twice_is_refused_beside_a_text_with_an_escaped_colon() -> None:
+    """One colon more and one less than when it is written anew."""
+    content = (
+        json.dumps(DOCUMENTS[0][1]).replace('"0.1"', '"\\u003a"').replace('"writes": 4', '"writes": 4, "writes": 5')
+    )
+    with pytest.raises(DocumentError) as caught:
+        RECEIPT.read(content.encode())
+    assert caught.value.message == 'The body has the key "writes" twice in one object.'

@@ -10,6 +10,7 @@ from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
 from lab.bench.report import NOTHING, Table, figure
+from lab.bench.scale.program import READ, READ_LINKS
 
 LINKS = 1000  # of an attachment point
 KINDS = {
@@ -19,7 +20,7 @@ KINDS = {
 }
 CHANGES = ("a save", "a lowered default")
 CHANGED, MANY = 10, 5000
-RECEIPTS_SHARE, WAL_BYTES, SWEEP_S = 0.25, 5e6, 1.0
+RECEIPTS_SHARE, WAL_BYTES, SWEEP_S, READ_S = 0.25, 5e6, 1.0, 0.02
 SAMPLE = 10
 
 
@@ -48,6 +49,9 @@ def _receipts(points: int, links: int, outcome: Outcome) -> None:
     """Per minute, in which each attachment point sends one."""
     said = _run("receipts", points, links, min(SAMPLE, points))
     for one in said:
+        if one["what"] == READ:
+            outcome.add(one["ours"] / one["count"], "s", figure="ours", what=READ)
+            continue
         labels: dict[str, Label] = {"what": "receipts", "kind": one["what"], "links": points * links}
         for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
             outcome.add(one[name] / one["count"] * points, unit, figure=name, **labels)
@@ -96,6 +100,10 @@ def _targets(outcome: Outcome) -> Table:
         rows.append([target, f"{cpu / 60:.3f}", _held(cpu / 60 < RECEIPTS_SHARE)])
         target = f"the same: < {WAL_BYTES / 1e6:g} MB of WAL"
         rows.append([target, f"{wal / 1e6:.3f} MB", _held(wal < WAL_BYTES)])
+    read_s = outcome.median(figure="ours", what=READ)
+    if read_s is not None:
+        target = f"a receipt of {READ_LINKS:,} links is read: <= {READ_S * 1000:g} ms of a processor"
+        rows.append([target, f"{read_s * 1000:.1f} ms", _held(read_s <= READ_S)])
     hosts = max(map(int, outcome.values("hosts", what="sweep")), default=0)
     cpu = _cpu_s(outcome, what="sweep", hosts=hosts, changed=CHANGED)
     if cpu is not None:
