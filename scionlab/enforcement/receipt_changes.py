@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 
 from django.db.models import Q
 
+from scionlab.enforcement.counters import COUNTERS
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import IS_TIMED, covers, is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
-from scionlab.enforcement.receipt_format import COUNTERS, LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import LinkReceipt, Receipt
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, TimedLimit
 

@@ -30,30 +30,23 @@ from scionlab.delivery.host_api.documents import (
     time_of,
     version_of,
 )
+from scionlab.enforcement.counters import MAX_COUNT, Count, Counters
 from scionlab.enforcement.problems import LIMITER_SILENT
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 # Every user has the credentials of a host, that of their AS.
 MAX_BYTES_WITHOUT_LINKS: Final = 64 * 1024
 
-Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Kbit = Annotated[int, Meta(ge=0, le=MAX_BANDWIDTH_KBIT)]
 TotalKbit = Annotated[int, Meta(ge=0, le=MAX_TOTAL_KBIT)]
 
 
-class Direction(Document, frozen=True, gc=False):
-    """One direction of a link in the kernel, on device `dev`, with its counters; fields are named like the columns of
-    `LinkEnforcement`. `drops` are the packets that did not pass: `refused` plus `dropped`, which are None from agents
-    that do not separate them."""
+class Direction(Counters, frozen=True, gc=False, kw_only=True):
+    """One direction of a link in the kernel, on device `dev`, with its counters."""
 
     dev: Text32
-    rate_kbit: Counter
-    bytes: Counter
-    packets: Counter
-    drops: Counter
-    backlog_bytes: Counter
-    refused: Annotated[Counter | None, Meta(description="Part of drops: dropped before the queue.")] = None
-    dropped: Annotated[Counter | None, Meta(description="Part of drops: dropped from the queue.")] = None
+    rate_kbit: Count
+    backlog_bytes: Count
 
     def __post_init__(self) -> None:
         if self.refused is None or self.dropped is None:
@@ -61,10 +54,6 @@ class Direction(Document, frozen=True, gc=False):
                 raise WrongError("refused", 'it exactly if there is a "dropped"')
         elif self.refused + self.dropped != self.drops:
             raise WrongError("drops", 'the sum of "refused" and "dropped"')
-
-
-# Those that are stored, in columns of each direction.
-COUNTERS: Final = ("bytes", "packets", "drops", "refused", "dropped")
 
 
 class LinkReceipt(Document, frozen=True, gc=False):
@@ -113,7 +102,7 @@ class Receipt(Versioned, frozen=True, dict=True, rename={"written_version": "ver
     written_version: Annotated[Version | None, Meta(description="Version G.H that is enforced; null: none.")]
     limits_version: Annotated[int, Meta(ge=0, le=MAX_VERSION)] | None
     written_at: Time
-    writes: Counter
+    writes: Count
     links: Annotated[dict[InterfaceId, LinkReceipt], Meta(description="Keyed by interface id.")]
     problems: Annotated[list[ReportedProblem], Meta(max_length=1000)]
     limits_digest: Annotated[
@@ -122,11 +111,11 @@ class Receipt(Versioned, frozen=True, dict=True, rename={"written_version": "ver
     ] = UNSET
     run: Annotated[Hex32 | None, Meta(description="Identifies one run of the agent; only together with number.")] = None
     number: Annotated[
-        Annotated[int, Meta(ge=1, le=2**63 - 1)] | None,
+        Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None,
         Meta(description="Sequence number of this receipt within the run."),
     ] = None
     clock_skew_ms: Annotated[
-        Annotated[int, Meta(ge=-(2**63) + 1, le=2**63 - 1)] | None,
+        Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)] | None,
         Meta(description="The agent's clock minus the service's."),
     ] = None
     evidence: Annotated[

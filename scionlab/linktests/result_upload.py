@@ -45,7 +45,7 @@ MAX_SAMPLES: Final = MAX_WATCH_S + 10
 Series = Annotated[list[Annotated[int, Meta(ge=0, le=2**60)]], Meta(max_length=MAX_SAMPLES)]
 
 
-class SideDocument(Document, frozen=True, gc=False):
+class TestedSide(Document, frozen=True, gc=False):
     segment: Annotated[list[Hex16], Meta(max_length=MAX_SAMPLES)]
     rate_kbit: Series
     passed_bytes: Series
@@ -62,8 +62,8 @@ class ResultDocument(Versioned, frozen=True):
     times_ms: Annotated[Series, Meta(description="Clock of the host, since 1970.")]
     clock_ms: Annotated[Series, Meta(description="Monotonic clock of the host.")]
     in_force: Annotated[list[bool], Meta(max_length=MAX_SAMPLES)]
-    to_user: SideDocument
-    from_user: SideDocument
+    to_user: TestedSide
+    from_user: TestedSide
     report: Annotated[
         dict[str, Any] | UnsetType | None, Meta(description="What the end of a test that sends counted (docs/api.md).")
     ] = UNSET
@@ -165,5 +165,5 @@ def _report(value: object) -> dict[str, Any] | None:
     return report.to_json()
 
 
-def _side(said: SideDocument) -> list[SideSample]:
+def _side(said: TestedSide) -> list[SideSample]:
     return [SideSample(*row) for row in zip(*astuple(said), strict=True)]

@@ -584,7 +584,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "notices_find": _notices,
     "_store": _receipt,
     "evidence_note": lambda w: (
-        lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now())
+        lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", []), now=timezone.now())
     ),
     "full_fetched": lambda w: lambda: installed.full_fetched(host_id=w.near.host_id),
     "manifest_note": lambda w: (

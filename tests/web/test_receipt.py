@@ -399,7 +399,9 @@ def test_example_of_the_contract_is_read() -> None:
         False,
         ["eth0", "eth1"],
     )
-    assert receipt.links[1].to_user == Direction("slbw0", 500, 1200, 9, 3, 0, 3, 0)
+    assert receipt.links[1].to_user == Direction(
+        dev="slbw0", rate_kbit=500, bytes=1200, packets=9, drops=3, backlog_bytes=0, refused=3, dropped=0
+    )
 
 
 def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:

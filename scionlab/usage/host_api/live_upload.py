@@ -21,7 +21,7 @@ MAX_BYTES: Final = 64 * 1024
 MAX_MS: Final = 600_000
 
 
-class SideDocument(Document, frozen=True):
+class LiveSide(Document, frozen=True):
     rate_kbit: Rate
     passed_bytes: Counter
     dropped_bytes: Counter
@@ -30,8 +30,8 @@ class SideDocument(Document, frozen=True):
 class RatesDocument(Document, frozen=True):
     over_ms: Annotated[int, Meta(ge=1, le=MAX_MS, description="Between two samples.")]
     in_force: Annotated[bool, Meta(description="False: only observed, or not limited as wanted.")]
-    to_user: SideDocument | UnsetType | None = UNSET
-    from_user: SideDocument | UnsetType | None = UNSET
+    to_user: LiveSide | UnsetType | None = UNSET
+    from_user: LiveSide | UnsetType | None = UNSET
 
 
 class LiveDocument(Versioned, frozen=True):
@@ -84,5 +84,5 @@ def parse_rates(content: bytes, *, now: float) -> dict[int, live.Rates]:
     }
 
 
-def _side(said: SideDocument | UnsetType | None) -> live.Side | None:
+def _side(said: LiveSide | UnsetType | None) -> live.Side | None:
     return live.Side(*astuple(said)) if said else None
