@@ -139,7 +139,7 @@ def test_no_bytes_raise_anything_else(which: tuple[Kind[Any], Any], content: byt
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"schema": NaN}', b"\xff", b"[" * 100_000, b'{"x":' + b"[" * 50_000, b"9" * 5000],
+    [b'{"schema": NaN}', b"\xff", b"[" * 100_000, b'{"x":' + b"[" * 100_000, b"9" * 5000],
     ids=["NaN", "not UTF-8", "levels", "levels of an unknown key", "digits"],
 )
 def test_what_is_no_json_is_called_that(content: bytes) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from contract.link_rules import MAX_INTERFACE_ID
 from scionlab.delivery.host_api.bodies import MAX_BYTES, MAX_SENT_BYTES, read_body
-from scionlab.delivery.host_api.documents import MAX_BRACKETS, MAX_COMMAS, DocumentError, TooLargeError
+from scionlab.delivery.host_api.documents import DocumentError, TooLargeError
 from scionlab.testbed.models import Host, Link
 from scionlab.usage.batch import Sample
-from scionlab.usage.host_api.usage_format import MAX_TIMES, parse_usage
+from scionlab.usage.host_api.usage_format import MAX_BRACKETS, MAX_COMMAS, MAX_TIMES, parse_usage
 from scionlab.usage.models import UsageBatch
 from tests.cases import table
 from tests.usage_world import simple, upload
@@ -218,9 +218,10 @@ def test_only_hosts_of_attachment_points_may_send(link: Link) -> None:
     assert not UsageBatch.objects.exists()
 
 
-@table("filling", [b"[],", b"{},", b'{"a":[]},', b"0,"])
-def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes) -> None:
-    content = b'{"schema":1,"more":[' + filling * (MAX_COMMAS + 1) + b"0]}"
+@table("place", ["more", "times"])
+@table("filling", [b"[],", b"{},", b'{"a":[]},', b"0,", b'"a",'])
+def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes, place: str) -> None:
+    content = f'{{"schema":1,"{place}":['.encode() + filling * (MAX_COMMAS + 1) + b"0]}"
     assert len(content) < MAX_BYTES
     tracemalloc.start()
     with pytest.raises(TooLargeError):

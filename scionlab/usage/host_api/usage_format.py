@@ -15,6 +15,7 @@ from scionlab.delivery.host_api.documents import (
     Kind,
     Text32,
     Time,
+    TooLargeError,
     Version,
     Versioned,
     WrongError,
@@ -28,6 +29,10 @@ from scionlab.usage.totals import to_ms
 MAX_TIMES: Final = 60
 MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum over thousands of links must fit into 64 bits
 MAX_RATE_KBIT: Final = 2**31 - 1
+
+# Enough for 4094 links at 60 times. 32 MiB of brackets would take a gigabyte, and are 50 kB as sent.
+MAX_BRACKETS: Final = 100_000
+MAX_COMMAS: Final = 3_000_000
 
 Rate = Annotated[int, Meta(ge=0, le=MAX_RATE_KBIT)]
 Counter = Annotated[int, Meta(ge=0, le=MAX_COUNTER)]
@@ -80,6 +85,9 @@ USAGE: Final = Kind(UsageDocument, "usage_invalid", "The batch")
 
 def parse_usage(content: bytes) -> Batch:
     """Raises only `DocumentError`, for any bytes."""
+    if content.count(b"[") + content.count(b"{") > MAX_BRACKETS or content.count(b",") > MAX_COMMAS:
+        text = f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas."
+        raise TooLargeError("too_large", f"{text} Send fewer samples per batch.")
     document = USAGE.read(content)
     times = _times(document.times)
     return Batch(
