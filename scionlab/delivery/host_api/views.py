@@ -14,7 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 from bandwidth_config import RuleError
 from scionlab.delivery.host_api import schema
 from scionlab.delivery.host_api.auth import host_endpoint, is_agent
-from scionlab.delivery.host_api.documents import DocumentError
+from scionlab.delivery.host_api.bodies import read_at_most
 from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, parse_manifest
 from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.delivery.installed import full_fetched, manifest_note, refusal
@@ -123,13 +123,7 @@ def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
 @host_endpoint("POST", described=schema.INSTALLED)
 def installed(request: HttpRequest, host: Host) -> HttpResponse:
     """Store what SCION files a host has, sent before the stock client's first fetch (docs/api.md)."""
-    content = request.read(MAX_MANIFEST_BYTES + 1)
-    if len(content) > MAX_MANIFEST_BYTES:
-        return error_response("too_large", f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.", 413)
-    try:
-        manifest = parse_manifest(content)
-    except DocumentError as exc:
-        return error_response(exc.code, exc.message, exc.status, exc.fields)
+    manifest = parse_manifest(read_at_most(request.read, MAX_MANIFEST_BYTES, "A manifest"))
     refused = manifest_note(host_id=host.pk, manifest=manifest)
     if refused is not None:
         return error_response(refused.code, refused.message, 409)

@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
 from scionlab.delivery.host_api.auth import host_endpoint
-from scionlab.delivery.host_api.documents import Document, DocumentError, InterfaceId, Kind, Versioned
+from scionlab.delivery.host_api.bodies import read_at_most
+from scionlab.delivery.host_api.documents import Document, InterfaceId, Kind, Versioned
 from scionlab.delivery.host_api.schema import json_answer, operation_of, schema_of
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
@@ -64,13 +65,8 @@ def live_rates(request: HttpRequest, host: Host) -> HttpResponse:
     """Respond with the links whose page is open; an empty list means stop. Nothing is stored in the database."""
     if not hasattr(host, "attachment_point"):
         return error_response("not_attachment_point", "This host is not an attachment point, so it has no links.", 400)
-    content = request.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        return error_response("too_large", f"Live rates have at most {MAX_BYTES} bytes.", 413)
-    try:
-        rates = parse_rates(content, now=database_now().timestamp())
-    except DocumentError as exc:
-        return error_response(exc.code, exc.message, exc.status, exc.fields)
+    content = read_at_most(request.read, MAX_BYTES, "A document of live rates")
+    rates = parse_rates(content, now=database_now().timestamp())
     return JsonResponse({"links": [str(number) for number in live.store(host.uid, rates)]})
 
 

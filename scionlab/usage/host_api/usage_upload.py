@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from msgspec import to_builtins
 
 from scionlab.delivery.host_api.auth import host_endpoint
 from scionlab.delivery.host_api.bodies import read_body
-from scionlab.delivery.host_api.documents import DocumentError, Stored
+from scionlab.delivery.host_api.documents import Stored
 from scionlab.delivery.host_api.schema import json_answer, operation_of, schema_of
 from scionlab.platform.api_errors import error_response
 from scionlab.testbed.models import Host
 from scionlab.usage.host_api.usage_format import UsageDocument, parse_usage
 from scionlab.usage.ingest import usage_store
-
-logger = logging.getLogger(__name__)
-
 
 _USED = {"segment": "boot-1", "rate_kbit": [500], "bytes": [1200], "packets": [9], "drops": [0], "backlog_bytes": [0]}
 _EXAMPLE = {
@@ -45,10 +40,6 @@ def usage(request: HttpRequest, host: Host) -> HttpResponse:
         return error_response(
             "not_attachment_point", "This host is not an attachment point, so it has no usage to send.", 400
         )
-    try:
-        batch = parse_usage(read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower()))
-    except DocumentError as exc:
-        logger.warning("usage.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
-        return error_response(exc.code, exc.message, exc.status, exc.fields)
+    batch = parse_usage(read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower()))
     result = usage_store(host_id=host.pk, batch=batch)
     return JsonResponse(to_builtins(Stored(result.stored, list(map(str, result.ignored_links)))))
