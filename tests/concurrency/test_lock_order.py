@@ -26,7 +26,7 @@ from scionlab.delivery import enrolment, evidence, installed, render, signing
 from scionlab.delivery.models import SigningKey
 from scionlab.enforcement import generation, notices, receipt, receipt_mails
 from scionlab.enforcement.models import LinkEnforcement, NoticeWatch
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import Direction, LinkReceipt, Receipt
 from scionlab.importer import importer
 from scionlab.importer.network import read_network
 from scionlab.limits import default_changes, defaults, exceptions, profiles, timed_limit, uplink

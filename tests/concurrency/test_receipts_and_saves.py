@@ -16,7 +16,7 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import Direction, LinkReceipt, Receipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import Host, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Receipt
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.limits.tasks import fan_out_defaults
 from scionlab.platform import outage, retry
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
