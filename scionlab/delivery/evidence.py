@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.db import transaction
+from msgspec import Meta
 
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import SIGNED_SCHEMA, SIGNED_TYPE
+from scionlab.delivery.host_api.documents import Document, Hex32
 from scionlab.delivery.issued import is_issued
 from scionlab.delivery.signing import is_signed_here
 from scionlab.testbed import locks, selectors
@@ -26,12 +27,16 @@ logger = logging.getLogger(__name__)
 Version = tuple[int, int, int]  # G, H, L
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The signed text of the manifest in force, and its signatures by key id."""
+class Signature(Document, frozen=True):
+    key_id: Hex32
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64, title="64 bytes in base64")]  # Ed25519
 
-    signed: str
-    signatures: Mapping[str, bytes]
+
+class Evidence(Document, frozen=True):
+    """The signed text of the manifest in force, within agents' own limits (ap_agent/document/signed_text.py)."""
+
+    signed: Annotated[str, Meta(max_length=1024 * 1024, pattern=r"^[^\x00]*$")]
+    signatures: Annotated[list[Signature], Meta(min_length=1, max_length=32)]
 
 
 @transaction.atomic
@@ -61,7 +66,7 @@ def noted_version(host: Host) -> Version | None:
 
 def _proven(host: Host, evidence: Evidence) -> tuple[Version, str] | None:
     """(G, H, L) and the digest of the limits, if we signed them for this host; otherwise None."""
-    if not is_signed_here(evidence.signed, evidence.signatures):
+    if not is_signed_here(evidence.signed, {one.key_id: one.signature for one in evidence.signatures}):
         return None
     text = json.loads(evidence.signed)
     if (text.get("type"), text.get("schema"), text.get("host_id")) != (SIGNED_TYPE, SIGNED_SCHEMA, host.uid):

@@ -10,7 +10,7 @@ from typing import Final
 from scionlab.enforcement.explanations import LIMITER, TRUST, Explanation
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.problems import Reported
-from scionlab.enforcement.receipt_values import Receipt
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.testbed.models import Host
 
 # A receipt of a run that has ended may be that much in transit. Agents send one a minute.

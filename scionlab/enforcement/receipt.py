@@ -11,12 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from django.db import IntegrityError, transaction
+from msgspec import UNSET
 
 from bandwidth_config import RuleError
 from contract.link_tests import TCP
 from scionlab.accounts.mail import mails_create
 from scionlab.delivery.evidence import evidence_note, noted_version
+from scionlab.delivery.host_api.documents import MAX_VERSION
 from scionlab.delivery.issued import is_issued
 from scionlab.delivery.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
@@ -24,8 +27,8 @@ from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, ReportGap
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.enforcement.receipt_mails import enforced_mails
-from scionlab.enforcement.receipt_values import Receipt
 from scionlab.platform.clock import database_now
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
@@ -58,7 +61,8 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
     Links and invalidates what was known. Its evidence is stored in a separate transaction, which needs the host's
     row."""
     received_at = now or database_now()
-    receipt = replace(receipt, observed_at=min(receipt.observed_at, received_at))
+    if receipt.observed_at > received_at:
+        receipt = msgspec.structs.replace(receipt, written_at=received_at.isoformat())
     content = _content(host_id, receipt)
     try:
         stored = _store(host_id, receipt, content, received_at, address)
@@ -82,9 +86,9 @@ def receipt_refused(*, host_id: int, why: str) -> None:
 
 def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
     """Whether the receipt is about a document that we issued for its versions."""
-    if receipt.limits_digest is None:
+    if receipt.limits_digest is UNSET:
         return HostReceipt.Content.COUNTED
-    if receipt.versions is None:
+    if receipt.versions is None or receipt.limits_digest is None:
         return HostReceipt.Content.PROVEN  # it has no document
     if is_issued(host_id=host_id, version=receipt.versions, digest=receipt.limits_digest):
         return HostReceipt.Content.PROVEN
@@ -143,7 +147,7 @@ def _store(
     if newest is not None:
         note_run(newest, receipt, received_at=received_at)
     row = newest or HostReceipt(host_id=host_id)
-    row.links_digest = mark_of(receipt.links_digest) if said.is_plain and receipt.links_digest else ""
+    row.links_digest = mark_of(receipt.links_digest) if said.is_plain else ""
     row.address, row.contradiction = address, contradiction(host_id, receipt)
     saved = _save_host_receipt(row, receipt, content, received_at)
     if is_ours:
@@ -165,14 +169,15 @@ def _save_host_receipt(
     row.generation, row.config_version = receipt.version or (None, None)
     row.limits_version = receipt.limits_version
     row.limits_digest, row.content = receipt.limits_digest or "", content
-    row.run, row.number = receipt.run, receipt.number
+    row.run, row.number = receipt.run or "", receipt.number
     row.observed_at, row.received_at, row.refusal = receipt.observed_at, received_at, ""
-    row.clock_skew_ms = receipt.clock_skew_ms
-    row.problems = receipt.problems
+    skew_ms = receipt.clock_skew_ms  # limited to the column's range, 24 days: such a clock is reported anyway
+    row.clock_skew_ms = None if skew_ms is None else max(-MAX_VERSION, min(skew_ms, MAX_VERSION))
+    row.problems = [msgspec.structs.asdict(one) for one in receipt.problems]
     row.devices, row.observe_only = receipt.devices, receipt.observe_only
-    row.says_total, row.says_tests = receipt.says_total, receipt.tests is not None
-    row.sending_tests, row.says_tcp_tests = receipt.sending_tests, TCP in receipt.test_kinds
-    total = receipt.total
+    row.says_total, row.says_tests = receipt.total is not UNSET, receipt.tests is not None
+    row.sending_tests, row.says_tcp_tests = receipt.sending_tests or "", TCP in receipt.test_kinds
+    total = receipt.total or None
     row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit
     row.total_from_user_kbit = None if total is None else total.from_user_kbit

@@ -7,29 +7,30 @@ Otherwise the rows are compared, and only Links with more than changed counters 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from django.db.models import Q
 
+from scionlab.enforcement.counters import COUNTERS
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import IS_TIMED, covers, is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
-from scionlab.enforcement.receipt_values import LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import LinkReceipt, Receipt
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, TimedLimit
 
 FORMAT: Final = "1"  # raise it when stored columns change: all links are then stored again
-_SIDES: Final = ("to_user", "from_user")
 # State of the kernel and counters, by column name.
-_DEVICES: Final = (f"{side}_{name}" for side in _SIDES for name in ("dev", "rate_kbit"))
-_STATED: Final = ("kbit", "to_user_kbit", "from_user_kbit", "state", "problem", *_DEVICES)
-_COUNTED: Final = tuple(
-    f"{side}_{name}" for side in _SIDES for name in ("bytes", "packets", "drops", "refused", "dropped")
+_DEVICES: Final = ("dev", "rate_kbit")
+_STATED: Final = (
+    *("kbit", "to_user_kbit", "from_user_kbit", "state", "problem"),
+    *(f"{side}_{name}" for side in DIRECTIONS for name in _DEVICES),
 )
+_COUNTED: Final = tuple(f"{side}_{name}" for side in DIRECTIONS for name in COUNTERS)
 _stated_of, _counted_of = attrgetter(*_STATED), attrgetter(*_COUNTED)
 _WRITTEN: Final = [one.name for one in LinkEnforcement._meta.concrete_fields if one.name not in {"id", "link"}]
 
@@ -39,15 +40,8 @@ def mark_of(links_digest: str) -> str:
     return hashlib.sha256(f"{FORMAT}|{links_digest}".encode()).hexdigest()
 
 
-def known_links(host_id: int) -> Callable[[str], bool]:
-    """Return whether the host's newest receipt says the same of all links, by `Receipt.links_digest`; one statement."""
-    return partial(
-        _has_mark, HostReceipt.objects.filter(host_id=host_id).values_list("links_digest", flat=True).first()
-    )
-
-
-def _has_mark(mark: str | None, links_digest: str) -> bool:
-    return bool(links_digest) and mark == mark_of(links_digest)
+def _has_mark(mark: str, links_digest: str) -> bool:
+    return mark == mark_of(links_digest)
 
 
 @dataclass
@@ -178,17 +172,18 @@ def _row(link_id: int, receipt: Receipt, said: LinkReceipt, received_at: datetim
         from_user_kbit=said.limits.from_user_kbit,
         observed_at=receipt.observed_at,
         state=said.state,
-        problem=said.problem,
+        problem=said.problem or "",
         since=received_at,
         received_at=received_at,
         generation=receipt.version[0] if receipt.version else None,
         config_version=receipt.version[1] if receipt.version else None,
         limits_version=receipt.limits_version,
     )
-    for name, direction in (("to_user", said.to_user), ("from_user", said.from_user)):
+    for side in DIRECTIONS:
+        direction = getattr(said, side)
         if direction is not None:
-            for column, value in vars(direction).items():
-                setattr(row, f"{name}_{column}", value)
+            for name in (*_DEVICES, *COUNTERS):
+                setattr(row, f"{side}_{name}", getattr(direction, name))
     return row
 
 

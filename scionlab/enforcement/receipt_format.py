@@ -1,292 +1,185 @@
-"""Parses enforcement receipts (docs/api.md)."""
+"""The receipt: what an agent reports that an attachment point's kernel enforces (docs/api.md)."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits
 from scionlab.delivery.evidence import Evidence
-from scionlab.delivery.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema
-from scionlab.enforcement.models import HostReceipt, LinkEnforcement
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt, Total
+from scionlab.delivery.host_api.documents import (
+    MAX_VERSION,
+    Document,
+    Hex32,
+    Hex64,
+    InterfaceId,
+    Kind,
+    Text16,
+    Text32,
+    Text200,
+    Text2000,
+    Time,
+    Version,
+    Versioned,
+    WrongError,
+    time_of,
+    version_of,
+)
+from scionlab.enforcement.counters import MAX_COUNT, Count, Counters
+from scionlab.enforcement.problems import LIMITER_SILENT
 
-MAX_BYTES = 8 * 1024 * 1024
-# Every user has the credentials of a host, that of their AS; reading 8 MiB blocks a process for a second.
-MAX_BYTES_WITHOUT_LINKS = 64 * 1024
-MAX_COUNTER = 2**63 - 1
-MAX_PROBLEMS = 1000
-MAX_DEVICES = 10_000
-MAX_TESTS = 33_000  # eight per link
-MAX_TEST_KINDS = 16
-# Of the text in the manifest; agents' own limit (ap_agent/document/signed_text.py).
-MAX_SIGNED_CHARS = 1024 * 1024
-MAX_SIGNATURES = 32
-SIGNATURE_BYTES = 64  # Ed25519
+MAX_BYTES: Final = 8 * 1024 * 1024
+# Every user has the credentials of a host, that of their AS.
+MAX_BYTES_WITHOUT_LINKS: Final = 64 * 1024
 
-_HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
-_HEX_64 = re.compile(r"[0-9a-f]{64}", flags=re.ASCII)
-_DIGITS_32, _DIGITS_64 = (f"{n} hexadecimal digits in lower case" for n in (32, 64))
-
-
-def parse_receipt(content: bytes, is_known: Callable[[str], bool] = lambda _digest: False) -> Receipt:
-    """Parse a receipt. If `is_known` returns True for its `links_digest`, links are not validated again until they are
-    read. Raises only `DocumentError`, for any bytes."""
-    document = load(content)
-    reader = DocumentReader()
-    reader.expect(isinstance(document, dict), "", "an object")
-    if isinstance(document, dict):
-        require_schema(document)
-    receipt = _receipt(reader, document if isinstance(document, dict) else {}, is_known)
-    reader.refuse("receipt_invalid", "The receipt")
-    return receipt
+Kbit = Annotated[int, Meta(ge=0, le=MAX_BANDWIDTH_KBIT)]
+TotalKbit = Annotated[int, Meta(ge=0, le=MAX_TOTAL_KBIT)]
 
 
-class _Later(Mapping[int, LinkReceipt]):
-    """Links that were validated before, parsed on access."""
+class Direction(Counters, frozen=True, gc=False, kw_only=True):
+    """One direction of a link in the kernel, on device `dev`, with its counters."""
 
-    def __init__(self, links: object) -> None:
-        self._links = links
+    dev: Text32
+    rate_kbit: Count
+    backlog_bytes: Count
+
+    def __post_init__(self) -> None:
+        if self.refused is None or self.dropped is None:
+            if self.refused is not self.dropped:
+                raise WrongError("refused", 'it exactly if there is a "dropped"')
+        elif self.refused + self.dropped != self.drops:
+            raise WrongError("drops", 'the sum of "refused" and "dropped"')
+
+
+class LinkReceipt(Document, frozen=True, gc=False):
+    """A link as its configuration wanted it at `observed_at`; a direction that the kernel lacks is None."""
+
+    kbit: Annotated[Kbit, Meta(description="The lower of both directions.")]
+    state: Literal["enforced", "observed", "error"]
+    to_user: Direction | None
+    from_user: Direction | None
+    to_user_kbit: Kbit | None = None
+    from_user_kbit: Kbit | None = None
+    problem: Text2000 | UnsetType | None = UNSET
+
+    def __post_init__(self) -> None:
+        if self.state == "error":
+            if not isinstance(self.problem, str):
+                raise WrongError("problem", "a sentence with the state error")
+        elif self.to_user is None or self.from_user is None:
+            name = "to_user" if self.to_user is None else "from_user"
+            raise WrongError(name, f"what the kernel has with the state {self.state}")
+
+    @property
+    def limits(self) -> Limits:
+        """An agent with one limit for both directions sends only that."""
+        return Limits(*(self.kbit if one is None else one for one in (self.to_user_kbit, self.from_user_kbit)))
+
+
+class Total(Document, frozen=True):
+    """Total of all links [kbit/s]: as configured, and as in force; None: none."""
+
+    wanted_kbit: Annotated[int, Meta(ge=MIN_TOTAL_KBIT, le=MAX_TOTAL_KBIT)]
+    to_user_kbit: TotalKbit | None
+    from_user_kbit: TotalKbit | None
+
+
+class ReportedProblem(Document, frozen=True):
+    code: Annotated[str, Meta(max_length=64, pattern=r"^[^\x00]*$")]
+    subject: Text200
+    message: Text2000
+
+
+class Receipt(Versioned, frozen=True, dict=True, rename={"written_version": "version", "written_at": "observed_at"}):
+    """What is absent is not supported by the agent. Unknown `test_kinds` are kept: they come from a newer agent."""
+
+    agent_version: Text32
+    written_version: Annotated[Version | None, Meta(description="Version G.H that is enforced; null: none.")]
+    limits_version: Annotated[int, Meta(ge=0, le=MAX_VERSION)] | None
+    written_at: Time
+    writes: Count
+    links: Annotated[dict[InterfaceId, LinkReceipt], Meta(description="Keyed by interface id.")]
+    problems: Annotated[list[ReportedProblem], Meta(max_length=1000)]
+    limits_digest: Annotated[
+        Hex64 | UnsetType | None,
+        Meta(description="SHA-256 of the link_info.json in force; null exactly if version is null."),
+    ] = UNSET
+    run: Annotated[Hex32 | None, Meta(description="Identifies one run of the agent; only together with number.")] = None
+    number: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None,
+        Meta(description="Sequence number of this receipt within the run."),
+    ] = None
+    clock_skew_ms: Annotated[
+        Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)] | None,
+        Meta(description="The agent's clock minus the service's."),
+    ] = None
+    evidence: Annotated[
+        Evidence | None,
+        Meta(description="From the manifest in force, verbatim; sent after a response with evidence_wanted."),
+    ] = None
+    total: Annotated[Total | UnsetType | None, Meta(description="Total of all links; null: no total.")] = UNSET
+    observe_only: Annotated[bool | None, Meta(description="Nothing is limited on this host.")] = None
+    devices: Annotated[
+        Annotated[list[Text32], Meta(max_length=10_000)] | None,
+        Meta(description="Names of the devices on which packets are classified."),
+    ] = None
+    tests: Annotated[
+        Annotated[list[Hex32], Meta(max_length=33_000)] | None,  # eight per link
+        Meta(description="Ids of the tests of links that are armed or running."),
+    ] = None
+    sending_tests: Annotated[
+        Literal["on", "off", "stopped"] | None, Meta(description="Whether the operator lets tests send.")
+    ] = None
+    test_kinds: Annotated[list[Text16], Meta(max_length=16, description="Kinds of tests that the agent supports.")] = []
+
+    def __post_init__(self) -> None:
+        if (self.written_version is None) != (self.limits_version is None):
+            raise WrongError("limits_version", 'null exactly if "version" is null')
+        if self.limits_digest is not UNSET and (self.limits_digest is None) != (self.written_version is None):
+            raise WrongError("limits_digest", 'null exactly if "version" is null')
+        if (self.run is None) != (self.number is None):
+            raise WrongError("number", 'it exactly if there is a "run"')
+        _ = self.version
 
     @cached_property
-    def _read(self) -> dict[int, LinkReceipt]:
-        return _links(DocumentReader(), self._links)
+    def version(self) -> tuple[int, int] | None:
+        """(G, H); None if the agent has no bundle."""
+        return None if self.written_version is None else version_of(self.written_version)
 
-    def __getitem__(self, interface_id: int) -> LinkReceipt:
-        return self._read[interface_id]
+    @property
+    def versions(self) -> tuple[int, int, int] | None:
+        """(G, H, L)."""
+        if self.version is None or self.limits_version is None:
+            return None
+        return *self.version, self.limits_version
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._read)
+    @cached_property
+    def observed_at(self) -> datetime:
+        found = time_of(self.written_at)
+        assert found is not None, "`parse_receipt` has checked it"  # noqa: S101
+        return found
 
-    def __len__(self) -> int:
-        return len(self._read)
+    @cached_property
+    def links_digest(self) -> str:
+        """Receipts with the same one say the same of all links."""
+        return hashlib.sha256(msgspec.json.encode(self.links)).hexdigest()
 
-
-def _links(reader: DocumentReader, links: object) -> dict[int, LinkReceipt]:
-    return {number: _link(reader, one, place) for number, one, place in reader.links(links)}
-
-
-def _digest_of(links: object) -> str:
-    """Digest of the content, independent of formatting; empty if nested too deeply."""
-    try:
-        return hashlib.sha256(json.dumps(links, separators=(",", ":")).encode()).hexdigest()
-    except (ValueError, RecursionError):
-        return ""
-
-
-def _receipt(reader: DocumentReader, document: dict[str, Any], is_known: Callable[[str], bool]) -> Receipt:
-    version, limits_version = _versions(reader, document)
-    run, number = _count(reader, document)
-    reader.integer(document.get("writes"), "writes", MAX_COUNTER)
-    said = document.get("links")
-    links_digest = _digest_of(said)
-    links = _Later(said) if is_known(links_digest) else _links(reader, said)
-    return Receipt(
-        agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
-        version=version,
-        limits_version=limits_version,
-        observed_at=reader.time(document.get("observed_at"), "observed_at"),
-        links=links,
-        problems=_problems(reader, document.get("problems")),
-        limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
-        run=run,
-        number=number,
-        clock_skew_ms=_clock_skew_ms(reader, document.get("clock_skew_ms")),
-        evidence=_evidence(reader, document.get("evidence")),
-        says_total="total" in document,
-        total=_total(reader, document.get("total")),
-        observe_only=_observe_only(reader, document.get("observe_only")),
-        devices=_devices(reader, document.get("devices")),
-        tests=_tests(reader, document.get("tests")),
-        sending_tests=_sending_tests(reader, document.get("sending_tests")),
-        test_kinds=_test_kinds(reader, document.get("test_kinds", [])),
-        links_digest=links_digest,
-    )
+    @property
+    def is_limiter_silent(self) -> bool:
+        """Whether its content was read before the limiter became silent."""
+        return any(one.code == LIMITER_SILENT for one in self.problems)
 
 
-def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[int, int] | None, int | None]:
-    written, limits = document.get("version"), document.get("limits_version")
-    if written is None or limits is None:
-        reader.expect(written is limits, "limits_version", 'null exactly if "version" is null')
-        return None, None
-    version = reader.version(written, 'a version like "1.18", or null')
-    return version, None if version is None else reader.integer(limits, "limits_version", MAX_VERSION)
+RECEIPT: Final = Kind(Receipt, "receipt_invalid", "The receipt")
 
 
-def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
-    if "limits_digest" not in document:
-        return None  # the agent does not report it
-    digest = document["limits_digest"]
-    if digest is None or not has_bundle:
-        is_right = digest is None and not has_bundle
-        reader.expect(is_right, "limits_digest", 'null exactly if "version" is null')
-        return ""
-    return reader.matching(digest, "limits_digest", _HEX_64, _DIGITS_64)
-
-
-def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int | None]:
-    """`run` and `number`: both or neither."""
-    run, number = document.get("run"), document.get("number")
-    if run is None or number is None:
-        reader.expect(run is number, "number", 'it exactly if there is a "run"')
-        return "", None
-    found = reader.matching(run, "run", _HEX_32, _DIGITS_32)
-    count = reader.integer(number, "number", MAX_COUNTER)
-    reader.expect(number != 0, "number", "a count from 1 on")
-    return found, count
-
-
-def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
-    """Limited to the column's range, 24 days: such a clock is reported anyway."""
-    if value is None:
-        return None
-    is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER
-    if not reader.expect(is_right, "clock_skew_ms", f"an integer from -{MAX_COUNTER} to {MAX_COUNTER}, or null", value):
-        return None
-    assert isinstance(value, int)  # noqa: S101  for the type checker
-    return max(-MAX_VERSION, min(value, MAX_VERSION))
-
-
-def _evidence(reader: DocumentReader, value: object) -> Evidence | None:
-    if value is None:
-        return None
-    evidence = reader.mapping(value, "evidence")
-    signatures: dict[str, bytes] = {}
-    listed = reader.listed(evidence.get("signatures"), "evidence.signatures", MAX_SIGNATURES, "signatures", least=1)
-    for index, one in enumerate(listed):
-        place = f"evidence.signatures.{index}"
-        entry = reader.mapping(one, place)
-        key_id = reader.matching(entry.get("key_id"), f"{place}.key_id", _HEX_32, _DIGITS_32)
-        written = reader.text(entry.get("signature"), f"{place}.signature", 88)
-        signatures[key_id] = _signature(reader, written, f"{place}.signature")
-    return Evidence(reader.text(evidence.get("signed"), "evidence.signed", MAX_SIGNED_CHARS), signatures)
-
-
-def _signature(reader: DocumentReader, written: str, place: str) -> bytes:
-    try:
-        signature = base64.b64decode(written, validate=True)
-    except ValueError:
-        signature = b""
-    reader.expect(len(signature) == SIGNATURE_BYTES, place, f"{SIGNATURE_BYTES} bytes in base64")
-    return signature
-
-
-def _total(reader: DocumentReader, value: object) -> Total | None:
-    if value is None or not reader.expect(isinstance(value, dict), "total", "an object, or null", value):
-        return None
-    total = reader.mapping(value, "total")
-    wanted = reader.integer(total.get("wanted_kbit"), "total.wanted_kbit", MAX_TOTAL_KBIT)
-    allowed = f"a number from {MIN_TOTAL_KBIT} to {MAX_TOTAL_KBIT}"
-    reader.expect(wanted >= MIN_TOTAL_KBIT, "total.wanted_kbit", allowed, total.get("wanted_kbit"))
-
-    def in_force(name: str) -> int | None:
-        is_none = name in total and total[name] is None
-        return None if is_none else reader.integer(total.get(name), f"total.{name}", MAX_TOTAL_KBIT)
-
-    return Total(wanted, in_force("to_user_kbit"), in_force("from_user_kbit"))
-
-
-def _observe_only(reader: DocumentReader, value: object) -> bool | None:
-    if value is not None:
-        reader.expect(isinstance(value, bool), "observe_only", "true or false", value)
-    return None if value is None else value is True
-
-
-def _devices(reader: DocumentReader, value: object) -> list[str] | None:
-    if value is None:
-        return None
-    names = reader.listed(value, "devices", MAX_DEVICES, "names")
-    return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(names)]
-
-
-def _tests(reader: DocumentReader, value: object) -> frozenset[str] | None:
-    if value is None:
-        return None
-    listed = reader.listed(value, "tests", MAX_TESTS, "ids of tests")
-    return frozenset(reader.matching(one, f"tests.{index}", _HEX_32, _DIGITS_32) for index, one in enumerate(listed))
-
-
-def _sending_tests(reader: DocumentReader, value: object) -> str:
-    if value is None:
-        return ""
-    known = HostReceipt.SendingTests.values
-    is_known = reader.expect(
-        isinstance(value, str) and value in known, "sending_tests", f"one of {', '.join(known)}", value
-    )
-    return str(value) if is_known else ""
-
-
-def _test_kinds(reader: DocumentReader, value: object) -> frozenset[str]:
-    """Unknown kinds are kept: they come from a newer agent."""
-    listed = reader.listed(value, "test_kinds", MAX_TEST_KINDS, "kinds of tests")
-    return frozenset(reader.text(one, f"test_kinds.{index}", 16) for index, one in enumerate(listed))
-
-
-def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
-    link = reader.mapping(value, place)
-    state = link.get("state") if isinstance(link.get("state"), str) else ""
-    known = state in LinkEnforcement.State.values
-    reader.expect(
-        known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values), link.get("state")
-    )
-    problem = link.get("problem")
-    is_error = state == LinkEnforcement.State.ERROR
-    reader.expect(problem is not None or not is_error, f"{place}.problem", "a sentence with the state error")
-    to_user = _direction(reader, link.get("to_user"), f"{place}.to_user")
-    from_user = _direction(reader, link.get("from_user"), f"{place}.from_user")
-    if known and not is_error:
-        for name, direction in (("to_user", to_user), ("from_user", from_user)):
-            reader.expect(direction is not None, f"{place}.{name}", f"what the kernel has with the state {state}")
-    kbit = reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT)
-    # An agent with one limit for both directions sends only that.
-    to_user_kbit, from_user_kbit = (
-        kbit if link.get(name) is None else reader.integer(link[name], f"{place}.{name}", MAX_BANDWIDTH_KBIT)
-        for name in ("to_user_kbit", "from_user_kbit")
-    )
-    return LinkReceipt(
-        limits=Limits(to_user_kbit, from_user_kbit),
-        state=LinkEnforcement.State(str(state)) if known else LinkEnforcement.State.ERROR,
-        problem="" if problem is None else reader.text(problem, f"{place}.problem", 2000),
-        to_user=to_user,
-        from_user=from_user,
-    )
-
-
-def _direction(reader: DocumentReader, value: object, place: str) -> Direction | None:
-    if value is None:
-        return None
-    direction = reader.mapping(value, place)
-    reader.integer(direction.get("backlog_bytes"), f"{place}.backlog_bytes", MAX_COUNTER)
-    drops = reader.integer(direction.get("drops"), f"{place}.drops", MAX_COUNTER)
-    refused, dropped = (
-        None if direction.get(name) is None else reader.integer(direction[name], f"{place}.{name}", MAX_COUNTER)
-        for name in ("refused", "dropped")
-    )
-    if refused is not None and dropped is not None:
-        reader.expect(refused + dropped == drops, f"{place}.drops", 'the sum of "refused" and "dropped"')
-    else:
-        reader.expect(refused is dropped, f"{place}.refused", 'it exactly if there is a "dropped"')
-    return Direction(
-        dev=reader.text(direction.get("dev"), f"{place}.dev", 32),
-        rate_kbit=reader.integer(direction.get("rate_kbit"), f"{place}.rate_kbit", MAX_COUNTER),
-        bytes=reader.integer(direction.get("bytes"), f"{place}.bytes", MAX_COUNTER),
-        packets=reader.integer(direction.get("packets"), f"{place}.packets", MAX_COUNTER),
-        drops=drops,
-        refused=refused,
-        dropped=dropped,
-    )
-
-
-def _problems(reader: DocumentReader, value: object) -> list[dict[str, str]]:
-    problems = []
-    for index, one in enumerate(reader.listed(value, "problems", MAX_PROBLEMS, "problems")):
-        place = f"problems.{index}"
-        problem = reader.mapping(one, place)
-        lengths = {"code": 64, "subject": 200, "message": 2000}
-        problems.append({name: reader.text(problem.get(name), f"{place}.{name}", n) for name, n in lengths.items()})
-    return problems
+def parse_receipt(content: bytes) -> Receipt:
+    """Raises only `DocumentError`, for any bytes."""
+    receipt = RECEIPT.read(content)
+    RECEIPT.time_near(receipt.written_at, "observed_at")
+    return receipt

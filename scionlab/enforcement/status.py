@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_number
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
+from scionlab.enforcement.counters import Counters
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.models import LinkEnforcement
@@ -23,31 +24,6 @@ from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, TimedLimit
 from scionlab.web.admin.columns import Tone
-
-
-class Counters(NamedTuple):
-    """Counters of one direction. `drops` is the sum of packets `refused` before the queue and `dropped` from it, which
-    are None if the agent does not separate them. On an observed Link these packets passed."""
-
-    bytes: int
-    packets: int
-    drops: int
-    refused: int | None
-    dropped: int | None
-
-    @classmethod
-    def of(cls, row: LinkEnforcement, direction: str) -> Counters | None:
-        if getattr(row, f"{direction}_rate_kbit") is None:
-            return None
-        found = {name: getattr(row, f"{direction}_{name}") for name in cls._fields}
-        return cls(**{**found, **{name: found[name] or 0 for name in ("bytes", "packets", "drops")}})
-
-    @property
-    def parts(self) -> str:
-        """Return `10 refused, 2 dropped from the queue`; empty if there are none or they are not separated."""
-        if self.refused is None or self.dropped is None or self.drops == 0:
-            return ""
-        return f"{format_number(self.refused)} refused, {format_number(self.dropped)} dropped from the queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +100,7 @@ class LinkStatus:
         row = self.row
         if row is None:
             return None
-        return {name: Counters.of(row, name) for name in ("to_user", "from_user")}
+        return {name: Counters.of(row, name) for name in DIRECTIONS}
 
     @property
     def text(self) -> str:

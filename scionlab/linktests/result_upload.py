@@ -2,47 +2,109 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import astuple
 
 from contract.link_tests import MAX_WATCH_S
 from scionlab.delivery.host_api.auth import host_endpoint
-from scionlab.delivery.host_api.bodies import TooLargeError, read_body
-from scionlab.delivery.host_api.document_reader import CLOCK_WITHIN, DocumentError, DocumentReader, load, require_schema
+from scionlab.delivery.host_api.bodies import read_body
+from scionlab.delivery.host_api.documents import (
+    CLOCK_WITHIN,
+    Document,
+    Hex16,
+    Hex32,
+    Kind,
+    Stored,
+    Text32,
+    TooLargeError,
+    Versioned,
+    WrongError,
+)
+from scionlab.delivery.host_api.schema import json_answer, operation_of, schema_of
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
-from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
 from station.plan import AP
 from station.report import read_report
 
-logger = logging.getLogger(__name__)
-
 MAX_SENT_BYTES: Final = 1024 * 1024
 MAX_SAMPLES: Final = MAX_WATCH_S + 10
-MAX_COUNTER: Final = 2**60
 
-_HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
-_HEX_16 = re.compile(r"[0-9a-f]{16}", flags=re.ASCII)
+Series = Annotated[list[Annotated[int, Meta(ge=0, le=2**60)]], Meta(max_length=MAX_SAMPLES)]
 
 
-@host_endpoint("POST")
+class TestedSide(Document, frozen=True, gc=False):
+    segment: Annotated[list[Hex16], Meta(max_length=MAX_SAMPLES)]
+    rate_kbit: Series
+    passed_bytes: Series
+    passed_packets: Series
+    dropped_bytes: Series
+    dropped_packets: Series
+    lost_packets: Annotated[Series, Meta(description="Part of passed: dropped by the queue behind the limit.")]
+
+
+class ResultDocument(Versioned, frozen=True):
+    agent_version: Text32
+    test: Hex32
+    is_final: Annotated[bool, Meta(description="No other samples will follow.")]
+    times_ms: Annotated[Series, Meta(description="Clock of the host, since 1970.")]
+    clock_ms: Annotated[Series, Meta(description="Monotonic clock of the host.")]
+    in_force: Annotated[list[bool], Meta(max_length=MAX_SAMPLES)]
+    to_user: TestedSide
+    from_user: TestedSide
+    report: Annotated[
+        dict[str, Any] | UnsetType | None, Meta(description="What the end of a test that sends counted (docs/api.md).")
+    ] = UNSET
+
+    def __post_init__(self) -> None:
+        if not all(before < after for before, after in pairwise(self.times_ms)):
+            raise WrongError("times_ms", "times that ascend")
+        for place, columns in (("", self), *((f"{name}.", getattr(self, name)) for name in DIRECTIONS)):
+            for name in columns.__struct_fields__:
+                column = getattr(columns, name)
+                if isinstance(column, list) and len(column) != len(self.times_ms):
+                    raise WrongError(f"{place}{name}", f"{len(self.times_ms)} values, one for each time,")
+
+
+RESULT: Final = Kind(ResultDocument, "result_invalid", "The result")
+
+
+_COUNTED = {"rate_kbit": [500], "passed_bytes": [1200], "passed_packets": [9]}
+_SIDE = {"segment": ["0" * 15 + "7"], **_COUNTED, "dropped_bytes": [0], "dropped_packets": [0], "lost_packets": [0]}
+_EXAMPLE = {
+    "schema": 1,
+    "agent_version": "0.1.0",
+    "test": "0f" * 16,
+    "is_final": False,
+    "times_ms": [1_795_371_323_000],
+    "clock_ms": [86_400_000],
+    "in_force": [True],
+    "to_user": _SIDE,
+    "from_user": _SIDE,
+}
+_DESCRIBED = operation_of(
+    "host_test_results",
+    "Upload what was measured for a test of a link",
+    "Absolute counters, once a second; `Content-Encoding: gzip` is accepted. Samples may come in pieces and "
+    "repeatedly; after `is_final` nothing is stored.",
+    body=("application/json", schema_of(ResultDocument), _EXAMPLE),
+    responses={"200": json_answer("False: the test is unknown or final.", schema_of(Stored), {"stored": True})},
+    errors=(400, 413),
+)
+
+
+@host_endpoint("POST", described=_DESCRIBED)
 def test_results(request: HttpRequest, host: Host) -> HttpResponse:
     """Store samples of one test. Every user has the credentials of some host: results for tests of other hosts are
     ignored."""
-    try:
-        content = read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower())
-        upload = parse_upload(content)
-    except DocumentError as exc:
-        logger.warning("test_results.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
-        return error_response(exc.code, exc.message, 413 if isinstance(exc, TooLargeError) else 400, exc.fields)
+    upload = parse_upload(read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower()))
     return JsonResponse({"stored": result_store(host_id=host.pk, upload=upload)})
 
 
@@ -53,79 +115,45 @@ def parse_upload(content: bytes) -> Upload:
     """Raises only `DocumentError`, for any bytes."""
     if len(content) > MAX_SENT_BYTES:
         raise TooLargeError("too_large", f"A result has at most {MAX_SENT_BYTES} bytes unpacked.")
-    document = load(content)
-    if not isinstance(document, dict):
-        raise DocumentError("result_invalid", "The result: send an object here.")
-    require_schema(document)
-    reader = DocumentReader()
-    upload = _upload(reader, document)
-    reader.refuse("result_invalid", "The result")
-    return upload
+    document = RESULT.read(content)
+    _check_times(document.times_ms)
+    rows = zip(
+        document.times_ms,
+        document.clock_ms,
+        document.in_force,
+        _side(document.to_user),
+        _side(document.from_user),
+        strict=True,
+    )
+    return Upload(
+        document.test,
+        document.agent_version,
+        document.is_final,
+        [Sample(*row) for row in rows],
+        _report(document.report),
+    )
 
 
-def _upload(reader: DocumentReader, document: dict[str, Any]) -> Upload:
-    is_final = document.get("is_final")
-    reader.expect(isinstance(is_final, bool), "is_final", "true or false")
-    times = _times(reader, document.get("times_ms"))
-    reader.expect(all(before < after for before, after in pairwise(times)), "times_ms", "times that ascend")
-    count = len(times)
-    clock = _numbers(reader, document.get("clock_ms"), "clock_ms", count, MAX_COUNTER)
-    in_force = _column(reader, document.get("in_force"), "in_force", count)
-    reader.expect(all(isinstance(one, bool) for one in in_force), "in_force", "true or false for each time")
-    sides = [_side(reader, document.get(name), name, count) for name in DIRECTIONS]
-    test_id = reader.matching(document.get("test"), "test", _HEX_32, "32 hexadecimal digits in lower case")
-    agent_version = reader.text(document.get("agent_version"), "agent_version", 32)
-    report = _report(reader, document.get("report"))
-    if reader.fields:  # then the columns differ in length
-        return Upload(test_id, agent_version, False, ())
-    samples = [Sample(*row) for row in zip(times, clock, in_force, *sides, strict=True)]
-    return Upload(test_id, agent_version, bool(is_final), samples, report)
-
-
-def _times(reader: DocumentReader, value: object) -> Sequence[int]:
-    """Within the bounds of other times (`DocumentReader.time`)."""
+def _check_times(times_ms: Sequence[int]) -> None:
+    """Within the bounds of other times (`Kind.time_near`)."""
     now, within = database_now().timestamp() * 1000, CLOCK_WITHIN / timedelta(milliseconds=1)
-    found = _numbers(reader, value, "times_ms", None, int(now + within))
-    least = int(now - within)
-    reader.expect(all(one >= least for one in found), "times_ms", f"integers from {least} on", *found[:1])
-    return found
+    least, most = int(now - within), int(now + within)
+    wrong = [one for one in times_ms if not least <= one <= most]
+    if wrong:
+        raise RESULT.refusal("times_ms", f"integers from {least} to {most}", wrong[0])
 
 
-def _report(reader: DocumentReader, value: object) -> dict[str, Any] | None:
-    if value is None:
+def _report(value: object) -> dict[str, Any] | None:
+    if value is None or value is UNSET:
         return None
     try:
         report = read_report(value)
     except ValueError as exc:
-        reader.expect(False, "report", f"a report ({exc})")
-        return None
-    reader.expect(report.side == AP, "report.side", f'"{AP}"')
+        raise RESULT.refusal("report", f"a report ({exc})") from exc
+    if report.side != AP:
+        raise RESULT.refusal("report.side", f'"{AP}"')
     return report.to_json()
 
 
-def _side(reader: DocumentReader, value: object, place: str, count: int) -> list[SideSample]:
-    said = reader.mapping(value, place)
-    segments = _column(reader, said.get("segment"), f"{place}.segment", count)
-    for index, one in enumerate(segments):
-        reader.matching(one, f"{place}.segment.{index}", _HEX_16, "16 hexadecimal digits in lower case")
-    columns = [
-        _numbers(reader, said.get(name), f"{place}.{name}", count, MAX_COUNTER) for name in SideSample._fields[1:]
-    ]
-    if reader.fields:
-        return []
-    return [SideSample(*row) for row in zip(segments, *columns, strict=True)]
-
-
-def _column(reader: DocumentReader, value: object, place: str, count: int | None) -> list[Any]:
-    found = reader.listed(value, place, MAX_SAMPLES, "values")
-    reader.expect(count is None or len(found) == count, place, f"{count} values, one for each time,")
-    return found
-
-
-def _numbers(reader: DocumentReader, value: object, place: str, count: int | None, high: int) -> Sequence[int]:
-    found = _column(reader, value, place, count)
-    if all(type(one) is int and 0 <= one <= high for one in found):
-        return found
-    wrong = next(one for one in found if not (type(one) is int and 0 <= one <= high))
-    reader.expect(False, place, f"integers from 0 to {high}", wrong)
-    return []
+def _side(said: TestedSide) -> list[SideSample]:
+    return [SideSample(*row) for row in zip(*astuple(said), strict=True)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.urls import Resolver404, resolve
+from django.urls import URLPattern
 from rest_framework import status
 
-from scionlab.delivery.host_api.schema import TAG, host_paths
-from scionlab.delivery.host_api.upload_schema import upload_paths
+from scionlab.delivery.host_api.schema import ENROL, TAG, host_components
 from scionlab.site.api_examples import ERRORS
+from scionlab.site.apps_urls import of_apps
 from scionlab.web.models import MAX_KEY_CHARS
 
 IF_MATCH: Final = "If-Match"
@@ -72,19 +72,20 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
         **_error_response(401),
         "description": "Missing or wrong credentials, or those of another host.",
     }
-    result["paths"] |= {url: one for url, one in (host_paths() | upload_paths()).items() if _is_served(url)}
+    result["paths"] |= _host_paths()
+    components["schemas"] |= host_components()
     used = {tag for operations in result["paths"].values() for one in operations.values() for tag in one["tags"]}
     result["tags"] = [{"name": name, "description": text} for name, text in TAGS.items() if name in used]
     return result
 
 
-def _is_served(url: str) -> bool:
-    """Uploads to extensions that are not installed are not."""
-    try:
-        resolve(url.replace("{uid}", "0" * 32))
-    except Resolver404:
-        return False
-    return True
+def _host_paths() -> dict[str, dict[str, Operation]]:
+    """Of the apps that are installed; `host_endpoint` attaches the operations."""
+    views = {str(one.pattern): one.callback for one in of_apps("host_patterns") if isinstance(one, URLPattern)}
+    paths: dict[str, dict[str, Operation]] = {
+        f"/api/v4/host/{route}".replace("<str:uid>", "{uid}"): vars(view)["described"] for route, view in views.items()
+    }
+    return {**paths, "/api/v4/enrol": {"post": ENROL}}
 
 
 def _without_marks(node: Any) -> None:

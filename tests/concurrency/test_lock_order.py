@@ -20,14 +20,13 @@ from django.test import Client
 from django.utils import timezone
 
 import scionlab
-from bandwidth_config import Limits
 from scionlab.accounts import account, api_token, mail_links, second_factor
 from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.delivery import enrolment, evidence, installed, render, signing
 from scionlab.delivery.models import SigningKey
 from scionlab.enforcement import generation, notices, receipt, receipt_mails
-from scionlab.enforcement.models import LinkEnforcement, NoticeWatch
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
+from scionlab.enforcement.models import NoticeWatch
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.importer import importer
 from scionlab.importer.network import read_network
 from scionlab.limits import default_changes, defaults, exceptions, profiles, timed_limit, uplink
@@ -59,6 +58,7 @@ from tests.concurrency.row_locks import ORDER, recorded
 from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
 from tests.joint_world import confirm
+from tests.receipts import enforced_entry, receipt_at
 from tests.upstream_dump import Dump, small
 from tests.web.polling import credentials
 
@@ -308,11 +308,10 @@ def _defaults(*points: str) -> Callable[[World], Work]:
 def _receipt(w: World) -> Work:
     def said(seconds: int) -> Receipt:
         now = Host.objects.get(pk=w.near.host_id)
-        one = Direction("eth0", 200, 1, 1, 0)
-        entry = LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
         ids = selectors.limited_links(w.near.host_id)
         at = timezone.now() + timedelta(seconds=seconds)
-        return Receipt("1", (1, now.config_version), now.limits_version, at, dict.fromkeys(ids, entry))
+        links = dict.fromkeys(ids, enforced_entry(200))
+        return receipt_at(at, links, version=f"1.{now.config_version}", limits_version=now.limits_version)
 
     receipt.receipt_store(host_id=w.near.host_id, receipt=said(-10))
     newer = said(0)
@@ -592,7 +591,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "notices_find": _notices,
     "_store": _receipt,
     "evidence_note": lambda w: (
-        lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now())
+        lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", []), now=timezone.now())
     ),
     "full_fetched": lambda w: lambda: installed.full_fetched(host_id=w.near.host_id),
     "manifest_note": lambda w: (

@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import Host, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.receipts import enforced_entry, receipt_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,17 +41,9 @@ def links(owner: User) -> list[Link]:
 
 def receipt(host: Host, kbit: int, observed_at: datetime) -> Receipt:
     host.refresh_from_db()
-    both = Direction(dev="eth0", rate_kbit=kbit, bytes=1, packets=1, drops=0)
-    entry = LinkReceipt(
-        limits=Limits.both(kbit), state=LinkEnforcement.State.ENFORCED, problem="", to_user=both, from_user=both
-    )
-    return Receipt(
-        agent_version="0.1.0",
-        version=(1, host.config_version),
-        limits_version=host.limits_version,
-        observed_at=observed_at,
-        links=dict.fromkeys(range(1, LINKS + 1), entry),
-    )
+    links = dict.fromkeys(range(1, LINKS + 1), enforced_entry(kbit))
+    version = f"1.{host.config_version}"
+    return receipt_at(observed_at, links, version=version, limits_version=host.limits_version)
 
 
 def together(*actions: Callable[[], object]) -> list[Exception]:

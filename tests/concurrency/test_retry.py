@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Receipt
 from scionlab.limits.tasks import fan_out_defaults
 from scionlab.platform import outage, retry
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.testbed.selectors import links_of
 from tests.factories import UserFactory, attach, spec
+from tests.receipts import receipt_at
 
 AtOnce = Callable[..., list[Any]]
 DEADLINE_S = 20.0
@@ -152,9 +152,9 @@ def test_after_three_times_it_is_told_that_nothing_was_saved(
 def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
     link: Link, ap: AttachmentPoint, at_once: AtOnce, attempts: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = Receipt(agent_version="0.1.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
+    said = receipt_at(timezone.now(), {}, agent_version="0.1.0")
     receipt_store(host_id=ap.host_id, receipt=said)
-    later = Receipt(agent_version="0.2.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
+    later = receipt_at(timezone.now(), {}, agent_version="0.2.0")
     from scionlab.enforcement import receipt  # noqa: PLC0415  patched here alone
 
     original = receipt.enforced_mails

@@ -232,7 +232,7 @@ def test_service_understands_the_receipt() -> None:
     receipt = parse_receipt(sent(state(), PROBLEM))
 
     assert (receipt.version, receipt.limits_version, receipt.observed_at) == ((1, 18), 7, NOW)
-    assert {number: link.state.value for number, link in receipt.links.items()} == {
+    assert {number: link.state for number, link in receipt.links.items()} == {
         2: "enforced",
         10: "observed",
         11: "error",
@@ -240,7 +240,7 @@ def test_service_understands_the_receipt() -> None:
     assert receipt.links[11].to_user is None
     assert receipt.links[2].from_user is not None
     assert receipt.links[2].from_user.drops == 4
-    assert receipt.problems[0]["code"] == "hook_obstructed"
+    assert receipt.problems[0].code == "hook_obstructed"
 
 
 def test_service_understands_an_agent_whose_limiter_has_said_nothing_yet() -> None:
@@ -256,8 +256,8 @@ def test_service_accepts_a_receipt_with_everything_too_long() -> None:
     receipt = parse_receipt(sent(replace(state(), links=links), Problem("x", "a\0", "b\ud800"), *long))
 
     assert len(receipt.problems) == 1000
-    assert (receipt.problems[0]["subject"], receipt.problems[0]["message"]) == ("a?", "b?")
-    assert receipt.links[1].problem.endswith("...")
+    assert (receipt.problems[0].subject, receipt.problems[0].message) == ("a?", "b?")
+    assert str(receipt.links[1].problem).endswith("...")
 
 
 # --- as many steps as there may be ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from django.test import RequestFactory
 from django_guid import clear_guid, get_guid, set_guid
 from django_guid.middleware import guid_middleware
 
-from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.delivery.host_api.documents import DocumentError
 from scionlab.enforcement.receipt_format import parse_receipt
 
 

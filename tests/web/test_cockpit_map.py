@@ -17,7 +17,7 @@ from scionlab.cockpit.reports import SLOTS, Reports, load_reports
 from scionlab.cockpit.testbed import read_testbed
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement, ReportGap
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Receipt
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
@@ -29,9 +29,23 @@ NOW = timezone.now()
 MINUTE = timedelta(minutes=1)
 
 
+def receipt(at: datetime, version: str, limits_version: int, number: int) -> Receipt:
+    return Receipt(
+        schema=1,
+        agent_version="1",
+        written_version=version,
+        limits_version=limits_version,
+        written_at=at.isoformat(),
+        writes=0,
+        links={},
+        problems=[],
+        run="a" * 32,
+        number=number,
+    )
+
+
 def store(host: Host, at: datetime) -> None:
-    version = (1, host.config_version)
-    said = Receipt("1", version, host.limits_version, at, links={}, run="a", number=int(at.timestamp()))
+    said = receipt(at, f"1.{host.config_version}", host.limits_version, int(at.timestamp()))
     receipt_store(host_id=host.pk, receipt=said, now=at)
 
 
@@ -51,8 +65,7 @@ def test_a_gap_is_recorded_when_the_agent_reports_again_after_more_than_3_minute
 
 def test_an_older_receipt_ends_no_gap(ap: AttachmentPoint) -> None:
     store(ap.host, NOW - 60 * MINUTE)
-    said = Receipt("1", (1, 1), 1, NOW, links={}, run="a", number=1)
-    assert not receipt_store(host_id=ap.host_id, receipt=said, now=NOW).stored
+    assert not receipt_store(host_id=ap.host_id, receipt=receipt(NOW, "1.1", 1, 1), now=NOW).stored
     assert not ReportGap.objects.exists()
 
 

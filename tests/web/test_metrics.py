@@ -18,16 +18,16 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from msgspec.structs import replace
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Direction, LinkReceipt, Receipt
+from scionlab.enforcement.receipt_format import Direction, LinkReceipt, Receipt
 from scionlab.enforcement.status import link_status
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
@@ -141,14 +141,16 @@ def test_buckets_are_cumulative_and_a_bound_is_inside(settings: Settings) -> Non
 
 def receipt_of(host: Host, link: Link, kbit: int) -> Receipt:
     host.refresh_from_db()
-    seen = Direction(dev="eth0", rate_kbit=kbit, bytes=0, packets=0, drops=0)
-    said = LinkReceipt(limits=Limits(kbit, kbit), state="enforced", problem="", to_user=seen, from_user=seen)  # type: ignore[arg-type]
+    seen = Direction(dev="eth0", rate_kbit=kbit, bytes=0, packets=0, drops=0, backlog_bytes=0)
     return Receipt(
+        schema=1,
         agent_version="1",
-        version=(selectors.generation(), host.config_version),
+        written_version=f"{selectors.generation()}.{host.config_version}",
         limits_version=host.limits_version,
-        observed_at=timezone.now(),
-        links={link.interface_a.interface_id: said},
+        written_at=timezone.now().isoformat(),
+        writes=0,
+        links={link.interface_a.interface_id: LinkReceipt(kbit, "enforced", seen, seen)},
+        problems=[],
     )
 
 
@@ -191,11 +193,8 @@ def test_links_are_counted_as_their_pages_show_them(
     assert stages() == page_says() == {"delivered": 1}
     failed = receipt_of(host_a, link, 700)
     said = failed.links[link.interface_a.interface_id]
-    broken = LinkReceipt(**{**said.__dict__, "state": "error", "problem": "local_address_missing"})
-    receipt_store(
-        host_id=host_a.pk,
-        receipt=Receipt(**{**failed.__dict__, "links": {link.interface_a.interface_id: broken}}),
-    )
+    broken = replace(said, state="error", problem="local_address_missing")
+    receipt_store(host_id=host_a.pk, receipt=replace(failed, links={link.interface_a.interface_id: broken}))
     assert stages() == page_says() == {"failed": 1}
     HostReceipt.objects.update(received_at=timezone.now() - timedelta(hours=1))
     assert stages() == page_says() == {"silent": 1}

@@ -20,7 +20,6 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import Stored, receipt_store
-from scionlab.enforcement.receipt_changes import known_links
 from scionlab.enforcement.receipt_format import parse_receipt
 from scionlab.enforcement.status import link_status
 from scionlab.limits.profiles import constant
@@ -65,7 +64,7 @@ def entries(**changed: Any) -> dict[str, Any]:
 def send(host: Host, links: dict[str, Any], at: datetime, **values: Any) -> Stored:
     """As the view does it."""
     content = json.dumps(document(host, links, observed_at=at.isoformat(), **values)).encode()
-    return receipt_store(host_id=host.pk, receipt=parse_receipt(content, known_links(host.pk)), now=at)
+    return receipt_store(host_id=host.pk, receipt=parse_receipt(content), now=at)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from scionlab.delivery import render
 from scionlab.delivery.models import IssuedLimits
 from scionlab.delivery.tasks import render_host
 from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_values import Receipt
+from scionlab.enforcement.receipt_format import Receipt
 from scionlab.limits import defaults
 from scionlab.limits.tasks import fan_out_defaults
 from scionlab.limits.update import link_set_bandwidth
@@ -436,7 +436,14 @@ def test_mail_of_a_receipt_that_is_rolled_back_does_not_exist(
 ) -> None:
     """The mail is part of the event: without the receipt there is none."""
     receipt = Receipt(
-        agent_version="0.1.0", version=None, limits_version=None, observed_at=timezone.now(), links={}, problems=[]
+        schema=1,
+        agent_version="0.1.0",
+        written_version=None,
+        limits_version=None,
+        written_at=timezone.now().isoformat(),
+        writes=0,
+        links={},
+        problems=[],
     )
 
     def fail(*_: object, **__: object) -> None:

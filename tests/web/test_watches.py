@@ -53,12 +53,16 @@ def refusal(link: Link, actor: User, duration_s: int = 60, begins_s: float | Non
     return None
 
 
+def side_of(seconds: Sequence[int]) -> dict[str, list[Any]]:
+    count = len(seconds)
+    side: dict[str, list[Any]] = {"segment": ["0" * 15 + "7"] * count, "rate_kbit": [1000] * count}
+    side |= {"passed_bytes": [62_500 * s for s in seconds], "passed_packets": [50 * s for s in seconds]}
+    return side | {"dropped_bytes": [0] * count, "dropped_packets": [0] * count, "lost_packets": [0] * count}
+
+
 def upload(of: LinkTest, seconds: Sequence[int], **changes: Any) -> dict[str, Any]:
     """Of a link of 1000 kbit/s that is half full to the user AS."""
-    count = len(seconds)
-    side = {"segment": ["0" * 15 + "7"] * count, "rate_kbit": [1000] * count}
-    side |= {"passed_bytes": [62_500 * s for s in seconds], "passed_packets": [50 * s for s in seconds]}
-    side |= {"dropped_bytes": [0] * count, "dropped_packets": [0] * count, "lost_packets": [0] * count}
+    count, side = len(seconds), side_of(seconds)
     began_ms = round(of.begins_at.timestamp() * 1000)
     return {
         "schema": 1,
@@ -374,10 +378,12 @@ def test_receipt_arms_the_tests_of_its_host_alone(link: Link, host: Host, owner:
         ({"times_ms": [5, 5]}, "times_ms"),
         ({"times_ms": list(range(611))}, "times_ms"),
         ({"clock_ms": [1]}, "clock_ms"),
-        ({"in_force": [True, 1]}, "in_force"),
+        ({"in_force": [True, 1]}, "in_force.1"),
+        ({"in_force": [True]}, "in_force"),
         ({"to_user": None}, "to_user"),
         ({"from_user": {"segment": ["x", "y"]}}, "from_user.segment.0"),
-        ({"to_user": {"lost_packets": [1]}}, "to_user.lost_packets"),
+        ({"to_user": {"lost_packets": [1]}}, "to_user.segment"),
+        ({"to_user": side_of(range(2)) | {"lost_packets": [1]}}, "to_user.lost_packets"),
         ({"agent_version": "x" * 33}, "agent_version"),
     ],
 )

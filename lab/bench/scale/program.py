@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from scionlab.testbed.models import Host
 
 
+PARSED, PARSED_LINKS, PARSED_ROUNDS = "parsing", 4000, 20
+
+
 @contextmanager
 def measured(what: str, **labels: Any) -> Iterator[None]:
     before = _now()
@@ -80,6 +83,11 @@ def receipts(points: int, links: int, sample: int) -> None:
         with measured(what, count=len(hosts)):
             for host in hosts:
                 _post(client, host, body)
+
+    large = receipt({str(n): entry(1) for n in range(1, PARSED_LINKS + 1)}, 1)
+    with measured(PARSED, count=PARSED_ROUNDS):
+        for _ in range(PARSED_ROUNDS):
+            parse_receipt(large)
 
     send("nothing", said, hosts)
     send("one link in 100", said | {name: entry(2) for name in list(said)[::100]}, hosts[:sample])

@@ -12,7 +12,7 @@ from lab.bench import service_world as world
 from lab.bench.core import Label, Outcome, Scale, Step
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict
-from lab.bench.scale.program import READS
+from lab.bench.scale.program import PARSED, PARSED_LINKS, READS
 
 NAME = "scale"
 TITLE = "Scale"
@@ -23,7 +23,7 @@ KINDS = {
     "all counters": "packets on every link",
 }
 CHANGED, MANY = 10, 5000
-RECEIPTS_SHARE, WAL_BYTES, SWEEP_S, READ_S = 0.25, 5e6, 1.0, 1.0
+RECEIPTS_SHARE, WAL_BYTES, SWEEP_S, READ_S, PARSE_S = 0.25, 5e6, 1.0, 1.0, 0.02
 SAMPLE = 10
 
 
@@ -56,6 +56,9 @@ def _receipts(points: int, links: int, outcome: Outcome) -> None:
     """Per minute, in which each attachment point sends one."""
     said = _run("receipts", points, links, min(SAMPLE, points))
     for one in said:
+        if one["what"] == PARSED:
+            outcome.add(one["ours"] / one["count"], "s", figure="ours", what=PARSED)
+            continue
         labels: dict[str, Label] = {"what": "receipts", "kind": one["what"], "links": points * links}
         for name, unit in (("ours", "s"), ("theirs", "s"), ("wal", "bytes")):
             outcome.add(one[name] / one["count"] * points, unit, figure=name, **labels)
@@ -106,6 +109,9 @@ def verdicts(outcome: Outcome) -> Iterator[Verdict]:
         target = f"unchanged receipts of {links:,} links, per minute: < {RECEIPTS_SHARE:g} of a processor"
         yield Verdict(target, f"{cpu / 60:.3f}", cpu / 60 < RECEIPTS_SHARE)
         yield Verdict(f"the same: < {WAL_BYTES / 1e6:g} MB of WAL", f"{wal / 1e6:.3f} MB", wal < WAL_BYTES)
+    if (parse_s := outcome.median(figure="ours", what=PARSED)) is not None:
+        target = f"a receipt of {PARSED_LINKS:,} links is parsed: <= {PARSE_S * 1000:g} ms of a processor"
+        yield Verdict(target, f"{parse_s * 1000:.1f} ms", parse_s <= PARSE_S)
     for what in READS:
         for size in outcome.values("links", what=what):
             if (cpu := _cpu_s(outcome, what=what, links=size)) is not None:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import functools
 import hmac
+import logging
 import re
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
@@ -20,6 +21,7 @@ from django.db.models.sql.compiler import SQLCompiler
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from scionlab.delivery.host_api.documents import DocumentError
 from scionlab.delivery.models import IssuedLimits
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
@@ -30,16 +32,18 @@ from scionlab.testbed.models.host import secret_fits
 P = ParamSpec("P")
 HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
 
+logger = logging.getLogger(__name__)
+
 UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
 _NOBODY = "0" * 32  # compared for unknown hosts, so that the response takes as long
 
 
 def host_endpoint(
-    *methods: str, tells_deleted: bool = False
+    *methods: str, described: dict[str, Any], tells_deleted: bool = False
 ) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
-    """Decorate `view(request, host, ...)`; the route has a `uid`. Handles 405 and 401, and with `tells_deleted` returns
-    204 to a recently deleted host. The host has its AS and the annotations of `hosts_with_newest`, in one SQL
-    statement."""
+    """Decorate `view(request, host, ...)`; the route has a `uid`. Handles 405, 401 and `DocumentError`, and with
+    `tells_deleted` returns 204 to a recently deleted host. The host has its AS and the annotations of
+    `hosts_with_newest`, in one SQL statement. `described`: its operation of OpenAPI, which `site.api_schema` reads."""
 
     def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt  # no cookies involved
@@ -50,10 +54,15 @@ def host_endpoint(
                 response["Allow"] = ", ".join(methods)
                 return response
             host = authenticated_host(request, uid)
-            if host is not None:
+            if host is None:
+                return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
+            try:
                 return view(request, host, *args, **kwargs)
-            return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
+            except DocumentError as exc:
+                logger.warning("%s.refused host=%s code=%s %s", view.__name__, host.pk, exc.code, exc.message)
+                return error_response(exc.code, exc.message, exc.status, exc.fields)
 
+        checked.described = {methods[0].lower(): described}  # type: ignore[attr-defined]  # of a function
         return checked
 
     return decorate

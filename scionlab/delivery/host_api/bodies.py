@@ -6,24 +6,24 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from scionlab.delivery.host_api.document_reader import DocumentError
+from scionlab.delivery.host_api.documents import DocumentError, TooLargeError
 
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
 
 
-class TooLargeError(DocumentError):
-    """The body exceeds a limit."""
+def read_at_most(read: Callable[[int], bytes], most: int, what: str, remedy: str = "") -> bytes:
+    """The body from `read(n)`. Raises `TooLargeError`."""
+    content = read(most + 1)
+    if len(content) > most:
+        raise TooLargeError("too_large", f"{what} has at most {most} bytes.{remedy}")
+    return content
 
 
 def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
     """Return the decompressed document from `read(n)`. Raises `DocumentError`, `TooLargeError`. Reads at most 4 MiB and
     unpacks at most 32 MiB, even of a small gzip body."""
-    content = read(MAX_SENT_BYTES + 1)
-    if len(content) > MAX_SENT_BYTES:
-        raise TooLargeError(
-            "too_large", f"The body has at most {MAX_SENT_BYTES} bytes as sent. Send fewer samples at once."
-        )
+    content = read_at_most(read, MAX_SENT_BYTES, "A body as sent", " Send fewer samples at once.")
     if encoding in {"", "identity"}:
         return content
     if encoding != "gzip":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Final, cast
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -12,13 +12,20 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from scionlab.delivery.enrolment import host_enrol
+from scionlab.delivery.host_api.documents import Document, DocumentError, Kind
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.client_address import client_address
-from scionlab.platform.notation import strict_json
 from scionlab.platform.throttles import EnrolThrottle
 
 MAX_BYTES = 4096
 MAX_TOKEN_CHARS = 200
+
+
+class EnrolDocument(Document, frozen=True):
+    token: str
+
+
+ENROL: Final = Kind(EnrolDocument, "request_invalid", "The enrolment")
 
 
 @csrf_exempt  # no cookies involved
@@ -43,20 +50,12 @@ def _answer(request: HttpRequest) -> HttpResponse:
     content = request.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         return error_response("too_large", f"An enrolment has at most {MAX_BYTES} bytes.", 413)
-    token = _token(content)
-    if token is None:
+    try:
+        token = ENROL.read(content).token
+    except DocumentError:
         return error_response("request_invalid", 'Send JSON: {"token": "the random part of the token"}.', 400)
     found = host_enrol(random=token, address=client_address(request)) if len(token) <= MAX_TOKEN_CHARS else None
     if found is None:
         text = "The token is unknown, used or expired. Ask an administrator for a new one."
         return error_response("token_invalid", text, 403)
     return JsonResponse(asdict(found))
-
-
-def _token(content: bytes) -> str | None:
-    try:
-        document: Any = strict_json.load(content)
-    except strict_json.StrictJSONError:
-        return None
-    token = document.get("token") if isinstance(document, dict) else None
-    return token if isinstance(token, str) else None

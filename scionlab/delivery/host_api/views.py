@@ -12,8 +12,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from bandwidth_config import RuleError
+from scionlab.delivery.host_api import schema
 from scionlab.delivery.host_api.auth import host_endpoint, is_agent
-from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
+from scionlab.delivery.host_api.bodies import read_at_most
+from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, parse_manifest
 from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.delivery.installed import full_fetched, manifest_note, refusal
 from scionlab.delivery.last_contact import CONTACTS
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 60  # wait for an administrator
 
 
-@host_endpoint("GET", "HEAD", tells_deleted=True)
+@host_endpoint("GET", "HEAD", described=schema.CONFIG, tells_deleted=True)
 def config(request: HttpRequest, host: Host) -> HttpResponse:
     """Return the configuration, or 304 if the host has it; a 304 costs one SQL statement. Our agent sends `limits` and
     `digest`. `wait` is ignored here: `scionlab.delivery.polls` holds waiting polls and forwards them when
@@ -99,7 +101,7 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
     return response
 
 
-@host_endpoint("POST")
+@host_endpoint("POST", described=schema.DEPLOYED)
 def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
     """Store the version that the stock client has installed."""
     version = request.POST.get("version", "")
@@ -118,16 +120,10 @@ def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
     return HttpResponse(status=200)
 
 
-@host_endpoint("POST")
+@host_endpoint("POST", described=schema.INSTALLED)
 def installed(request: HttpRequest, host: Host) -> HttpResponse:
     """Store what SCION files a host has, sent before the stock client's first fetch (docs/api.md)."""
-    content = request.read(MAX_MANIFEST_BYTES + 1)
-    if len(content) > MAX_MANIFEST_BYTES:
-        return error_response("too_large", f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.", 413)
-    try:
-        manifest = parse_manifest(content)
-    except ManifestError as exc:
-        return error_response(exc.code, exc.message, 400)
+    manifest = parse_manifest(read_at_most(request.read, MAX_MANIFEST_BYTES, "A manifest"))
     refused = manifest_note(host_id=host.pk, manifest=manifest)
     if refused is not None:
         return error_response(refused.code, refused.message, 409)

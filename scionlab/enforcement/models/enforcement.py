@@ -7,6 +7,8 @@ from django.db.models.functions import Length, Now
 from django.db.models.lookups import LessThanOrEqual
 
 from bandwidth_config import Limits
+from scionlab.enforcement.counters import COUNTERS
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.readable import readable
 from scionlab.testbed.models.host import Host
 from scionlab.testbed.models.link import Link
@@ -117,11 +119,22 @@ class ReportGap(models.Model):
         return f"{self.host}: no report from {self.begins_at:%Y-%m-%d %H:%M:%S} to {self.ends_at:%Y-%m-%d %H:%M:%S}"
 
 
-class LinkEnforcement(models.Model):
+class _Counted(models.Model):
+    """Columns of the counters of both directions."""
+
+    class Meta:
+        abstract = True
+
+
+for _direction in DIRECTIONS:
+    for _name in COUNTERS:
+        _Counted.add_to_class(f"{_direction}_{_name}", models.PositiveBigIntegerField(null=True, blank=True))
+
+
+class LinkEnforcement(_Counted):
     """What the newest receipt says about one Link: the limit in the AP's kernel. A Link that is not in the receipt has
     no row. A repeated receipt writes nothing here: `received_at`, `observed_at` and the versions are those of the last
-    receipt that changed the row. Counters restart with the AP's host. `drops` are all packets that did not pass:
-    `refused` before the queue plus `dropped` from it, if the agent separates them."""
+    receipt that changed the row. Counters restart with the AP's host."""
 
     class State(models.TextChoices):
         ENFORCED = "enforced", "enforced"
@@ -151,20 +164,10 @@ class LinkEnforcement(models.Model):
         max_length=32, blank=True, db_default="", help_text="Device of the queue, as the agent names it."
     )
     to_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
-    to_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
-    to_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
-    to_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
-    to_user_refused = models.PositiveBigIntegerField(null=True, blank=True)
-    to_user_dropped = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_dev = models.CharField(
         max_length=32, blank=True, db_default="", help_text="Device of the queue, as the agent names it."
     )
     from_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
-    from_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
-    from_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
-    from_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
-    from_user_refused = models.PositiveBigIntegerField(null=True, blank=True)
-    from_user_dropped = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         constraints = [

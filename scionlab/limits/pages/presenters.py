@@ -9,8 +9,9 @@ from datetime import datetime
 from django.db.models import Q, QuerySet, Subquery
 
 from bandwidth_config import Limits
+from scionlab.enforcement.counters import Counters
 from scionlab.enforcement.models import LinkEnforcement
-from scionlab.enforcement.status import Counters, LinkStatus, link_status
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
 from scionlab.limits.pages.consequences import counted_on
 from scionlab.platform.notation.bandwidth import limits_warning

@@ -2,67 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import astuple
 
 from scionlab.delivery.host_api.auth import host_endpoint
-from scionlab.delivery.host_api.document_reader import DocumentError, DocumentReader, load, require_schema
-from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.delivery.host_api.bodies import read_at_most
+from scionlab.delivery.host_api.documents import Document, InterfaceId, Kind, Versioned
+from scionlab.delivery.host_api.schema import json_answer, operation_of, schema_of
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
 from scionlab.usage import live
-from scionlab.usage.host_api.usage_format import MAX_COUNTER, MAX_RATE_KBIT
+from scionlab.usage.host_api.usage_format import Counter, Rate
 
 MAX_BYTES: Final = 64 * 1024
 MAX_MS: Final = 600_000
 
 
-@host_endpoint("POST")
+class LiveSide(Document, frozen=True):
+    rate_kbit: Rate
+    passed_bytes: Counter
+    dropped_bytes: Counter
+
+
+class RatesDocument(Document, frozen=True):
+    over_ms: Annotated[int, Meta(ge=1, le=MAX_MS, description="Between two samples.")]
+    in_force: Annotated[bool, Meta(description="False: only observed, or not limited as wanted.")]
+    to_user: LiveSide | UnsetType | None = UNSET
+    from_user: LiveSide | UnsetType | None = UNSET
+
+
+class LiveDocument(Versioned, frozen=True):
+    age_ms: Annotated[int, Meta(ge=0, le=MAX_MS, description="Of the newer sample.")]
+    links: Annotated[dict[InterfaceId, RatesDocument], Meta(max_length=live.MOST_LINKS)]
+
+
+LIVE: Final = Kind(LiveDocument, "live_invalid", "The rates")
+
+
+class LookedAt(Document, frozen=True):
+    links: Annotated[list[str], Meta(max_length=live.MOST_LINKS)]
+
+
+_SIDE = {"rate_kbit": 500, "passed_bytes": 51_500, "dropped_bytes": 0}
+_RATES = {"over_ms": 1000, "in_force": True, "to_user": _SIDE, "from_user": _SIDE}
+_DESCRIBED = operation_of(
+    "host_live",
+    "Report what passes now",
+    "For Links whose page is open: what passed between the last two samples. Kept for an hour, never in the "
+    "database. The first call comes with a poll (`live=1`, header `Scionlab-Looked-At`).",
+    body=("application/json", schema_of(LiveDocument), {"schema": 1, "age_ms": 4, "links": {"1": _RATES}}),
+    responses={"200": json_answer("The Links whose page is open now.", schema_of(LookedAt), {"links": ["1"]})},
+    errors=(400, 413),
+)
+
+
+@host_endpoint("POST", described=_DESCRIBED)
 def live_rates(request: HttpRequest, host: Host) -> HttpResponse:
     """Respond with the links whose page is open; an empty list means stop. Nothing is stored in the database."""
     if not hasattr(host, "attachment_point"):
         return error_response("not_attachment_point", "This host is not an attachment point, so it has no links.", 400)
-    content = request.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        return error_response("too_large", f"Live rates have at most {MAX_BYTES} bytes.", 413)
-    try:
-        rates = parse_rates(content, now=database_now().timestamp())
-    except DocumentError as exc:
-        return error_response(exc.code, exc.message, 400, exc.fields)
+    content = read_at_most(request.read, MAX_BYTES, "A document of live rates")
+    rates = parse_rates(content, now=database_now().timestamp())
     return JsonResponse({"links": [str(number) for number in live.store(host.uid, rates)]})
 
 
 def parse_rates(content: bytes, *, now: float) -> dict[int, live.Rates]:
     """Return rates by interface id. Raises only `DocumentError`, for any bytes."""
-    document = load(content)
-    if not isinstance(document, dict):
-        raise DocumentError("live_invalid", "The rates: send an object here.")
-    require_schema(document)
-    reader = DocumentReader()
-    at = now - reader.integer(document.get("age_ms"), "age_ms", MAX_MS) / 1000
-    found = reader.links(document.get("links"))
-    rates = {number: _rates(reader, reader.mapping(value, place), place, at) for number, value, place in found}
-    reader.expect(len(rates) <= live.MOST_LINKS, "links", f"at most {live.MOST_LINKS} links")
-    reader.refuse("live_invalid", "The rates")
-    return rates
+    document = LIVE.read(content)
+    at = now - document.age_ms / 1000
+    return {
+        number: live.Rates(at, said.over_ms, said.in_force, _side(said.to_user), _side(said.from_user))
+        for number, said in document.links.items()
+    }
 
 
-def _rates(reader: DocumentReader, said: dict[str, Any], place: str, at: float) -> live.Rates:
-    over_ms, in_force = reader.integer(said.get("over_ms"), f"{place}.over_ms", MAX_MS), said.get("in_force")
-    reader.expect(over_ms > 0, f"{place}.over_ms", f"an integer from 1 to {MAX_MS}", said.get("over_ms"))
-    reader.expect(isinstance(in_force, bool), f"{place}.in_force", "true or false", in_force)
-    sides = [_side(reader, said.get(name), f"{place}.{name}") for name in DIRECTIONS]
-    return live.Rates(at, max(1, over_ms), bool(in_force), *sides)
-
-
-def _side(reader: DocumentReader, value: object, place: str) -> live.Side | None:
-    if value is None:
-        return None
-    said = reader.mapping(value, place)
-    return live.Side(
-        reader.integer(said.get("rate_kbit"), f"{place}.rate_kbit", MAX_RATE_KBIT),
-        reader.integer(said.get("passed_bytes"), f"{place}.passed_bytes", MAX_COUNTER),
-        reader.integer(said.get("dropped_bytes"), f"{place}.dropped_bytes", MAX_COUNTER),
-    )
+def _side(said: LiveSide | UnsetType | None) -> live.Side | None:
+    return live.Side(*astuple(said)) if said else None

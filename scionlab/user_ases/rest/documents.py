@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from scionlab.enforcement.counters import COUNTERS, REQUIRED
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
@@ -77,15 +78,11 @@ class RemarkDocument(serializers.Serializer[Any]):
 class CountersDocument(serializers.Serializer[Any]):
     """One direction, as of the newest receipt; counters begin again when the attachment point's host does."""
 
-    bytes = serializers.IntegerField()
-    packets = serializers.IntegerField()
-    drops = serializers.IntegerField(help_text="Dropped packets: the sum of the next two.")
-    refused = serializers.IntegerField(
-        allow_null=True, help_text="Dropped before the queue; null: not counted separately."
-    )
-    dropped = serializers.IntegerField(
-        allow_null=True, help_text="Dropped from the queue; null: not counted separately."
-    )
+    def get_fields(self) -> dict[str, Any]:
+        return {
+            name: serializers.IntegerField(help_text=text, allow_null=name not in REQUIRED)
+            for name, text in COUNTERS.items()
+        }
 
 
 class BothCountersDocument(serializers.Serializer[Any]):
