@@ -529,9 +529,12 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             age = ~0u - 1;
         } else if (one->datagram == datagram) {
             age = ~0u;
-        } else if (one->state == ACCEPTED ? p->has_lane && one->lane == p->lane
-                                          : one->state != OF_NOBODY || (p->is_first && !p->has_lane)) {
-            age += EARLIER_TICKS;  // harm: who has many takes the slots of his own
+        } else {  // harm: who has many takes the slots of his own, and what is no link's does not take a link's
+            if (one->state == ACCEPTED ? p->has_lane && one->lane == p->lane
+                                       : one->state != OF_NOBODY || (p->is_first && !p->has_lane))
+                age += EARLIER_TICKS;
+            if (one->state != ACCEPTED && !p->has_lane)
+                age += EARLIER_TICKS;
         }
         if (age >= oldest) {
             oldest = age;

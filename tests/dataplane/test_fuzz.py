@@ -104,6 +104,12 @@ FOUND = {
         frame4(body(LIMITED)[:16], fragment=(1_000, 0, True), copies=200),
         frame4(bytes(56), fragment=(7, 16, False), is_bystander=True),
     ],
+    "fragments of no link take the slot of a link's datagram": [
+        frame4(body(NEIGHBOUR)[:16], fragment=(7, 0, True), is_bystander=True),
+        frame4(body(FREE)[:16], fragment=(1_000, 0, True), copies=200),
+        frame4(bytes(8), fragment=(5_000, 64, True), copies=100),
+        frame4(bytes(56), fragment=(7, 16, False), is_bystander=True),
+    ],
     "as many bytes overlap as are missing, and another link's first fragment comes": [
         frame6(bytes(32), fragment=(7, 40, False)),
         frame6(body(LIMITED)[:24], fragment=(7, 0, True)),

@@ -191,6 +191,30 @@ def test_a_datagram_of_which_a_link_had_a_part_stays_the_links_also_when_the_res
     assert world.run(fragment(FREE_PORT, is_first=True, identification=8)) is True
 
 
+def test_a_datagram_that_unmatched_traffic_had_no_room_for_stays_refused(world: World) -> None:
+    world.link(LINK, 500, PORT)
+    world.link(UNMATCHED, 0)
+    world.program.unmatched = 2 * UNMATCHED
+    assert world.run(fragment(FREE_PORT, is_first=True)) is False
+    world.program.lanes.put(2 * UNMATCHED + 1, Lane(500, UNMATCHED | 0x1000).packed())
+    assert world.run(fragment(FREE_PORT, is_first=False)) is False
+    assert world.run(fragment(FREE_PORT, is_first=True, identification=8)) is True
+    assert world.run(fragment(FREE_PORT, is_first=False, identification=8)) is True
+
+
+def test_a_datagram_that_unmatched_traffic_paid_stays_nobodys(world: World) -> None:
+    """160 others take its slot, and the limit of unmatched traffic is taken away."""
+    world.link(LINK, 500, PORT)
+    world.link(UNMATCHED, 500)
+    world.program.unmatched = 2 * UNMATCHED
+    assert world.run(fragment(FREE_PORT, is_first=True)) is True
+    assert world.run(bytes(Frame(USER4, AP4, bytes(32), from_user=True, fragment=(7, 32, True)).encoded()[0])) is True
+    assert all(world.run(fragment(FREE_PORT, is_first=True, identification=number)) for number in range(100, 260))
+    world.program.unmatched = None
+    assert world.run(fragment(PORT, is_first=True)) is False
+    assert world.run(fragment(FREE_PORT, is_first=True)) is True
+
+
 @pytest.mark.parametrize(("age_s", "passes"), [(-0.5, False), (0, False), (60, False), (70, True)])
 def test_a_verdict_is_forgotten_when_no_host_has_the_datagram_any_more(
     world: World, age_s: float, passes: bool
