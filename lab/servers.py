@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 POSTGRES_BIN = "/usr/lib/postgresql"
-# docker-compose.yml starts the servers with the same options; tests/unit/test_compose.py compares them.
+# docker-compose.yml starts the servers with the same options; tests/system/test_compose.py compares them.
 # Without statistics, as in a new database, PostgreSQL takes joins of a few rows for large ones and compiles them: 4 to
 # 11 s for a query of the service on a busy machine, less than 0.5 s without (docs/operations.md).
 POSTGRES_OPTIONS = ("max_connections=300", "default_transaction_isolation=read committed", "timezone=UTC", "jit=off")

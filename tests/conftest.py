@@ -81,11 +81,11 @@ LONG = (
     "tests/kernel/test_selftest.py",
     "tests/kernel/test_sending.py",
     "tests/kernel/test_station",
-    "tests/web/test_cockpit_browser.py",
-    "tests/web/test_link_tests_axe.py",
-    "tests/web/test_pages_axe.py",
-    "tests/web/test_pages_policy.py",
-    "tests/web/test_seed_demo.py",
+    "tests/cockpit/test_cockpit_browser.py",
+    "tests/linktests/test_link_tests_axe.py",
+    "tests/site/test_pages_axe.py",
+    "tests/site/test_pages_policy.py",
+    "tests/lab/test_seed_demo.py",
 )
 
 

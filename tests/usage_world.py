@@ -24,7 +24,7 @@ from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, nothing, totals_of
 from scionlab.usage.slots import add_slots
 from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms, total
-from tests.web.polling import credentials
+from tests.support.polling import credentials
 
 Counters = tuple[int, int, int]  # bytes, packets, drops
 

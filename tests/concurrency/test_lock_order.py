@@ -60,7 +60,7 @@ from tests.factories import UserFactory, attach, spec
 from tests.joint_world import confirm
 from tests.receipts import enforced_entry, receipt_at
 from tests.upstream_dump import Dump, small
-from tests.web.polling import credentials
+from tests.support.polling import credentials
 
 
 @dataclass

@@ -38,7 +38,7 @@ from scionlab.web.pages import stale_pages
 from tests.admin_pages import CHANGE, page
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory, UserFactory, attach, spec
-from tests.web.html import Page
+from tests.support.html import Page
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]

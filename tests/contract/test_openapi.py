@@ -33,8 +33,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from scionlab.site.api_docs import description
 from scionlab.site.api_examples import ERRORS
 from tests.factories import api_token
-from tests.web.access import World, addresses, basic, build_world
-from tests.web.polling import AGENT
+from tests.support.access import World, addresses, basic, build_world
+from tests.support.polling import AGENT
 
 pytestmark = pytest.mark.django_db
 

@@ -22,8 +22,8 @@ from scionlab.accounts.models import User
 from scionlab.celery import app
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import api_token
-from tests.web.html import Element, Page
-from tests.web.polling import credentials
+from tests.support.html import Element, Page
+from tests.support.polling import credentials
 
 pytestmark = pytest.mark.django_db
 

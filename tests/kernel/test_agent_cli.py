@@ -144,7 +144,7 @@ def test_bad_file_leaves_the_last_good_state_in_the_kernel(operator: Operator) -
     assert operator.limiter("once", "--link-info", operator.link_info(LINKS)).returncode == 0
     built = operator.host.snapshot()
 
-    path = operator.link_info({"1": entry("192.0.2.1; reboot", 5)})  # other bad ones: tests/unit/test_link_info.py
+    path = operator.link_info({"1": entry("192.0.2.1; reboot", 5)})  # other bad ones: tests/contract/test_link_info.py
     failed = operator.limiter("once", "--link-info", path)
     assert failed.returncode == 1
     assert "Nothing was changed." in failed.stderr

@@ -62,7 +62,7 @@ class Case:
     payload_bytes: int = 500
 
 
-# What the shares are for other offers: tests/unit/test_limiter_total.py. Here the kernel keeps them.
+# What the shares are for other offers: tests/limiter/test_limiter_total.py. Here the kernel keeps them.
 CASES = {
     "two, 1:10": Case(1000, (2000, 200), (4000, 400), (909.1, 90.9)),
     "two, one modest": Case(1000, (1000, 1000), (200, 2000), (200, 800)),

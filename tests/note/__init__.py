@@ -1,1 +1,1 @@
-"""An app as an example: a note of the administrators on a Link, on its page and in REST (tests/unit/test_note.py)."""
+"""An app as an example: a note of the administrators on a Link, on its page and in REST (tests/site/test_note.py)."""

@@ -1,4 +1,4 @@
-"""What the app adds; tests/unit/test_note.py runs it with its settings."""
+"""What the app adds; tests/site/test_note.py runs it with its settings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from contract.link_info import LinkInfo, parse_link_info
 from contract.link_rules import MAX_STEPS, check_steps, parse_ip
 from contract.link_tests import UDP, WATCH, LinkTest
 from scionlab.limits import profiles
-from tests.unit.test_link_info import End, OneHost
+from tests.contract.test_link_info import End, OneHost
 
 T0 = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)
 ZURICH = ZoneInfo("Europe/Zurich")  # 02:00 to 03:00 there happens twice, from T0 on

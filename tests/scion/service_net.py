@@ -22,7 +22,7 @@ from scionlab.testbed.infrastructure import attachment_point_create, infrastruct
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, Host, Link, UserAS
 from tests.factories import UserFactory, attach, spec
-from tests.web.polling import basic, config_members
+from tests.support.polling import basic, config_members
 
 CORE, AP, ANNA, BEN = "17-ffaa:0:1101", "17-ffaa:0:1107", "17-ffaa:1:1", "17-ffaa:1:2"
 ADDRESSES = {CORE: "192.0.2.2", AP: "192.0.2.1", ANNA: "192.0.2.11", BEN: "192.0.2.12"}

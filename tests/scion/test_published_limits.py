@@ -27,7 +27,7 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link
 from scionlab.testbed.versions.counters import hosts_bump
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
-from tests.web.polling import config_members
+from tests.support.polling import config_members
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from pytest_django.live_server_helper import LiveServer
 from scionlab.accounts.models import User
 from scionlab.testbed.models import Link
 from tests.factories import PASSWORD
-from tests.web.test_pages_browser import browser, pytestmark  # noqa: F401  the fixture, and what the tests need
+from tests.site.test_pages_browser import browser, pytestmark  # noqa: F401  the fixture, and what the tests need
 
 
 def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_click(

@@ -18,7 +18,7 @@ from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, Time
 from scionlab.web.models import ApiRequest
 from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
-from tests.web.test_rest_api import _no_throttle_counts, api, error_of
+from tests.user_ases.test_rest_api import _no_throttle_counts, api, error_of
 
 pytestmark = pytest.mark.django_db
 

@@ -1,0 +1,427 @@
+"""What the cockpit tells administrators, in how many statements and bytes, and who may see it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F, Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab.accounts.models import User
+from scionlab.cockpit.testbed import ApState, read_testbed
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.judgement import Verdict
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.enforcement.status import link_status
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.selectors import with_relations
+from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
+from scionlab.usage.models import UsageSeries
+from tests.factories import AttachmentPointFactory, attach, spec
+from tests.usage_world import add_slot
+from tests.support.html import Page
+from tests.limits.test_pages_link import MAX_BYTES, weight
+
+pytestmark = pytest.mark.django_db
+
+OVERVIEW = "/cockpit/"
+WITH_NOTICES = 20  # statements: the notices look at keys, certificates, hosts and addresses
+
+
+def state_of(ap: AttachmentPoint) -> ApState:
+    return next(state for state in read_testbed(now=timezone.now()).states if state.ap == ap)
+
+
+def troubles(ap: AttachmentPoint) -> list[str]:
+    return [trouble.words for trouble in state_of(ap).troubles]
+
+
+def get(door: Client, url: str, **query: str) -> Page:
+    response = door.get(url, query)
+    assert response.status_code == 200, response
+    return Page(response)
+
+
+# --- what is judged -------------------------------------------------------------------------------------------
+
+
+# Each makes of a link that is plainly enforced one that is not, or is so in another way.
+ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
+    (Link, {}),
+    (Link, {"active": False}),
+    (Link, {"bandwidth_kbit": 999}),
+    (Link, {"bandwidth_kbit": 2000}),
+    (Link, {"from_user_kbit": 2000}),
+    (Link, {"from_user_kbit": 0}),
+    (LinkEnforcement, {"generation": 2}),
+    (LinkEnforcement, {"generation": None}),
+    (HostReceipt, {"content": "foreign"}),
+    (HostReceipt, {"problems": [{"code": "limits_removed", "subject": "agent", "message": "reset"}]}),
+    (Link, {"from_user_kbit": 1000}),
+    (Link, {"from_user_kbit": 64}),
+    (Link, {"wanted_config_version": 99}),
+    (Link, {"wanted_limits_version": 99}),
+    (LinkEnforcement, {"state": "error"}),
+    (LinkEnforcement, {"state": "observed"}),
+    (Link, {"observe_only": True}),
+    (AttachmentPoint, {"observe_only": True}),
+    (HostReceipt, {"problems": [{"code": "limiter_silent", "subject": "limiter", "message": "since 07:29"}]}),
+    (HostReceipt, {"problems": [{"code": "program_refused", "subject": "limiter", "message": "EINVAL"}]}),
+    (LinkEnforcement, {"kbit": 64}),
+    (LinkEnforcement, {"to_user_kbit": 1000, "from_user_kbit": 1000}),
+    (LinkEnforcement, {"to_user_kbit": 64}),
+    (LinkEnforcement, {"from_user_kbit": 64}),
+    (LinkEnforcement, {"to_user_rate_kbit": None}),
+    (LinkEnforcement, {"to_user_rate_kbit": 64}),
+    (LinkEnforcement, {"from_user_rate_kbit": 64}),
+    (LinkEnforcement, {"config_version": 0}),
+    (LinkEnforcement, {"config_version": 99}),
+    (LinkEnforcement, {"limits_version": None}),
+    (LinkEnforcement, {"limits_version": 99}),
+    (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=178)}),
+    (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=182)}),
+    (Host, {"config_version": 99}),
+    (Host, {"config_version": 0}),
+    (AttachmentPoint, {"maximum_kbit": 999}),
+    (AttachmentPoint, {"maximum_kbit": 1000}),
+    (TimedLimit, {"cancelled_at": None}),
+    (TimedLimit, {"cancelled_at": None, "ends_at": F("ends_at") + timedelta(days=2)}),
+]
+
+
+def test_links_that_are_only_counted_are_judged_the_same(ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    """What the database knows of a link is what its rows say, whatever is odd about it."""
+    link = Link.objects.get()
+    begins_at = timezone.now() - timedelta(days=1)
+    TimedLimit.objects.create(
+        link=link,
+        kind="outage",
+        begins_at=begins_at,
+        ends_at=begins_at + timedelta(hours=1),
+        steps=[[0, 0, 0]],
+        step_count=1,
+        highest_kbit=0,
+        cancelled_at=begins_at,
+    )
+    found = set[Verdict]()
+    for model, odd in ODDITIES:
+        with transaction.atomic():
+            model._default_manager.update(**odd)
+            now = timezone.now()
+            (judged,) = [link_status(one, now=now) for one in with_relations(Link.objects.all())]
+            (group,) = take_census(now=now).groups
+            assert group.verdict == judged.verdict, (model, odd)
+            column = take_census(now=now).only(Link.objects.all(), stage=judged.stage, state=judged.state)
+            assert list(column) == [link], (model, odd)
+            found.add(judged.verdict)
+            transaction.set_rollback(True)
+    states = {"enforced", "clamped", "failed", "inactive", "waiting", "delivered", "no_report"}
+    assert {one.state for one in found} == states
+
+
+def test_the_sum_of_limits_is_of_active_links_as_they_are_clamped(owner: User, ap: AttachmentPoint, link: Link) -> None:
+    attach(owner, spec(ap, public_port=50_010, bandwidth_kbit=300))
+    attach(owner, spec(ap, public_port=50_011, bandwidth_kbit=200))
+    Link.objects.filter(bandwidth_kbit=300).update(from_user_kbit=64)
+    Link.objects.filter(bandwidth_kbit=200).update(active=False)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500, uplink_kbit=400)
+    state = state_of(ap)
+    assert (state.standing, state.clamped, state.active_links) == (Limits(500 + 300, 500 + 64), 1, 2)
+    assert state.oversubscription == 2.0
+    assert "limits are 2.0 times the uplink" in troubles(ap)
+
+
+def test_an_enforced_link_is_no_trouble(ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    assert troubles(ap) == []
+    assert (state_of(ap).contact, state_of(ap).is_behind, state_of(ap).not_enforced) == ("reports", False, 0)
+
+
+def test_a_silent_agent_is_trouble_and_one_without_links_is_not(
+    ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    at = timezone.now() - timedelta(seconds=181)
+    HostReceipt.objects.update(received_at=at, observed_at=at)
+    assert troubles(ap) == [f"No report since {at:%Y-%m-%d %H:%M:%S} UTC"]
+    assert troubles(ap_b) == []
+
+
+def test_an_agent_that_was_never_heard_is_trouble_where_links_wait(ap: AttachmentPoint, link: Link) -> None:
+    assert troubles(ap) == ["agent has never connected (1 link depends on it)"]
+
+
+def test_an_agent_is_behind_that_has_not_taken_a_change_within_a_minute(
+    ap: AttachmentPoint, owner: User, link: Link, receipt: HostReceipt
+) -> None:
+    attach(owner, spec(ap, public_port=50_010))
+    assert state_of(ap).is_behind
+    assert "behind: the agent does not have the newest limits" not in troubles(ap)
+    Link.objects.update(changed_at=timezone.now() - timedelta(seconds=61))
+    assert "behind: the agent does not have the newest limits" in troubles(ap)
+
+
+def test_reported_problems_are_explained_with_their_remedy(
+    door: Client, ap: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    HostReceipt.objects.update(
+        problems=[
+            {"code": "foreign_device", "subject": "eth1", "message": "eth1 has <b>cake</b> as its root"},
+            {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
+        ]
+    )
+    assert troubles(ap) == ["the kernel rejects the limits", "foreign traffic control is in the way"]
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    for words in (
+        "A foreign device has a name that the limiter needs",
+        "Rename or remove it",
+        "eth1 has <b>cake</b>",
+    ):
+        assert words in page.text
+    for show in ("foreign", "drift", "problems", "trouble"):
+        assert "17-ffaa:0:1107" in get(door, OVERVIEW, show=show).text
+    for show in ("silent", "behind", "over"):
+        assert "No attachment point matches" in get(door, OVERVIEW, show=show).text
+
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+def test_trouble_comes_first(door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User) -> None:
+    """`ap_b` has a link and has never connected; `ap` comes first by its name."""
+    for query, first in (
+        ({}, "17-ffaa:0:1108"),
+        ({"sort": "name"}, "17-ffaa:0:1107"),
+        ({"sort": "-name"}, "17-ffaa:0:1108"),
+    ):
+        rows = get(door, OVERVIEW, **query).root.one("tbody").all("th")
+        assert rows[0].text == first, query
+
+
+def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
+    door: Client, link: Link, receipt: HostReceipt, ap: AttachmentPoint
+) -> None:
+    url = reverse("cockpit_not_enforced")
+    assert "All requested limits are enforced." in get(door, url).text
+    LinkEnforcement.objects.update(state="error", problem="local_address_missing: nothing leads to 198.51.100.7")
+    text = get(door, url).text
+    for words in (
+        "1 link",
+        "17-ffaa:1:1",
+        "owner@example.org",
+        "Failed: local_address_missing: nothing leads to 198.51.100.7",
+    ):
+        assert words in text
+    assert "No link is in this state." in get(door, url, why="no_report").text
+    assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
+
+
+def test_what_a_maximum_holds_back_is_listed_as_such(
+    door: Client, staff: User, ap: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff)
+    fan_out()
+    host = Host.objects.get(pk=ap.host_id)
+    versions = {"config_version": host.config_version, "limits_version": host.limits_version}
+    now = timezone.now()
+    LinkEnforcement.objects.update(
+        kbit=600, to_user_rate_kbit=600, from_user_rate_kbit=600, received_at=now, **versions
+    )
+    HostReceipt.objects.update(received_at=now, **versions)
+    text = get(door, reverse("cockpit_not_enforced"), why="clamped").text
+    assert "Clamped: enforced at the maximum of 600 kbit/s since" in text
+
+
+def test_links_of_every_state_are_listed(door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    attach(owner, spec(ap, public_port=50_010))
+    Link.objects.filter(enforcement=None).update(active=False)
+    chips = [
+        one.attrs["href"] for one in get(door, OVERVIEW).root.one("ul", **{"aria-label": "Links by state"}).all("a")
+    ]
+    assert chips == [f"{reverse('cockpit_not_enforced')}?why={state}" for state in ("enforced", "inactive")]
+    for url, words in zip(chips, ("Enforced in both directions", "Inactive:"), strict=True):
+        (row,) = get(door, url).root.one("tbody").all("tr")
+        assert words in row.text
+    assert "17-ffaa:1:1" not in get(door, f"{chips[0]}&why=above").root.one("tbody").text
+
+
+def test_a_default_that_the_worker_has_not_applied_yet_is_told(
+    door: Client, staff: User, ap: AttachmentPoint, link: Link
+) -> None:
+    url = reverse("cockpit_ap", args=[ap.pk])
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=0, actor=staff)
+    assert "at most 1 000 kbit/s each (the new default of 0 kbit/s is being applied)." in get(door, url).text
+    fan_out()
+    page = get(door, url)
+    assert "at most 0 kbit/s each" in page.text
+    (above,) = page.root.all("a", href=f"{reverse('cockpit_not_enforced')}?ap={ap.pk}&why=above")
+    assert "17-ffaa:1:1" in get(door, above.attrs["href"]).root.one("tbody").text
+
+
+def test_the_history_says_who_changed_what_and_is_searched(
+    door: Client, staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint, link: Link
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff, reason="The line is full.")
+    link_set_active(link_id=link.pk, actor=staff, active=False)
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=staff)
+
+    def found(**query: object) -> list[str]:
+        page = get(door, reverse("cockpit_history"), **{name: str(value) for name, value in query.items()})
+        return [row.all("td")[1].text for row in page.root.one("tbody").all("tr") if row.all("th")]
+
+    lowered, shaped, made = "none → 600 kbit/s", "1 000 kbit/s → 300 kbit/s", "none → 1 000 kbit/s"
+    ended = "Deactivated: in no configuration"
+    assert found() == [shaped, ended, lowered, made]
+    for query, expected in (
+        ({"kind": "ap_default"}, [lowered]),
+        ({"kind": "link_active"}, [ended]),
+        ({"q": "line is"}, [lowered]),
+        ({"q": staff.email}, [shaped, ended, lowered]),
+        ({"ap": ap.pk}, [shaped, ended, lowered, made]),
+        ({"ap": ap_b.pk}, []),
+        ({"link": link.pk, "kind": "link"}, [shaped, made]),
+        ({"until": f"{timezone.now() + timedelta(days=1):%Y-%m-%d}"}, [shaped, ended, lowered, made]),
+        ({"until": f"{timezone.now() - timedelta(days=2):%Y-%m-%d}"}, []),
+        ({"until": "yesterday"}, []),
+    ):
+        assert found(**query) == expected, query
+    page = get(door, reverse("cockpit_history"))
+    for url in (reverse("cockpit_ap", args=[ap.pk]), reverse("link_detail", args=[link.interface_b.AS_id, link.pk])):
+        assert page.root.all("a", href=url), url
+    assert "The line is full." in page.text
+    assert staff.email in page.text
+
+
+def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoint) -> None:
+    url = reverse("cockpit_uplink", args=[ap.pk])
+    assert door.post(url, {"uplink_kbit": "10 Gbit/s", "cost_per_gb": "0.085"}).status_code == 302
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (10_000_000, Decimal("0.085"))
+    refused = Page(door.post(url, {"uplink_kbit": "0", "cost_per_gb": "1,5"}))
+    assert "is not between 1 kbit/s" in refused.text
+    assert '"1,5" is not a cost.' in refused.text
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (10_000_000, Decimal("0.085"))
+    door.post(url, {"uplink_kbit": "", "cost_per_gb": ""})
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (None, None)
+
+
+def test_the_sites_cost_needs_a_currency(door: Client) -> None:
+    url = reverse("cockpit_cost")
+    assert "Enter three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
+    assert door.post(url, {"cost_per_gb": "0.1", "currency": "EUR"}).status_code == 302
+    policy = BandwidthPolicy.objects.get()
+    assert (policy.cost_per_gb, policy.currency) == (Decimal("0.1"), "EUR")
+
+
+def test_the_two_administrations_lead_to_each_other(door: Client, ap: AttachmentPoint) -> None:
+    assert f'href="{reverse("cockpit")}"' in door.get("/admin/").content.decode()
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    for url in ("admin:testbed_attachmentpoint_change", "admin:testbed_host_change"):
+        key = ap.pk if "point" in url else ap.host_id
+        assert page.root.all("a", href=reverse(url, args=[key]))
+
+
+@pytest.fixture
+def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
+    return [
+        OVERVIEW,
+        reverse("cockpit_ap", args=[ap.pk]),
+        reverse("cockpit_not_enforced"),
+        reverse("cockpit_history"),
+        reverse("cockpit_traffic"),
+        reverse("cockpit_traffic_csv"),
+    ]
+
+
+def test_nobody_but_administrators_sees_any_of_it(client: Client, owner: User, every_page: list[str]) -> None:
+    for url in every_page:
+        assert client.get(url).status_code == 302
+    client.force_login(owner)
+    for url in every_page:
+        response = client.get(url)
+        assert response.status_code == 403
+        assert "17-ffaa:0:1107" not in response.content.decode()
+
+
+def test_odd_addresses_are_no_errors(door: Client, every_page: list[str]) -> None:
+    odd = {"page": "0x7", "sort": "-nothing", "show": "x", "why": "x", "ap": "9" * 30, "month": "2026-13", "above": "x"}
+    for url in every_page:
+        assert door.get(url, odd).status_code == 200, url
+
+
+# --- size -------------------------------------------------------------------------------------------------------
+
+
+def statements(door: Client, url: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        door.get(url)
+    return len(captured)
+
+
+def test_more_links_take_no_more_statements(
+    door: Client, owner: User, ap: AttachmentPoint, link: Link, every_page: list[str]
+) -> None:
+    before = {url: statements(door, url) for url in every_page if door.get(url)}  # the first one makes rows
+    for number in range(4):
+        attach(owner, spec(ap, public_port=50_020 + number))
+    assert UserAS.objects.count() == 5
+    assert {url: statements(door, url) for url in every_page} == before
+    assert before.pop(OVERVIEW) <= WITH_NOTICES
+    assert max(before.values()) <= 10
+
+
+def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: AttachmentPoint, link: Link) -> None:
+    """Two links with 900 and 600 kbit/s to the user ASes in one slot: 1.5 Mbit/s, and nothing known of the others."""
+    at = slot_of(timezone.now()) - 2 * SLOT
+    for number, kbit in ((1, 900), (2, 600)):
+        series = UsageSeries.objects.create(
+            attachment_point=ap,
+            interface_id=number,
+            ap_isd_as=ap.AS.isd_as,
+            isd_as="17-ffaa:1:1",
+            owner_email="x",
+            first_config_version=1,
+            last_config_version=1,
+        )
+        covered_ms = 100_000 * number  # a link that was known for a part of the slot counts with its mean
+        add_slot(series, at, to_user_rated_bytes=kbit * covered_ms // 8, to_user_covered_ms=covered_ms)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    to_user, from_user = page.root.all("figure")
+    assert "peak 1 500 kbit/s (5-minute means)" in to_user.text
+    assert "peak \N{EN DASH}" in from_user.text
+    paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg", role="img").all("path")}
+    assert paths["at-limit"] == paths["used"] != ""  # 95 % of the uplink and more
+    assert paths["gap"].count("M") == 2
+
+
+def test_full_pages_weigh_less_than_100_kb(
+    door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, every_page: list[str]
+) -> None:
+    """More rows than a page shows, each with something to say; with the style sheet and the script, uncompressed."""
+    User.objects.filter(pk=owner.pk).update(as_quota=50, email=f"{'a.long.name.' * 4}@example.org")
+    owner.refresh_from_db()
+    for number in range(9):
+        attach(owner, *[spec(ap, public_port=51_000 + 10 * number + one) for one in range(5)])
+    Link.objects.update(from_user_kbit=64)
+    problems = [{"code": "hook_obstructed", "subject": "eth1", "message": "m" * 400}] * 20
+    HostReceipt.objects.update(problems=problems)
+    now = timezone.now()
+    for number in range(30):
+        other = AttachmentPointFactory(AS__label=f"A label of some length, number {number}", uplink_kbit=1000)
+        HostReceipt.objects.create(host=other.host, observed_at=now, received_at=now, problems=problems)
+    for url in every_page:
+        with CaptureQueriesContext(connection) as captured:
+            size = weight(door, url)
+        assert size <= MAX_BYTES, f"{url}: {size} bytes"
+        assert len(captured) <= (WITH_NOTICES if url == OVERVIEW else 10), url

@@ -1,0 +1,139 @@
+"""The cockpit as a browser shows it: trouble of every kind, light and dark, with axe, and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.limits.models import MaximumException
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
+from scionlab.usage.models import UsageCounter, UsageDay, UsageSeries
+from tests.factories import PASSWORD, UserFactory, attach, spec
+from tests.site.test_pages_axe import judge
+from tests.site.test_pages_browser import CHROMIUM, browser
+
+__all__ = ["browser"]  # a fixture
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
+]
+
+
+@pytest.fixture
+def admin_page(browser: Browser, live_server: LiveServer, db: None) -> Iterator[Page]:
+    """An administrator's browser, logged in."""
+    admin = UserFactory(email="a.long.name.of.an.administrator@example.org", is_staff=True)
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    page.goto("/login/?next=/cockpit/")
+    page.get_by_label("Email address").fill(admin.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Cockpit")).to_be_visible()
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt) -> AttachmentPoint:
+    """One link enforced and used, one failed, one in two directions, one above the maximum; a foreign qdisc; an
+    uplink too small; and at the other attachment point an agent that is silent."""
+    attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(3)], label="Three")
+    attach(owner, spec(ap_b, public_port=50_013), label="Elsewhere")
+    now = timezone.now()
+    enforced, failed, two, above, elsewhere = Link.objects.order_by("pk")
+    Link.objects.filter(pk=two.pk).update(from_user_kbit=64)
+    Link.objects.filter(pk=above.pk).update(bandwidth_kbit=5000)
+    Link.objects.update(wanted_config_version=0)
+    versions = {"config_version": 1, "limits_version": 1, "generation": 1, "received_at": now}
+    HostReceipt.objects.update(
+        problems=[
+            {"code": "foreign_device", "subject": "eth1", "message": "eth1 has a root qdisc cake 8001: " + "x" * 90},
+            {"code": "key_expires_soon", "subject": "", "message": "ends on 2026-12-12"},
+        ],
+        **versions,
+    )
+    LinkEnforcement.objects.update(**versions)
+    LinkEnforcement.objects.create(
+        link=failed,
+        kbit=1000,
+        state="error",
+        problem="local_address_missing: nothing leads there",
+        since=now,
+        **versions,
+    )
+    long_ago = now - timedelta(hours=2)
+    HostReceipt.objects.create(host=elsewhere.interface_a.host, observed_at=long_ago, received_at=long_ago)
+    series = UsageSeries.objects.create(
+        link=enforced,
+        host=ap.host,
+        attachment_point=ap,
+        interface_id=1,
+        ap_isd_as=ap.AS.isd_as,
+        isd_as="17-ffaa:1:1",
+        owner_email=owner.email,
+        first_config_version=1,
+        last_config_version=1,
+    )
+    for direction in ("to_user", "from_user"):
+        UsageCounter.objects.create(
+            series=series,
+            direction=direction,
+            segment="a",
+            at=now,
+            bytes=1,
+            packets=1,
+            drops=0,
+            kbit=900,
+            limit_kbit=1000,
+            backlog_bytes=0,
+        )
+    UsageDay.objects.create(series=series, begins_at=now.replace(hour=0), to_user_bytes=10**9)
+    BandwidthPolicy.objects.update_or_create(pk=1, defaults={"cost_per_gb": Decimal("0.1")})
+    AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1000, total_kbit=5000, observe_only=True)
+    return ap
+
+
+def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: AttachmentPoint) -> None:
+    page, link, ends_at = admin_page, Link.objects.latest("pk"), timezone.now() + timedelta(days=7)
+    for state in ("asked", "approved"):
+        MaximumException.objects.create(link=link, maximum_kbit=5000, ends_at=ends_at, reason="A course", state=state)
+    three = UserAS.objects.get(label="Three").pk
+    for url, words in (
+        ("/cockpit/", "4 links,"),
+        ("/cockpit/", "foreign traffic control is in the way"),
+        (f"/cockpit/aps/{troubled.pk}/", "Top talkers"),
+        ("/cockpit/not-enforced/", "local_address_missing: nothing leads there"),
+        ("/cockpit/traffic/", "0.10 CHF"),
+        ("/cockpit/exceptions/", "A course"),
+        (f"/ases/{link.interface_b.AS_id}/links/{link.pk}/exception/", "An administrator decides"),
+        ("/cockpit/groups/", "Exception of a group"),
+        (f"/ases/{three}/", "One limit for all links"),
+        ("/search/?q=17-ffaa:1:1", "User ASes"),
+        ("/cockpit/defaults/", "Follow the site"),
+    ):
+        page.goto(url)
+        expect(page.get_by_text(words).first).to_be_visible()
+        judge(page, url)
+    page.get_by_label("Default, or percent").fill("500k")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("heading", name="Preview: Defaults: set to 500")).to_be_visible()
+    judge(page, "preview")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("alert")).to_be_focused()
+    judge(page, "preview without a reason")
+    page.get_by_label("Reason").fill("The line is full.")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    judge(page, "done")

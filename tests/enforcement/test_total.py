@@ -1,0 +1,308 @@
+"""The total of an attachment point: set by administrators, delivered in the signed text, in force when a receipt says
+so, and shown wherever limits are."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, transaction
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab.accounts.models import User
+from scionlab.cockpit.testbed import ApState, read_testbed
+from scionlab.delivery.render import config_for
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.models import HostReceipt
+from scionlab.enforcement.total import TotalStatus, total_status
+from scionlab.limits.defaults import ap_update
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
+from tests.admin_pages import confirm_preview
+from tests.cases import table
+from tests.factories import attach, spec
+from tests.support.html import Page
+
+pytestmark = pytest.mark.django_db
+
+AP = "17-ffaa:0:1107"
+WANTED = 5000
+KBIT = "5\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s"
+
+
+def set_total(ap: AttachmentPoint, total_kbit: int | None, **values: Any) -> None:
+    ap_update(attachment_point_id=ap.pk, values={"total_kbit": total_kbit}, **{"actor": None, **values})
+
+
+def fresh(ap: AttachmentPoint) -> AttachmentPoint:
+    return AttachmentPoint.objects.select_related("AS__isd", "host__receipt").get(pk=ap.pk)
+
+
+def total_of(ap: AttachmentPoint) -> TotalStatus | None:
+    found = fresh(ap)
+    agent = agent_of(found.host, found.AS.isd_as, now=timezone.now())
+    return total_status(found, agent, generation=1)
+
+
+def state_of(ap: AttachmentPoint) -> ApState:
+    return next(state for state in read_testbed(now=timezone.now()).states if state.ap == ap)
+
+
+def confirm(host: Host, **values: Any) -> None:
+    """The agent has fetched what is newest, and says that it enforces the total, but for `values`."""
+    host.refresh_from_db()
+    Host.objects.filter(pk=host.pk).update(delivered_limits_version=host.limits_version)
+    says = {"total_wanted_kbit": WANTED, "total_to_user_kbit": WANTED, "total_from_user_kbit": WANTED}
+    newest = {"limits_version": host.limits_version, "says_total": True, "observe_only": False}
+    HostReceipt.objects.filter(host=host).update(**{**newest, **says, **values})
+
+
+@pytest.fixture
+def wanted(ap: AttachmentPoint, receipt: HostReceipt) -> AttachmentPoint:
+    """The agent reports, and does not know the total of 5000 kbit/s yet."""
+    set_total(ap, WANTED)
+    return ap
+
+
+# --- setting it -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_kept_with_who_set_it_and_why(ap: AttachmentPoint, staff: User) -> None:
+    set_total(ap, 5000, actor=staff, reason="the line costs too much")
+    set_total(ap, 5000, actor=staff, reason="again")
+    set_total(ap, None, actor=staff)
+    rows = list(BandwidthChange.objects.order_by("pk").values_list("kind", "old_kbit", "new_kbit", "reason"))
+    assert rows == [("ap_total", None, 5000, "the line costs too much"), ("ap_total", 5000, None, "")]
+    assert BandwidthChange.objects.order_by("pk")[0].text == f"none \N{RIGHTWARDS ARROW} {KBIT}"
+    assert fresh(ap).total_kbit is None
+
+
+@table("kbit", [0, -1, 100_000_001])
+def test_it_is_a_number_from_1_to_100_000_000(ap: AttachmentPoint, kbit: int) -> None:
+    with pytest.raises(FieldRuleError) as refused:
+        set_total(ap, kbit)
+    assert (refused.value.code, refused.value.field) == ("total_range", "total_kbit")
+    with pytest.raises(DatabaseError), transaction.atomic():
+        AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=kbit)
+    for edge in (1, 100_000_000):
+        set_total(ap, edge)
+        assert fresh(ap).total_kbit == edge
+
+
+def signed_text(host: Host) -> dict[str, Any]:
+    content = config_for(Host.objects.select_related("AS__isd").get(pk=host.pk)).content
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        manifest = json.load(tar.extractfile("scionlab-config.json"))  # type: ignore[arg-type]
+    text: dict[str, Any] = json.loads(manifest["signed"])
+    return text
+
+
+def test_the_signed_text_has_it_from_the_next_version_on(ap: AttachmentPoint, link: Link, host_a: Host) -> None:
+    before = signed_text(host_a)
+    assert "total_kbit" not in before
+    set_total(ap, 5000)
+    after = signed_text(host_a)
+    assert (after["total_kbit"], after["limits_version"]) == (5000, before["limits_version"] + 1)
+    assert (after["config_version"], after["sha256"]) == (before["config_version"], before["sha256"])
+    set_total(ap, None)
+    assert "total_kbit" not in signed_text(host_a)
+
+
+def test_administrators_set_it_in_django_admin_and_the_default_along_with_it(
+    door: Client, ap: AttachmentPoint, link: Link, host_a: Host
+) -> None:
+    url = reverse("admin:testbed_attachmentpoint_change", args=[ap.pk])
+    host_a.refresh_from_db()
+    before = host_a.limits_version
+    typed = {"default_bandwidth_kbit": "300", "total_kbit": "5000", "reason": "cost"}
+    saved = door.post(url, typed)
+    assert (fresh(ap).default_bandwidth_kbit, fresh(ap).total_kbit) == (None, 5000), "the default is previewed"
+    confirm_preview(door, saved)
+    found = fresh(ap)
+    assert (found.default_bandwidth_kbit, found.total_kbit, found.observe_only) == (300, 5000, False)
+    host_a.refresh_from_db()
+    assert host_a.limits_version == before + 1
+    refused = door.post(url, {**typed, "total_kbit": "0"})
+    assert "A total of 0" in Page(refused).text
+    assert fresh(ap).total_kbit == 5000
+
+
+# --- in force or not --------------------------------------------------------------------------------------------
+
+
+def problems(code: str) -> list[dict[str, str]]:
+    return [{"code": code, "subject": "agent", "message": "as the agent says it"}]
+
+
+NOT_IN_FORCE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "to the users only": ({"total_from_user_kbit": None}, "failed", "the agent reports no total"),
+    "another number": (
+        {"total_to_user_kbit": 4999},
+        "failed",
+        "the agent reports 4\N{NO-BREAK SPACE}999\N{NO-BREAK SPACE}kbit/s to the user AS and "
+        "5\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s from it",
+    ),
+    "an agent that cannot": (
+        {"says_total": False, "total_to_user_kbit": None, "total_from_user_kbit": None},
+        "failed",
+        "not supported by this agent",
+    ),
+    "an agent that reports a foreign document": (
+        {"content": "foreign"},
+        "delivered",
+        "the agent reports limits that this service did not issue",
+    ),
+    "nothing is limited there": ({"observe_only": True}, "observed", "the operator set it to observe only"),
+    "the limiter lacks a right": (
+        {"problems": problems("no_bpf_right")},
+        "failed",
+        "the limiter lacks CAP_BPF or CAP_NET_ADMIN",
+    ),
+    "another generation": ({"generation": 2}, "delivered", "not confirmed yet"),
+}
+
+
+def test_it_counts_as_in_force_when_the_newest_receipt_says_so_of_both_directions(wanted: AttachmentPoint) -> None:
+    confirm(wanted.host)
+    assert total_of(wanted) == TotalStatus(WANTED, Limits.both(WANTED), "enforced", "")
+
+
+@table("name", NOT_IN_FORCE)
+def test_it_does_not_count_as_in_force_with(name: str, wanted: AttachmentPoint) -> None:
+    changes, state, why = NOT_IN_FORCE[name]
+    confirm(wanted.host, **changes)
+    found = total_of(wanted)
+    assert found is not None
+    assert (found.state, found.remark, found.is_in_force) == (state, f"not enforced: {why}", False)
+
+
+UNHEARD: dict[str, tuple[Callable[[], object], str, str]] = {
+    "an agent that has fallen silent": (
+        lambda: HostReceipt.objects.update(received_at=timezone.now() - timedelta(seconds=181)),
+        "no_report",
+        "not enforced: no report since ",
+    ),
+    "a limiter that does not answer": (
+        lambda: HostReceipt.objects.update(problems=problems("limiter_silent")),
+        "no_report",
+        "the limiter does not answer its agent",
+    ),
+    "limits that were removed": (
+        lambda: HostReceipt.objects.update(problems=problems("limits_removed")),
+        "failed",
+        "the operator removed the limits at ",
+    ),
+    "no agent": (lambda: HostReceipt.objects.all().delete(), "waiting", "no agent reports what is enforced"),
+}
+
+
+@table("name", UNHEARD)
+def test_what_was_in_force_is_not_known_to_be_any_more_with(name: str, wanted: AttachmentPoint) -> None:
+    change, state, words = UNHEARD[name]
+    confirm(wanted.host)
+    change()
+    found = total_of(wanted)
+    assert found is not None
+    assert (found.state, found.is_in_force) == (state, False)
+    assert words in found.remark
+
+
+def test_it_is_under_way_until_the_agent_says_so(wanted: AttachmentPoint) -> None:
+    HostReceipt.objects.update(says_total=True, observe_only=False)  # and its L is that from before
+    assert total_of(wanted) == TotalStatus(WANTED, None, "waiting", "not fetched yet")
+    host = Host.objects.get(pk=wanted.host_id)
+    Host.objects.filter(pk=host.pk).update(delivered_limits_version=host.limits_version)
+    assert total_of(wanted) == TotalStatus(WANTED, None, "delivered", "not confirmed yet")
+
+
+def test_one_that_is_wanted_no_more_is_told_as_long_as_the_agent_has_it(wanted: AttachmentPoint) -> None:
+    confirm(wanted.host)
+    set_total(wanted, None)
+    found = total_of(wanted)
+    assert found is not None
+    assert (found.state, found.text) == ("waiting", f"There is no total, but the agent still enforces one of {KBIT}.")
+    HostReceipt.objects.update(total_wanted_kbit=None, total_to_user_kbit=None, total_from_user_kbit=None)
+    assert total_of(wanted) is None
+
+
+# --- shown ------------------------------------------------------------------------------------------------------
+
+
+def test_a_total_in_force_bounds_what_is_committed_of_the_uplink(wanted: AttachmentPoint, owner: User) -> None:
+    for port in range(50_010, 50_014):
+        attach(owner, spec(wanted, public_port=port))
+    AttachmentPoint.objects.filter(pk=wanted.pk).update(uplink_kbit=4000)
+    set_total(wanted, 2000)
+    all_five = Limits.both(5000)
+    state = state_of(wanted)
+    assert (state.standing, state.committed, state.oversubscription) == (all_five, all_five, 1.25)
+    confirm(wanted.host, total_to_user_kbit=2000, total_from_user_kbit=2000)
+    state = state_of(wanted)
+    assert (state.standing, state.committed, state.oversubscription) == (all_five, Limits.both(2000), 0.5)
+
+
+def test_a_total_above_the_sum_of_limits_adds_nothing(wanted: AttachmentPoint) -> None:
+    confirm(wanted.host)
+    assert state_of(wanted).committed == Limits.both(1000)
+
+
+def test_the_cockpit_shows_it_beside_the_uplink(door: Client, wanted: AttachmentPoint) -> None:
+    pages = [reverse("cockpit"), reverse("cockpit_ap", args=[wanted.pk])]
+    HostReceipt.objects.update(says_total=False)
+    for url in pages:
+        text = Page(door.get(url)).text
+        assert "5 000 kbit/s" in text, url
+        assert "not enforced: not supported by this agent" in text, url
+    assert [one.words for one in state_of(wanted).troubles if "total" in one.words] == [
+        "total not enforced: not supported by this agent"
+    ]
+    confirm(wanted.host)
+    for url in pages:
+        assert "not enforced" not in Page(door.get(url)).text, url
+
+
+def test_users_of_links_there_see_what_they_share(
+    client: Client, owner: User, link: Link, wanted: AttachmentPoint
+) -> None:
+    client.force_login(owner)
+    as_id = link.interface_b.AS_id
+    urls = [reverse("link_detail", args=[as_id, link.pk]), reverse("user_as_detail", args=[as_id])]
+    words = (
+        f"All links at {AP} together carry at most 5 000 kbit/s in each direction. "
+        "They share it in proportion to their limits, and no link gets more than its own limit."
+    )
+    HostReceipt.objects.update(says_total=False)
+    for url in urls:
+        text = Page(client.get(url)).text
+        assert f"{words} This total is not enforced: not supported by this agent." in text, url
+    confirm(wanted.host)
+    for url in urls:
+        text = Page(client.get(url)).text
+        assert words in text, url
+        assert "ot in force" not in text, url
+    set_total(wanted, None)
+    for url in urls:
+        assert "together" not in Page(client.get(url)).text, url
+
+
+def test_rest_tells_it_with_the_link_and_with_the_attachment_point(
+    client: Client, owner: User, link: Link, wanted: AttachmentPoint
+) -> None:
+    client.force_login(owner)
+    confirm(wanted.host)
+    assert client.get(f"/api/v1/links/{link.pk}/").json()["status"]["total"] == {
+        "wanted_kbit": 5000,
+        "is_in_force": True,
+        "text": f"All links together carry at most {KBIT} in each direction.",
+    }
+    assert client.get(f"/api/v1/attachment-points/{wanted.pk}/").json()["total_kbit"] == 5000
+    set_total(wanted, None)
+    assert client.get(f"/api/v1/links/{link.pk}/").json()["status"]["total"] is None

@@ -1,0 +1,40 @@
+"""What the published mutation scores are of: files that exist, figures that were measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lab.bench.mutants import FIGURES, PAGE, REPOSITORY, Module, MutantsError, cell, modules, table
+from lab.bench.report import replace_between
+
+
+def test_every_module_and_test_file_exists() -> None:
+    for path, module in modules().items():
+        assert (REPOSITORY / path).is_file(), path
+        assert module.files() != []
+    with pytest.raises(MutantsError, match=r"a\.py: no test file tests/unit/test_gone\.py"):
+        Module("a.py", ["tests/system/test_docs.py", "tests/unit/test_gone.py"], 9).files()
+
+
+def test_only_kills_count() -> None:
+    assert cell({"killed": 3, "survived": 1, "no test": 2, "time-out": 1, "other": 1}) == (
+        "38 % of 8 (3 killed, 1 survived, 2 no test, 1 time-out, 1 other)"
+    )
+    assert cell({"survived": 2}) == "0 % of 2 (2 survived)"
+
+
+def test_another_run_is_another_column() -> None:
+    runs = {"before": {"a.py": {"killed": 3, "survived": 1}}, "after": {"a.py": {"killed": 4}, "b.py": {"no test": 4}}}
+    assert table(runs).rows == [
+        ["`a.py`", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
+        ["`b.py`", "-", "0 % of 4 (4 no test)"],
+        ["together", "75 % of 4 (3 killed, 1 survived)", "50 % of 8 (4 killed, 4 no test)"],
+    ]
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    assert page == replace_between(page, "mutants", table(figures).markdown())

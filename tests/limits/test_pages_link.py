@@ -1,0 +1,490 @@
+"""The page of one Link: its limits in both directions with units, previews, well-known links, history and budgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from bandwidth_config import Limits
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.profiles import constant, square_wave
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import (
+    VPN,
+    AttachmentPoint,
+    BandwidthChange,
+    Interface,
+    Link,
+    TimedLimit,
+    UserAS,
+    VPNClient,
+)
+from scionlab.usage.models import UsageBatch, UsageDay, UsageSamples, UsageSeries, UsageSlot
+from tests.cases import case, table
+from tests.factories import attach, spec
+from tests.usage_world import add_slot
+from tests.support.html import Element, Page
+from tests.limits.test_pages_status import cells, confirm
+
+pytestmark = pytest.mark.django_db
+
+BANDWIDTH = "Bandwidth of this link [kbit/s]"
+FROM_USER = "Bandwidth from your AS [kbit/s]"
+MAX_STATEMENTS, MAX_BYTES = 10, 102_000
+
+
+@pytest.fixture
+def client(owner: User) -> Client:
+    browser = Client()
+    browser.force_login(owner)
+    return browser
+
+
+@pytest.fixture
+def wide(ap: AttachmentPoint, staff: User) -> AttachmentPoint:
+    """The attachment point lets 10 Mbit/s through."""
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=10_000, actor=staff)
+    fan_out()
+    ap.refresh_from_db()
+    return ap
+
+
+def url_of(link: Link, rest: str = "") -> str:
+    return f"/ases/{link.interface_b.AS_id}/links/{link.pk}/{rest}"
+
+
+def send(client: Client, link: Link, *, button: str = "save", value: str = "1", **values: str) -> Page:
+    data = {f"link-{link.pk}-{name}": text for name, text in values.items()} | {button: value}
+    return Page(client.post(url_of(link, "bandwidth/"), data, follow=True))
+
+
+def steps(page: Page) -> list[str]:
+    return [step.text for step in page.root.one("ol", class_="way four").all("li")]
+
+
+def preview(client: Client, link: Link, **values: str) -> str:
+    query = {f"link-{link.pk}-{name}": text for name, text in values.items()}
+    answer = client.get(url_of(link, "preview/"), query)
+    assert answer.status_code == 200
+    root = Element("root")
+    root.children = Page(answer).root.children
+    return root.text
+
+
+# --- both directions, with units ------------------------------------------------------------------------------
+
+
+def test_limits_with_units_are_stored_in_kbit(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    page = send(client, link, bandwidth_kbit="1.5M", from_user_kbit="64 kbit/s")
+    link.refresh_from_db()
+    assert link.requested == Limits(1500, 64)
+    assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("1500", "64")
+    assert steps(page)[0].startswith("Requested 1 500 kbit/s to your AS 64 kbit/s from it for ")
+
+
+def test_an_empty_second_number_means_the_same(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits(500, 64), actor=None)
+    page = send(client, link, bandwidth_kbit="10 Mbit/s", from_user_kbit="")
+    link.refresh_from_db()
+    assert (link.bandwidth_kbit, link.from_user_kbit) == (10_000, None)
+    assert steps(page)[0].startswith("Requested 10 Mbit/s for ")
+
+
+@table(
+    ("values", "label", "sentence"),
+    [
+        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Enter 8 Mbit/s instead"),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "maximum of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "maximum of 10 000 kbit/s"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_number_that_is(
+    client: Client,
+    wide: AttachmentPoint,
+    user_as: UserAS,
+    link: Link,
+    values: dict[str, str],
+    label: str,
+    sentence: str,
+) -> None:
+    before = Link.objects.get(pk=link.pk).requested
+    page = send(client, link, **values)
+    assert sentence in page.beside(label)
+    assert page.value(BANDWIDTH) == values["bandwidth_kbit"]
+    assert Link.objects.get(pk=link.pk).requested == before
+
+
+# --- what it would do -----------------------------------------------------------------------------------------
+
+
+def test_the_preview_says_what_was_understood_and_when_it_counts(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    before = list(BandwidthChange.objects.values())
+    assert preview(client, link, bandwidth_kbit="500") == (
+        "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts. "
+        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."
+    )
+    assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
+        "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
+    )
+    assert "no change" in preview(client, link, bandwidth_kbit="1000")
+    assert "Enter 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
+    assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
+    assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
+    assert list(BandwidthChange.objects.values()) == before
+
+
+def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
+    page = Page(client.get(url_of(link)))
+    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1 472 bytes."
+    assert said in page.root.text
+    vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
+    in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
+    Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
+    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1 472 bytes."
+    assert said in Page(client.get(url_of(link))).root.text
+
+
+def silent(link: Link) -> None:
+    HostReceipt.objects.update(received_at=timezone.now() - timedelta(minutes=10))
+
+
+def inactive(link: Link) -> None:
+    Link.objects.filter(pk=link.pk).update(active=False)
+
+
+def no_agent(link: Link) -> None:
+    HostReceipt.objects.all().delete()
+
+
+def running(link: Link) -> None:
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 3600), begins_at=None, actor=None)
+
+
+@table(
+    ("make", "sentence"),
+    [
+        (silent, "takes effect when the attachment point reports again (no report since "),
+        (inactive, "takes effect when the link is activated; nothing restarts."),
+        (no_agent, "takes effect when the attachment point next fetches its limits (no agent there has reported yet);"),
+        (running, "takes effect when the temporary limit ends, at "),
+    ],
+)
+def test_the_preview_promises_no_more_than_is_true(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt, make: Callable[[Link], None], sentence: str
+) -> None:
+    make(link)
+    assert sentence in preview(client, link, bandwidth_kbit="500")
+
+
+def test_without_javascript_a_button_previews_and_saves_nothing(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    page = send(client, link, button="preview", bandwidth_kbit="640")
+    assert "To the user AS 640 kbit/s, from it 640 kbit/s; takes effect in about a second" in page.text
+    assert page.value(BANDWIDTH) == "640"
+    assert Link.objects.get(pk=link.pk).bandwidth_kbit == 1000
+
+
+def test_a_well_known_link_fills_the_numbers_in_and_saves_nothing(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    before = link.requested
+    page = send(client, link, button="preset", value="adsl", bandwidth_kbit="1")
+    assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("6144", "640")
+    assert "To the user AS 6 144 kbit/s, from it 640 kbit/s" in page.text
+    assert Link.objects.get(pk=link.pk).requested == before
+
+
+def test_only_well_known_links_within_the_maximum_are_offered(client: Client, user_as: UserAS, link: Link) -> None:
+    page = Page(client.get(url_of(link)))
+    offered = {button.attrs["value"] for button in page.root.all("button", name="preset")}
+    assert {"modem", "edge", "satellite"} <= offered
+    assert not {"adsl", "lte1", "ethernet"} & offered
+    assert "Above the maximum of this attachment point:" in page.text
+    assert "DSL (ADSL) (6 144 / 640)" in page.text
+
+
+# --- an old page ----------------------------------------------------------------------------------------------
+
+
+def test_a_page_that_somebody_made_old_undoes_no_other_direction(
+    client: Client, owner: User, staff: User, user_as: UserAS, link: Link
+) -> None:
+    shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
+    page = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
+    assert "staff@example.org saved other values" in page.text
+    assert "Bandwidth from the user AS the same as to it 64 kbit/s" in page.text
+    assert Link.objects.get(pk=link.pk).requested == Limits(1000, 64)
+    again = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=again)
+    assert Link.objects.get(pk=link.pk).requested == Limits(900, 900)
+
+
+def test_a_page_that_nobody_made_old_saves_both_directions(
+    client: Client, owner: User, user_as: UserAS, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits(500, 64), actor=owner)
+    shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    send(client, link, bandwidth_kbit="600", from_user_kbit="64", shown=shown)
+    assert Link.objects.get(pk=link.pk).requested == Limits(600, 64)
+
+
+# --- in whose zone --------------------------------------------------------------------------------------------
+
+
+def test_each_time_on_a_page_is_that_of_the_readers_clock(
+    client: Client, owner: User, staff: User, user_as: UserAS, link: Link
+) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    now = timezone.now()
+    timed = constant(Limits(9, 9), 3600)
+    made = timed_limit_create(link_id=link.pk, profile=timed, begins_at=now + timedelta(days=1), actor=owner)
+    confirm(link)
+    HostReceipt.objects.update(received_at=now - timedelta(hours=1))
+    page = Page(client.get(url_of(link)))
+    begins_at = made.begins_at.astimezone(ZoneInfo("Asia/Tokyo"))
+    assert f"No report since {now.astimezone(ZoneInfo('Asia/Tokyo')) - timedelta(hours=1):%Y-%m-%d %H:%M:%S} JST" in (
+        page.text
+    )
+    assert f"created: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in page.text, "as the audit says it"
+    shown = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
+    typed = {"kind": "constant", "start": "1", "timed-to_user": "56", "timed-ends": "for", "timed-amount": "2"}
+    typed |= {"timed-amount_unit": "d"}
+    overlap = Page(client.post(url_of(link, "timed/"), typed))
+    assert f"temporary limit of this link: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
+    stale = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
+    untouched = send(client, link, bandwidth_kbit="1000", from_user_kbit="", shown=shown)
+    for one, expected in ((stale, "saved other values on "), (untouched, "saved other values at ")):
+        told = one.text[one.text.index(expected) :]
+        assert " JST" in told[:60], told[:60]
+    assert all("UTC" not in one.text for one in (page, overlap, stale, untouched))
+
+
+# --- since when, and who --------------------------------------------------------------------------------------
+
+
+def test_every_figure_says_since_when(client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link) -> None:
+    confirm(link)
+    requested, maximum, _, enforced = steps(Page(client.get(url_of(link))))
+    assert " for " in requested
+    assert maximum.startswith("Maximum 10 Mbit/s set by the administrators, for ")
+    assert "in both directions for " in enforced
+
+
+def test_times_are_those_of_the_readers_zone(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Kathmandu")
+    shown = Page(client.get(url_of(link, "history/"))).root.all("time")[0]
+    at = BandwidthChange.objects.latest("at").at
+    assert shown.attrs["datetime"] == at.isoformat(timespec="seconds")
+    local = at + timedelta(hours=5, minutes=45)
+    assert shown.attrs["title"] == f"{local.day} {local:%b %Y, %H:%M:%S} +0545"
+    assert shown.text.endswith("s ago")
+
+
+def test_the_history_names_who_changed_a_limit_when_the_account_is_gone(
+    client: Client, staff: User, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits.both(300), actor=staff)
+    link_update(link_id=link.pk, limits=Limits.both(200), actor=None)
+    staff.delete()
+    rows = Page(client.get(url_of(link, "history/"))).root.one("table", class_="stack history").one("tbody").all("tr")
+    by = [row.one("td", **{"data-label": "By"}).text for row in rows]
+    assert by == ["the service", "staff@example.org (deleted)", "owner@example.org"]
+
+
+def test_the_history_goes_on_on_pages_of_its_own(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    for kbit in range(1, 54):
+        link_update(link_id=link.pk, limits=Limits(kbit, 2 * kbit), actor=owner)
+    page = Page(client.get(url_of(link)))
+    assert len(page.root.one("table", class_="stack history").one("tbody").all("tr")) == 5
+    assert page.root.one("a", href=url_of(link, "history/")).text == "All changes"
+    first = Page(client.get(url_of(link, "history/")))
+    assert "54 changes" in first.text
+    rows = first.root.one("tbody").all("tr")
+    assert len(rows) == 25
+    assert cells(rows[0])[1:4] == [
+        "52 kbit/s to your AS 104 kbit/s from it",
+        "53 kbit/s to your AS 106 kbit/s from it",
+        "owner@example.org",
+    ]
+    assert len(Page(client.get(url_of(link, "history/?page=3"))).root.one("tbody").all("tr")) == 4
+
+
+# --- how much one page costs ----------------------------------------------------------------------------------
+
+
+def busy(owner: User, ap: AttachmentPoint) -> Link:
+    """A link that has everything: both directions, timed limits, use without two equal values, a long history."""
+    made = attach(owner, *[spec(ap, public_port=50_100 + number, bandwidth_kbit=900) for number in range(5)])
+    link = Link.objects.filter(interface_b__AS=made).order_by("pk")[0]
+    for kbit in range(100, 130):
+        link_update(link_id=link.pk, limits=Limits(kbit, kbit + 1), actor=owner, reason="another try " * 5)
+    now = timezone.now()
+    wave = square_wave(Limits(100, 50), Limits(900, 90), 60, 100)
+    for number in range(20):
+        begins_at = now + timedelta(hours=4 * number) if number else None
+        timed_limit_create(link_id=link.pk, profile=wave, begins_at=begins_at, actor=owner)
+    confirm(link)
+    series = UsageSeries.objects.create(
+        link=link,
+        host=link.interface_a.host,
+        attachment_point=ap,
+        interface_id=link.interface_a.interface_id,
+        ap_isd_as="17-ffaa:0:1107",
+        isd_as="17-ffaa:1:1",
+        owner_email=owner.email,
+        first_config_version=1,
+        last_config_version=9,
+    )
+    start = now.replace(minute=0, second=0, microsecond=0)
+    for number in range(260):
+        add_slot(
+            series,
+            start - timedelta(minutes=5 * number),
+            **{
+                f"{direction}_{name}": value
+                for direction in ("to_user", "from_user")
+                for name, value in {
+                    "bytes": 10_000 * (number * 7919 % 331),
+                    "rated_bytes": 10_000 * (number * 7919 % 331),
+                    "drops": number % 2,
+                    "covered_ms": 300_000,
+                    "at_limit_ms": 300_000 * (number % 3 == 0),
+                    "limit_kbit": 900 + number % 5,
+                }.items()
+            },
+        )
+    return link
+
+
+def weight(client: Client, url: str) -> int:
+    """HTML, CSS and JavaScript as they are sent."""
+    answer = client.get(url)
+    assert answer.status_code == 200, url
+    names = ["site.css", "site.js", "logo.svg", *(["cockpit.css"] if b"cockpit.css" in answer.content else [])]
+    static = sum(Path(str(finders.find(f"scionlab/{name}"))).stat().st_size for name in names)
+    return len(answer.content) + static
+
+
+def test_no_page_of_a_user_is_heavy_or_asks_much(
+    client: Client,
+    owner: User,
+    ap: AttachmentPoint,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    link = busy(owner, ap)
+    own = f"/ases/{link.interface_b.AS_id}/"
+    spans = [url_of(link, f"?span={span}") for span in ("hour", "day", "week", "quarter", "all")]
+    kinds = [url_of(link, f"timed/?kind={kind}") for kind in ("constant", "stair", "square", "outage")]
+    pages = [
+        "/ases/",
+        "/ases/new/",
+        url_of(link),
+        own,
+        f"{own}edit/",
+        f"{own}delete/",
+        url_of(link, "history/"),
+        *spans,
+        *kinds,
+    ]
+    for url in pages:
+        with django_assert_max_num_queries(MAX_STATEMENTS, info=url):
+            bytes_ = weight(client, url)
+        assert bytes_ <= MAX_BYTES, f"{url}: {bytes_} bytes"
+    assert TimedLimit.objects.filter(link=link).count() == 20
+
+
+def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap: AttachmentPoint) -> None:
+    link = busy(owner, ap)
+    page = Page(client.get(url_of(link, "?span=day")))
+    plots = [figure.one("svg", role="img") for figure in page.root.all("figure")]
+    assert [figure.one("figcaption").text for figure in page.root.all("figure")] == ["To your AS", "From your AS"]
+    for plot in plots:
+        assert plot.attrs["role"] == "img"
+        assert plot.one("path", class_="used").attrs["d"].startswith("M")
+        assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
+        *marks, limit = [mark.text for mark in plot.all("text")]
+        assert marks == ["0", "500 kbit/s"]
+        assert re.fullmatch(r"limit 90[0-4] kbit/s", limit)
+        assert plot.attrs["data-values"].count(",") == 143
+        assert (plot.attrs["data-slot"], plot.attrs["data-zone"]) == ("600", "UTC")
+    rows = page.by_id("usage-table").one("tbody").all("tr")
+    assert len(rows) == 24
+    assert cells(rows[0])[1] == "no data"
+    assert "kbit/s" in cells(rows[-2])[1]
+    files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
+    assert [client.get(one).status_code for one in files] == [200, 200]
+
+
+def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    client.post(url_of(link, "bandwidth/"), {f"link-{link.pk}-bandwidth_kbit": "640"})
+    behind = client.get(url_of(link), headers={"X-Requested-With": "fetch"})
+    assert "Saved." not in Page(behind).text
+    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text
+
+
+def test_the_shortest_period_with_figures_is_shown_first(
+    subtests: pytest.Subtests, client: Client, owner: User, ap: AttachmentPoint
+) -> None:
+    link = busy(owner, ap)
+
+    def shown(query: str = "") -> str:
+        return Page(client.get(url_of(link, query))).root.one("nav", aria_label="Period").one(aria_current="page").text
+
+    with case(subtests, "5-minute sums"):
+        assert shown() == shown("?span=nonsense") == "Last day"
+        assert shown("?span=all") == "All"
+    with case(subtests, "samples of the last hour"):
+        batch = UsageBatch.objects.create(
+            host=link.interface_a.host, key="k", received_at=timezone.now(), ends_at=timezone.now()
+        )
+        at = timezone.now() - timedelta(minutes=5)
+        UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
+        assert shown() == "Last hour"
+    with case(subtests, "sums of another day"):
+        UsageSlot.objects.all().delete()
+        add_slot(UsageSeries.objects.get(), timezone.now() - timedelta(days=3))
+        assert shown() == "Last week"
+    with case(subtests, "days alone"):
+        UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
+        UsageDay.objects.create(series=UsageSeries.objects.get(), begins_at=timezone.now() - timedelta(days=20))
+        assert shown() == "90 days"
+        UsageDay.objects.update(begins_at=timezone.now() - timedelta(days=200))
+        assert shown() == "All"
+    with case(subtests, "none"):
+        UsageSlot.objects.all().delete()
+        UsageDay.objects.all().delete()
+        assert shown() == "Last day"
+
+
+def test_a_refused_form_that_is_loaded_again_leads_back_to_the_link(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    url = f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/"
+    assert client.post(url, {"to_user": "a lot"}).status_code == 200
+    again = client.get(url)
+    assert (again.status_code, again.headers["Location"]) == (302, f"/ases/{user_as.pk}/links/{link.pk}/")

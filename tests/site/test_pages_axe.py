@@ -1,0 +1,302 @@
+"""Every page of a user in each state of a link: as axe judges it (WCAG 2.1 A, AA), with keys alone, and on a phone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from bandwidth_config import Limits
+from scionlab.accounts.models import User
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.profiles import constant
+from scionlab.limits.timed_limit import timed_limit_create
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
+from scionlab.usage import live
+from tests.factories import AttachmentPointFactory, attach, spec
+from tests.site.test_pages_browser import CHROMIUM, browser, page, refused_form
+from tests.limits.test_pages_link import busy
+from tests.limits.test_pages_status import confirm, deliver
+
+__all__ = ["browser", "page"]  # fixtures
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
+]
+# In the dark only the colours are others. Of what is no violation axe need not say where it stands.
+ONLY: Any = {"resultTypes": ["violations"]}
+RULES: dict[str, Any] = {
+    "light": {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}, **ONLY},
+    "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}, **ONLY},
+}
+# Axe needs 5 to 10 ms for an element: of rows and items that differ in their words alone one is judged.
+ONE_OF_EACH = """
+    for (const list of document.querySelectorAll("tbody, ul, ol")) {
+        const seen = new Set();
+        for (const one of [...list.children]) {
+            const parts = [one, ...one.querySelectorAll("*")].map(
+                part => [part.tagName, part.getAttribute("class"), ...part.getAttributeNames()].join(" "));
+            if (seen.has(parts.join("/"))) one.remove();
+            seen.add(parts.join("/"));
+        }
+    }
+"""
+
+
+def judge(page: Page, what: str) -> None:
+    """On a telephone it does not scroll sideways, and axe finds nothing. Of the page one row of each kind is left."""
+    narrow(page, what)
+    page.evaluate(ONE_OF_EACH)
+    for scheme, rules in RULES.items():
+        # Without motion: a colour half way between two schemes is nobody's.
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+        found = Axe().run(page, options=rules).response["violations"]
+        told = [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found]
+        assert told == [], f"{what}, {scheme}"
+
+
+def narrow(page: Page, what: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360, what
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: AttachmentPoint) -> None:
+    link = busy(owner, ap)
+    side = live.Side(500, 70_000, 4000)
+    rates = live.Rates(time.time() + 600, 1000, True, side, side)  # as if it were of now, all the time
+    live.store(link.interface_a.host.uid, {link.interface_a.interface_id: rates})
+    own = f"/ases/{link.interface_b.AS_id}/"
+    at = f"{own}links/{link.pk}/"
+    kinds = [f"{at}timed/?kind={kind}" for kind in ("constant", "stair", "square", "outage")]
+    for url in [
+        "/ases/",
+        "/ases/new/",
+        own,
+        f"{own}edit/",
+        f"{own}delete/",
+        at,
+        f"{at}?span=hour",
+        f"{at}history/",
+        f"{at}why/?direction=to_user&rate=413&size=200",
+        *kinds,
+        "/nowhere/",
+    ]:
+        page.goto(url)
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        judge(page, url)
+    page.goto("/ases/new/")
+    refused_form(page)
+    judge(page, "a form with its errors")
+
+
+def waiting(link: Link, ap: AttachmentPoint) -> None:
+    """As it was made."""
+
+
+def delivered(link: Link, ap: AttachmentPoint) -> None:
+    deliver(ap)
+
+
+def enforced(link: Link, ap: AttachmentPoint) -> None:
+    confirm(link)
+
+
+def not_verified(link: Link, ap: AttachmentPoint) -> None:
+    host = deliver(ap)
+    Host.objects.filter(pk=host.pk).update(config_version_deployed=host.config_version)
+
+
+def failed(link: Link, ap: AttachmentPoint) -> None:
+    confirm(link, state="error", problem="eth1 has a root qdisc that is not ours.", from_user_rate_kbit=None)
+
+
+def silent(link: Link, ap: AttachmentPoint) -> None:
+    confirm(link)
+    HostReceipt.objects.filter(host=ap.host).update(received_at=timezone.now() - timedelta(hours=1))
+
+
+def foreign_filter(link: Link, ap: AttachmentPoint) -> None:
+    confirm(link)
+    problems = [{"code": "hook_obstructed", "subject": "eth0", "message": "eth0 has filters that are not ours."}]
+    HostReceipt.objects.filter(host=ap.host).update(problems=problems)
+
+
+def inactive(link: Link, ap: AttachmentPoint) -> None:
+    Link.objects.filter(pk=link.pk).update(active=False)
+
+
+def blocked(link: Link, ap: AttachmentPoint) -> None:
+    link_update(link_id=link.pk, limits=Limits(0, 0), actor=None)
+    confirm(link)
+
+
+def clamped(link: Link, ap: AttachmentPoint) -> None:
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=400, default_bandwidth_kbit=400)
+    confirm(link, kbit=400)
+
+
+def divided(link: Link, ap: AttachmentPoint) -> None:
+    link_update(link_id=link.pk, limits=Limits(900, 64), actor=None)
+    confirm(link, kbit=64, to_user_kbit=900, from_user_kbit=64, to_user_rate_kbit=900, from_user_rate_kbit=64)
+
+
+def observed(link: Link, ap: AttachmentPoint) -> None:
+    link_update(link_id=link.pk, observe_only=True, actor=None)
+    confirm(link, state="observed", to_user_drops=12, to_user_refused=10, to_user_dropped=2)
+
+
+def obstructed_under_a_total(link: Link, ap: AttachmentPoint) -> None:
+    AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=5000)
+    confirm(link)
+    problems = [{"code": "hook_obstructed", "subject": "eth0", "message": "A tcx program stands in front of ours."}]
+    HostReceipt.objects.filter(host=ap.host).update(problems=problems, devices=["eth0"])
+
+
+def timed(link: Link, ap: AttachmentPoint) -> None:
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 7200), begins_at=None, actor=None)
+
+
+STATES: dict[str, tuple[Callable[[Link, AttachmentPoint], None], str]] = {
+    "waiting": (waiting, "Waiting"),
+    "delivered": (delivered, "Delivered"),
+    "enforced": (enforced, "Enforced"),
+    "not verified": (not_verified, "Delivered"),
+    "failed": (failed, "Failed"),
+    "silent": (silent, "No report"),
+    "a foreign filter in front": (foreign_filter, "Enforced"),
+    "inactive": (inactive, "Inactive"),
+    "blocked": (blocked, "Blocked"),
+    "clamped": (clamped, "Clamped"),
+    "observed": (observed, "Observed"),
+    "obstructed, under a total that is not in force": (obstructed_under_a_total, "Enforced"),
+    "divided": (divided, "Enforced"),
+    "timed": (timed, "Waiting"),
+}
+
+
+# The others have a badge and a sentence as one of these; the list of all of them has every badge.
+JUDGED = {"waiting", "enforced", "failed", "observed", "obstructed, under a total that is not in force", "timed"}
+
+
+def test_every_state_of_a_link_is_accessible_and_fits_a_phone(page: Page, owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(as_quota=len(STATES))
+    for number, (state, (make, words)) in enumerate(STATES.items()):
+        ap = AttachmentPointFactory(host__public_ipv4=f"192.0.2.{10 + number}")
+        made = attach(owner, spec(ap, public_port=50_000 + number))
+        link = Link.objects.get(interface_b__AS=made)
+        make(link, ap)
+        page.goto(f"/ases/{made.pk}/links/{link.pk}/")
+        expect(page.locator("#stage")).to_have_text(words)
+        if state in JUDGED:
+            judge(page, state)
+        else:
+            narrow(page, state)
+    page.goto("/ases/")
+    judge(page, "all states in the list")
+
+
+def press(page: Page, name: str, role: str = "button") -> None:
+    """Tab until what has this name has the focus, then Enter."""
+    wanted = page.get_by_role(role, name=name, exact=True)  # type: ignore[arg-type]  # one of Playwright's words
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if wanted.evaluate_all("found => found.some(one => one === document.activeElement)"):
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"no way to {name} with the keyboard")
+
+
+def write(page: Page, label: str, text: str) -> None:
+    wanted = page.get_by_label(label, exact=True)
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if wanted.evaluate_all("found => found.some(one => one === document.activeElement)"):
+            page.keyboard.press("ControlOrMeta+A")
+            page.keyboard.type(text)
+            return
+    raise AssertionError(f"no way to {label} with the keyboard")
+
+
+def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
+    page: Page, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
+    write(page, "Bandwidth of this link [kbit/s]", "0.5M")
+    expect(page.locator("#preview")).to_contain_text(
+        "To the user AS 500\u00a0kbit/s, from it 500\u00a0kbit/s; takes effect"
+    )
+    press(page, "Save")
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    link.refresh_from_db()
+    assert link.requested == Limits(500, 500)
+
+    press(page, "Set a temporary limit…", "link")
+    expect(page.get_by_role("heading", name="Temporary limit")).to_be_visible()
+    write(page, "To your AS [kbit/s]", "56")
+    expect(page.locator("#preview svg")).to_be_visible()
+    press(page, "Start")
+    expect(page.get_by_text("Started:")).to_be_visible()
+    made = TimedLimit.objects.get()
+    assert [tuple(step.limits) for step in made.limits.steps] == [(56, 56)]
+    page.locator(f"#cancel-{made.pk}").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Cancelled. The regular limits")).to_be_visible()
+    made.refresh_from_db()
+    assert made.cancelled_at is not None
+
+
+def test_a_keyboard_is_enough_to_create_an_as(page: Page, owner: User, ap: AttachmentPoint) -> None:
+    page.goto("/ases/")
+    press(page, "Create an AS", "link")
+    expect(page.get_by_role("heading", name="Create an AS")).to_be_visible()
+    write(page, "Label", "Keys alone")
+    page.keyboard.press("Tab")  # the type of installation: arrows choose
+    page.keyboard.press("ArrowDown")
+    write(page, "Upper limit for the bandwidth usable for this AS [kbit/s]", "0.5M")
+    write(page, "Public IP address", "203.0.113.77")
+    write(page, "Public port (UDP)", "50077")
+    press(page, "Create AS")
+    expect(page.get_by_role("heading", name="Keys alone")).to_be_visible()
+    made = UserAS.objects.get(label="Keys alone")
+    assert (made.owner, made.installation_type) == (owner, UserAS.Installation.DEDICATED)
+    link = Link.objects.get(interface_b__AS=made)
+    end = link.interface_b
+    assert (link.requested, end.public_ip, end.public_port) == (Limits(500, 500), "203.0.113.77", 50077)
+
+
+def test_a_countdown_runs_and_a_hidden_page_asks_nothing(page: Page, user_as: UserAS, link: Link) -> None:
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 50), begins_at=None, actor=None)
+    asked: list[str] = []
+    page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
+    left = page.locator("[data-until]")
+    first = left.inner_text()
+    expect(left).not_to_have_text(first)
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(2_500)  # more than once around while something is under way
+    assert asked == []
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
+    with page.expect_request(lambda request: "/links/" in request.url):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_a_well_known_link_fills_the_numbers_in_at_once(page: Page, user_as: UserAS, link: Link) -> None:
+    page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
+    page.get_by_text("Use a preset").click()
+    page.get_by_role("button", name="EDGE").click()
+    assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "236"
+    expect(page.get_by_label("Bandwidth from your AS [kbit/s]")).to_have_value("59")
+    expect(page.locator("#preview")).to_contain_text("from it 59")
+    assert page.url.endswith(f"/links/{link.pk}/")
+    assert Link.objects.get(pk=link.pk).bandwidth_kbit == 1000

@@ -1,0 +1,169 @@
+"""Every page in a real browser under the content security policy: nothing of ours is blocked, and nothing complains.
+
+Administrators' pages too: Django's own scripts run under the same policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group
+from django.utils import timezone
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from lab.seed import seed_demo
+from scionlab.accounts.models import Mail, User
+from scionlab.delivery.models import EnrolmentToken
+from scionlab.delivery.signing import signing_key_rotate
+from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.models import TestPolicy
+from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+from tests.factories import PASSWORD
+from tests.site.test_access_matrix import MAY
+from tests.site.test_pages_browser import CHROMIUM, browser
+
+__all__ = ["browser"]  # the fixture
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
+]
+
+
+class Witness:
+    """A page, and what its console said: a blocked style or script is an error there, and an exception of ours too."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.said: list[str] = []
+        page.on("console", self._note)
+        page.on("pageerror", lambda error: self.said.append(f"{page.url}: {error}"))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.said.append(f"{self.page.url}: {message.type}: {message.text}")
+
+    def visit(self, *paths: str) -> None:
+        for path in paths:
+            answer = self.page.goto(path)
+            assert answer is not None
+            assert "default-src 'none'" in answer.headers["content-security-policy"], path
+            assert answer.status < 400, (path, answer.status)
+
+
+def list_of(model: str) -> str:
+    (app,) = (one._meta.app_label for one in apps.get_models() if one._meta.model_name == model)
+    return f"/admin/{app}/{model}/"
+
+
+@pytest.fixture
+def witness(browser: Browser, live_server: LiveServer) -> Iterator[Witness]:
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    found = Witness(page)
+    yield found
+    context.close()
+    assert found.said == []
+
+
+def log_in(page: Page, user: User) -> None:
+    page.goto("/login/")
+    page.get_by_label("Email address").fill(user.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Cockpit" if user.is_staff else "My ASes")).to_be_visible()
+
+
+def test_no_page_of_a_user_breaks_the_policy(witness: Witness, owner: User, user_as: UserAS, link: Link) -> None:
+    log_in(witness.page, owner)
+    own = f"/ases/{user_as.pk}/"
+    witness.visit("/password/", "/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/")
+    witness.page.goto(own)
+    witness.page.wait_for_timeout(2200)  # the page fetches itself anew, under connect-src
+
+
+def test_no_page_of_an_administrator_breaks_the_policy(
+    witness: Witness,
+    staff: User,
+    user_as: UserAS,
+    link: Link,
+    ap_b: AttachmentPoint,
+    receipt: HostReceipt,
+) -> None:
+    Mail.objects.create(key="x", recipient="owner@example.org", subject="Enforced", body="now")
+    log_in(witness.page, staff)
+    lists = [list_of(model) for model in MAY]
+    witness.visit("/cockpit/setup/", "/admin/", "/admin/testbed/", "/admin/password_change/", *lists)
+    witness.visit(*(f"{list_of(model)}add/" for model, may in MAY.items() if "add" in may))
+    things = {
+        "link": link.pk,
+        "host": receipt.host_id,
+        "as": ap_b.AS_id,
+        "attachmentpoint": ap_b.pk,
+        "vpn": ap_b.host.vpn.pk,
+        "bandwidthpolicy": 1,
+        "user": staff.pk,
+        "useras": user_as.pk,
+    }
+    witness.visit(*(f"{list_of(model)}{pk}/change/" for model, pk in things.items()))
+    witness.visit(f"/admin/testbed/host/{receipt.host_id}/agent/", f"/admin/testbed/link/{link.pk}/delete/")
+    witness.visit(f"/admin/testbed/link/{link.pk}/history/", f"/admin/accounts/user/{staff.pk}/password/")
+
+
+# By how much the page, and the table of a list, are wider than what has room for them.
+TOO_WIDE = """() => [document.documentElement, ...document.querySelectorAll(".results")]
+    .map(one => Math.max(0, one.scrollWidth - one.clientWidth))"""
+
+
+def test_every_list_of_django_admin_fits_1280_px(witness: Witness, staff: User) -> None:
+    """With the demo's data, which has no keys, tokens, mails and receipts."""
+    seed_demo()
+    signing_key_rotate(actor=None)
+    owner = User.objects.get(email="owner@example.org")
+    User.objects.filter(pk=owner.pk).update(email="a.rather.long.name.of.a.person@students.example.org")
+    host, now = AttachmentPoint.objects.order_by("pk")[0].host, timezone.now()
+    HostReceipt.objects.create(host=host, observed_at=now, received_at=now, agent_version="1.12.0")
+    EnrolmentToken.objects.create(host=host, expires_at=now, token_sha256="x", created_by=owner)
+    Mail.objects.create(key="x", recipient=owner.email, subject="Enforced: a limit", body="now", last_error="x" * 200)
+    course = Group.objects.create(name="Networks laboratory, autumn term, Thursday")
+    TestPolicy.objects.create(
+        applies_to="group", group=course, max_seconds=60, runs_per_day=99, max_pending=99, horizon_hours=9
+    )
+    log_in(witness.page, staff)
+    found = {}
+    for model in MAY:
+        witness.visit(list_of(model))
+        found[model] = witness.page.evaluate(TOO_WIDE)
+    assert found == {model: [0] if model == "bandwidthpolicy" else [0, 0] for model in MAY}
+
+
+def test_the_scripts_of_the_administrators_pages_run_under_it(witness: Witness, staff: User, link: Link) -> None:
+    log_in(witness.page, staff)
+    witness.visit("/admin/testbed/useras/")
+    witness.page.locator("#action-toggle").check()
+    expect(witness.page.locator(".action-counter")).to_have_text("1 of 1 selected")
+    witness.page.locator("#toggle-nav-sidebar").click()
+    expect(witness.page.locator("#main")).not_to_have_class(re.compile("shifted"))
+
+
+def test_what_somebody_writes_into_a_name_does_not_run(witness: Witness, owner: User, user_as: UserAS) -> None:
+    """Escaping keeps it text; were that forgotten, the policy would still not run it."""
+    log_in(witness.page, owner)
+    UserAS.objects.filter(pk=user_as.pk).update(label="<img src=x onerror=\"document.title='taken'\">")
+    witness.visit("/ases/", f"/ases/{user_as.pk}/")
+    assert "taken" not in witness.page.title()
+    witness.page.evaluate("""() => {
+        const image = document.createElement("div");
+        image.innerHTML = "<img src=data:image/png, onerror=\\"document.title='taken'\\">";
+        document.body.append(image);
+    }""")
+    witness.page.wait_for_timeout(200)
+    assert "taken" not in witness.page.title()
+    assert any("Content Security Policy" in one for one in witness.said)
+    witness.said.clear()

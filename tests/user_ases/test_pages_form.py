@@ -1,0 +1,556 @@
+"""The form in which an AS is created and edited: all of it without JavaScript, and nothing that was typed is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from scionlab.accounts.models import User
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.testbed.models import BandwidthChange, Host, Link, UserAS
+from scionlab.testbed.models.attachment_point import AttachmentPoint, BandwidthPolicy
+from tests.cases import table
+from tests.factories import AttachmentPointFactory, attach, spec
+from tests.support.html import Page
+
+pytestmark = pytest.mark.django_db
+
+BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
+NEW = "/ases/new/"
+
+
+@pytest.fixture
+def client(owner: User) -> Client:
+    """The owner's browser."""
+    browser = Client()
+    browser.force_login(owner)
+    return browser
+
+
+def row(ap: AttachmentPoint, number: int = 0, **values: str) -> dict[str, str]:
+    """One attachment as the browser sends it."""
+    fields = {
+        "attachment_point": str(ap.pk),
+        "public_ip": "198.51.100.7",
+        "public_port": str(50_000 + number),
+        "bandwidth_kbit": "500",
+        "bind_ip": "",
+        "bind_port": "",
+        **values,
+    }
+    return {f"attachments-{number}-{name}": value for name, value in fields.items()}
+
+
+def form(*rows: dict[str, str], button: str = "save", value: str = "1", **general: str) -> dict[str, str]:
+    data = {"label": "Office", "installation_type": "dedicated", button: value, **general}
+    for one in rows:
+        data |= one
+    return data
+
+
+def everything() -> dict[str, Any]:
+    """All that a refused form must leave as it was."""
+    return {
+        "ases": list(UserAS.objects.order_by("pk").values()),
+        "links": list(Link.objects.order_by("pk").values()),
+        "hosts": list(Host.objects.order_by("pk").values()),
+        "changes": BandwidthChange.objects.count(),
+    }
+
+
+# --- creating -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_form_starts_with_the_default_in_force_and_names_it(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.get(NEW))
+    assert page.value(BANDWIDTH) == "1000"
+    assert "Initial value and maximum at 17-ffaa:0:1107: 1 000 kbit/s." in page.beside(BANDWIDTH)
+    assert page.value("Public port (UDP)") == "50000"
+    assert page.field("Install inside a virtual machine").attrs["checked"] == ""
+
+
+def test_every_attachment_points_own_maximum_is_readable_without_javascript(
+    client: Client, ap: AttachmentPoint, ap_other: AttachmentPoint, staff: User
+) -> None:
+    ap_default_set(attachment_point_id=ap_other.pk, default_bandwidth_kbit=60_000, actor=staff)
+    options = Page(client.get(NEW)).field("Attachment point").all("option")
+    assert [one.text for one in options] == [
+        "17-ffaa:0:1107: at most 1 000 kbit/s, IPv4 or IPv6",
+        "19-ffaa:0:1303: at most 60 Mbit/s, IPv4",
+    ]
+    assert [one.attrs["data-maximum"] for one in options] == ["1000", "60000"]
+
+
+def test_a_new_as_is_stored_as_it_was_typed(client: Client, owner: User, ap: AttachmentPoint) -> None:
+    typed = row(ap, bandwidth_kbit="640", bind_ip="10.0.0.5", bind_port="50007")
+    answer = client.post(NEW, form(typed, installation_type="vm"))
+    made = UserAS.objects.get()
+    assert answer.headers["Location"] == f"/ases/{made.pk}/"
+    link = Link.objects.get(interface_b__AS=made)
+    end = link.interface_b
+    assert (made.owner, made.label, made.installation_type, made.isd_as) == (
+        owner,
+        "Office",
+        "vm",
+        "17-ffaa:1:1",
+    )
+    assert (link.bandwidth_kbit, link.active, link.attachment_point) == (640, True, ap)
+    assert (end.public_ip, end.public_port, end.bind_ip, end.bind_port) == ("198.51.100.7", 50_000, "10.0.0.5", 50_007)
+
+
+def test_after_creating_the_page_says_what_happens_next(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap)), follow=True))
+    assert (
+        "17-ffaa:1:1 was created. 17-ffaa:0:1107 enforces 500 kbit/s when the attachment point next "
+        "fetches its limits (no agent there has reported yet). "
+        "Download the configuration and install it on your host to start SCION." in page.text
+    )
+
+
+def test_over_the_vpn_no_address_is_needed(client: Client, ap_b: AttachmentPoint) -> None:
+    client.post(NEW, form(row(ap_b, use_vpn="on", public_ip="")))
+    end = Link.objects.get().interface_b
+    assert end.vpn_client is not None
+    assert end.public_ip == "10.10.1.2"
+
+
+def test_a_bandwidth_of_zero_is_stored_as_zero_and_announced(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap, bandwidth_kbit="0")), follow=True))
+    assert Link.objects.get().bandwidth_kbit == 0
+    assert "17-ffaa:0:1107 blocks the link when the attachment point next fetches its limits" in page.text
+    assert "0 blocks the link: nothing passes in either direction." in page.text
+
+
+@table(
+    ("kbit", "warnings"),
+    [("31", (True, False)), ("32", (False, True)), ("47", (False, True)), ("48", (False, False))],
+)
+def test_a_limit_that_is_too_low_for_scion_is_warned_of_and_saved(
+    client: Client, ap: AttachmentPoint, kbit: str, warnings: tuple[bool, bool]
+) -> None:
+    page = Page(client.post(NEW, form(row(ap, bandwidth_kbit=kbit)), follow=True))
+    assert Link.objects.get().bandwidth_kbit == int(kbit)
+    link_goes_down = "Below 32 kbit/s SCION's heartbeats may not fit" in page.text
+    no_new_paths = "Below 48 kbit/s SCION finds no new paths over this link." in page.text
+    assert (link_goes_down, no_new_paths) == warnings
+
+
+def test_five_attachments_fit_and_a_sixth_is_refused_by_its_rule(client: Client, ap: AttachmentPoint) -> None:
+    five = [row(ap, number) for number in range(5)]
+    before = everything()
+    page = Page(client.post(NEW, form(*five, row(ap, 5))))
+    assert "6 attachments are more than the 5 that an AS may have. Remove some." in page.text
+    assert everything() == before
+    assert client.post(NEW, form(*five)).status_code == 302
+    assert Link.objects.count() == 5
+
+
+def test_without_any_attachment_the_rule_is_shown(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form()))
+    assert "An AS needs an attachment point. Add 1 to 5." in page.text
+    assert not UserAS.objects.exists()
+
+
+# --- what a person gets wrong -------------------------------------------------------------------------------
+
+TOO_HIGH = "is above this link's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
+MISTAKES = {
+    "no bandwidth": (BANDWIDTH, "bandwidth_kbit", "", "A bandwidth is missing. Enter a whole number of kbit/s"),
+    "negative bandwidth": (BANDWIDTH, "bandwidth_kbit", "-1", "Bandwidth -1 kbit/s is below 0. Choose 0 to block"),
+    "fraction": (BANDWIDTH, "bandwidth_kbit", "1.5", '"1.5" is not a whole number of kbit/s. Enter a whole number'),
+    "exponent": (BANDWIDTH, "bandwidth_kbit", "1e3", '"1e3" is not a whole number of kbit/s. Enter a whole number'),
+    "words": (BANDWIDTH, "bandwidth_kbit", "fast", '"fast" is not a whole number of kbit/s.'),
+    "above the maximum": (BANDWIDTH, "bandwidth_kbit", "1001", f"Bandwidth 1 001 kbit/s {TOO_HIGH}"),
+    "2^63": (BANDWIDTH, "bandwidth_kbit", str(2**63), f"Bandwidth 9 223 372 036 854 775 808 kbit/s {TOO_HIGH}"),
+    "60 digits": (BANDWIDTH, "bandwidth_kbit", "9" * 60, "A bandwidth of 60 digits is above the greatest possible"),
+    "loopback": ("Public IP address", "public_ip", "127.0.0.1", "127.0.0.1 is a loopback address"),
+    "unspecified": ("Public IP address", "public_ip", "0.0.0.0", "0.0.0.0 is the unspecified address"),
+    "multicast": ("Public IP address", "public_ip", "ff02::1", "ff02::1 is a multicast address"),
+    "broadcast": ("Public IP address", "public_ip", "255.255.255.255", "is the broadcast address"),
+    "the AP itself": ("Public IP address", "public_ip", "192.0.2.1", "is the attachment point's own address"),
+    "no address": ("Public IP address", "public_ip", "", "A public IP is missing. Enter one like 192.0.2.7"),
+    "no IP": ("Public IP address", "public_ip", "$(reboot)", '"$(reboot)" is not an IP address. Enter one like'),
+    "address with port": ("Public IP address", "public_ip", "192.0.2.9:50000", "is not an IP address"),
+    "port out of range": ("Public port (UDP)", "public_port", "80", "Port 80 is outside 1024 to 65535. Choose a port"),
+    "port too high": ("Public port (UDP)", "public_port", "65536", "Port 65536 is outside 1024 to 65535."),
+    "no port": ("Public port (UDP)", "public_port", "", "A port is missing. Enter a whole number from 1024 to 65535"),
+    "no number": ("Public port (UDP)", "public_port", "5e4", '"5e4" is not a port number. Enter a whole number'),
+    "bind port": ("Bind port (UDP)", "bind_port", "1", "Port 1 is outside 1024 to 65535."),
+    "bind address": ("Bind IP address", "bind_ip", "home", '"home" is not an IP address.'),
+    "no such AP": ("Attachment point", "attachment_point", "4711", "Attachment point 4711 does not exist."),
+    "no VPN there": ("Use VPN", "use_vpn", "on", "17-ffaa:0:1107 has no VPN. Give a public IP, or choose"),
+}
+
+
+@table("mistake", MISTAKES)
+def test_a_mistake_is_explained_beside_its_field_and_nothing_is_lost_or_changed(
+    client: Client, user_as: UserAS, ap: AttachmentPoint, mistake: str
+) -> None:
+    label, name, written, sentence = MISTAKES[mistake]
+    before = everything()
+    answer = client.post(NEW, form(row(ap, **{"public_ip": "198.51.100.8", name: written}), label="Keep me"))
+    page = Page(answer)
+    assert sentence in page.beside(label)
+    control = page.field(label)
+    assert control.attrs["aria-invalid"] == "true"
+    summary = page.root.one("div", class_="summary")
+    (link,) = summary.all("a")
+    assert sentence in link.text
+    assert link.attrs["href"] == f"#{control.attrs['id']}"
+    assert page.root.one("title").text.startswith("Error: ")
+    assert page.value("Label") == "Keep me"
+    if name not in {"attachment_point", "use_vpn"}:
+        assert control.attrs.get("value", "") == written
+    assert everything() == before
+
+
+def test_all_mistakes_are_shown_at_once_each_in_its_attachment(
+    client: Client, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    rows = (
+        row(ap, 0, bandwidth_kbit="1e3", public_port="http"),
+        row(ap_b, 1, bandwidth_kbit="2000"),
+        row(ap, 2, public_ip="10.1"),
+    )
+    page = Page(client.post(NEW, form(*rows)))
+    assert '"1e3" is not' in page.beside(BANDWIDTH, 1)
+    assert '"http" is not a port number' in page.beside("Public port (UDP)", 1)
+    assert "Bandwidth 2 000 kbit/s is above" in page.beside(BANDWIDTH, 2)
+    assert '"10.1" is not an IP address' in page.beside("Public IP address", 3)
+    assert [link.text.rpartition(": ")[0] for link in page.root.one("div", class_="summary").all("a")] == [
+        f"Attachment 1: {BANDWIDTH}",
+        "Attachment 1: Public port (UDP)",
+        f"Attachment 2: {BANDWIDTH}",
+        "Attachment 3: Public IP address",
+    ]
+
+
+def test_two_attachments_on_one_socket_are_refused_beside_the_second(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap, 0), row(ap, 1, public_port="50000"))))
+    assert "198.51.100.7 port 50000 is used by two attachments of this AS." in page.beside("Public port (UDP)", 2)
+    assert not UserAS.objects.exists()
+
+
+def test_a_socket_of_another_as_is_refused(client: Client, user_as: UserAS, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap))))
+    says = page.beside("Public port (UDP)")
+    assert "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Owner's AS)." in says
+
+
+def test_attachments_of_two_isds_are_refused(client: Client, ap: AttachmentPoint, ap_other: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap, 0), row(ap_other, 1))))
+    assert "19-ffaa:0:1303 is in another isolation domain than 17-ffaa:0:1107." in page.beside("Attachment point", 2)
+
+
+def test_an_address_family_that_the_ap_lacks_is_refused(client: Client, ap_b: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap_b, public_ip="2001:db8::77"))))
+    assert "2001:db8::77 is an IPv6 address, but the other end of the link only has IPv4." in page.beside(
+        "Public IP address"
+    )
+
+
+def test_in_production_a_private_address_is_refused(client: Client, ap: AttachmentPoint, settings: Settings) -> None:
+    settings.UNDERLAY_GLOBAL_ONLY = True
+    page = Page(client.post(NEW, form(row(ap, public_ip="10.0.0.7"))))
+    assert "10.0.0.7 is not reachable from the internet. Use a public address, or choose the VPN." in page.beside(
+        "Public IP address"
+    )
+
+
+def test_the_quota_is_enforced_with_its_number_and_the_remedy(
+    client: Client, owner: User, user_as: UserAS, ap: AttachmentPoint
+) -> None:
+    owner.as_quota = 1
+    owner.save(update_fields=["as_quota"])
+    before = everything()
+    page = Page(client.post(NEW, form(row(ap, public_port="50009"), label="One too many")))
+    assert "owner@example.org has 1 AS; the quota is 1." in page.text
+    assert page.value("Label") == "One too many"
+    assert everything() == before
+
+
+@table(
+    ("name", "written", "sentence"),
+    [
+        ("label", "x" * 101, "A label of 101 characters is longer than the 100 allowed. Shorten it."),
+        ("installation_type", "cloud", '"cloud" is not an installation type. Choose one of: vm, dedicated.'),
+        ("installation_type", "", '"" is not an installation type. Choose one of: vm, dedicated.'),
+    ],
+)
+def test_what_is_wrong_with_the_as_itself_is_said_with_the_services_words(
+    client: Client, ap: AttachmentPoint, name: str, written: str, sentence: str
+) -> None:
+    page = Page(client.post(NEW, form(row(ap), **{name: written})))
+    assert page.by_id(f"id_{name}_error").text == sentence
+    assert page.root.one("div", class_="summary").one("a").attrs["href"].startswith(f"#id_{name}")
+    assert not UserAS.objects.exists()
+
+
+def test_what_was_typed_is_shown_as_text_and_never_as_markup(client: Client, ap: AttachmentPoint) -> None:
+    answer = client.post(NEW, form(row(ap, bandwidth_kbit="<script>1</script>"), label="<b>x</b>"))
+    assert b"<script>1" not in answer.content
+    assert b"<b>x" not in answer.content
+    assert Page(answer).value("Label") == "<b>x</b>"
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+
+def test_a_row_more_keeps_all_that_was_typed_and_judges_nothing(
+    client: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, ap_other: AttachmentPoint
+) -> None:
+    typed = row(ap, bandwidth_kbit="1e3", public_ip="not yet", use_vpn="on", bind_port="7")
+    page = Page(client.post(NEW, form(typed, button="add", label="Half done", installation_type="dedicated")))
+    assert not page.root.all("div", class_="summary")
+    assert page.value("Label") == "Half done"
+    assert page.field("Install on a dedicated system (for experts)").attrs["checked"] == ""
+    assert page.value(BANDWIDTH, 1) == "1e3"
+    assert page.value("Public IP address", 1) == "not yet"
+    assert page.field("Use VPN", 1).attrs["checked"] == ""
+    assert page.value("Bind port (UDP)", 1) == "7"
+    # The new one: an attachment point of the same ISD that is not used yet, its maximum, a port that is free.
+    assert page.value("Attachment point", 2) == str(ap_b.pk)
+    assert page.value(BANDWIDTH, 2) == "1000"
+    assert page.value("Public port (UDP)", 2) == "50001"
+    assert not UserAS.objects.exists()
+
+
+def test_the_page_that_a_row_was_added_to_can_be_sent_as_it_is(
+    client: Client, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    page = Page(client.post(NEW, form(row(ap), button="add")))
+    data = page.post_data() | {"save": "1", "attachments-1-public_ip": "198.51.100.7"}
+    assert client.post(NEW, data).status_code == 302
+    assert [link.attachment_point for link in Link.objects.order_by("pk")] == [ap, ap_b]
+
+
+def test_a_sixth_row_is_not_offered(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(*[row(ap, number) for number in range(4)], button="add")))
+    assert len(page.root.all("section", class_="card attachment")) == 5
+    assert "An AS can have at most five attachments." in page.text
+    assert not page.root.all("button", name="add")
+    again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
+    assert len(again.root.all("section", class_="card attachment")) == 5
+
+
+def test_a_removed_row_takes_nothing_else_with_it(client: Client, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
+    rows = (row(ap, 0, bandwidth_kbit="100"), row(ap_b, 1, bandwidth_kbit="200"), row(ap, 2, bandwidth_kbit="300"))
+    page = Page(client.post(NEW, form(*rows, button="remove", value="1")))
+    assert [page.value(BANDWIDTH, number) for number in (1, 2)] == ["100", "300"]
+    assert len(page.root.all("section", class_="card attachment")) == 2
+    assert not UserAS.objects.exists()
+
+
+def test_the_last_row_may_go_too_and_come_back(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap), button="remove", value="0")))
+    assert "No attachments. An AS needs at least one." in page.text
+    assert not page.root.all("div", class_="summary")
+    again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
+    assert again.value(BANDWIDTH) == "1000"
+
+
+def test_enter_in_a_text_field_saves_and_does_not_remove(client: Client, ap: AttachmentPoint) -> None:
+    """Browsers press the first submit button of a form in the order of the document."""
+    page = Page(client.post(NEW, form(row(ap), button="add")))
+    form_ = page.root.one("form", class_="editor")
+    assert form_.all("button")[0].attrs["name"] == "save"
+
+
+# --- editing ------------------------------------------------------------------------------------------------
+
+
+def edit_url(user_as: UserAS) -> str:
+    return reverse("user_as_edit", args=[user_as.pk])
+
+
+def test_the_edit_form_shows_what_is_stored(client: Client, owner: User, ap: AttachmentPoint) -> None:
+    made = attach(
+        owner,
+        spec(ap, bandwidth_kbit=300, bind_ip="10.0.0.5", bind_port=50_009, public_port=50_008),
+        label="Stored",
+    )
+    page = Page(client.get(edit_url(made)))
+    assert page.value("Label") == "Stored"
+    assert page.value("Attachment point") == str(ap.pk)
+    assert page.value(BANDWIDTH) == "300"
+    assert page.value("Public IP address") == "198.51.100.7"
+    assert page.value("Public port (UDP)") == "50008"
+    assert (page.value("Bind IP address"), page.value("Bind port (UDP)")) == ("10.0.0.5", "50009")
+    assert page.field("Active").attrs["checked"] == ""
+
+
+def test_saving_the_edit_form_untouched_changes_nothing(client: Client, owner: User, ap_b: AttachmentPoint) -> None:
+    made = attach(owner, spec(ap_b, use_vpn=True, bandwidth_kbit=300), spec(ap_b, public_port=50_001, active=False))
+    before = everything()
+    data = Page(client.get(edit_url(made))).post_data() | {"save": "1"}
+    page = Page(client.post(edit_url(made), data, follow=True))
+    assert "Saved. No changes." in page.text
+    assert everything() == before
+
+
+def test_a_changed_bandwidth_alone_restarts_nothing(client: Client, user_as: UserAS, link: Link, host_a: Host) -> None:
+    host = user_as.hosts.get()
+    host_a.refresh_from_db()
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-bandwidth_kbit": "640"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s when the attachment point next fetches its limits" in page.text
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 640
+    after, ap_after = Host.objects.get(pk=host.pk), Host.objects.get(pk=host_a.pk)
+    assert (after.config_version, after.limits_version) == (host.config_version, host.limits_version)
+    assert (ap_after.config_version, ap_after.limits_version) == (host_a.config_version, host_a.limits_version + 1)
+
+
+def test_a_changed_port_says_that_scion_restarts(client: Client, user_as: UserAS, link: Link) -> None:
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-public_port": "50123"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert "The SCION configuration of this AS changed. The host fetches it automatically" in page.text
+    link.interface_b.refresh_from_db()
+    assert link.interface_b.public_port == 50_123
+
+
+def test_attachments_are_added_and_removed_by_saving(
+    client: Client, user_as: UserAS, link: Link, ap_b: AttachmentPoint
+) -> None:
+    page = Page(client.post(edit_url(user_as), Page(client.get(edit_url(user_as))).post_data() | {"add": "1"}))
+    data = page.post_data() | {"save": "1", "attachments-1-public_ip": "198.51.100.7"}
+    assert client.post(edit_url(user_as), data).status_code == 302
+    assert Link.objects.filter(interface_b__AS=user_as).count() == 2
+
+    page = Page(client.get(edit_url(user_as)))
+    page = Page(client.post(edit_url(user_as), page.post_data() | {"remove": "0"}))
+    assert client.post(edit_url(user_as), page.post_data() | {"save": "1"}).status_code == 302
+    (left,) = Link.objects.filter(interface_b__AS=user_as)
+    assert left.attachment_point == ap_b
+
+
+def test_one_attachment_is_switched_off_and_on(client: Client, user_as: UserAS, link: Link) -> None:
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1"}
+    del data["attachments-0-active"]
+    client.post(edit_url(user_as), data)
+    link.refresh_from_db()
+    assert link.active is False
+    page = Page(client.get(edit_url(user_as)))
+    assert "checked" not in page.field("Active").attrs
+    client.post(edit_url(user_as), page.post_data() | {"save": "1", "attachments-0-active": "on"})
+    link.refresh_from_db()
+    assert link.active is True
+
+
+def test_a_label_alone_concerns_nobody_else(client: Client, user_as: UserAS, link: Link) -> None:
+    hosts = list(Host.objects.order_by("pk").values("config_version", "limits_version"))
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "label": "New name"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert page.root.one("ul", class_="messages").text == "Saved."
+    assert page.root.one("h1").text == "AS 17-ffaa:1:1 New name"
+    assert list(Host.objects.order_by("pk").values("config_version", "limits_version")) == hosts
+
+
+def test_an_address_of_an_inactive_link_is_saved_without_a_restart(client: Client, user_as: UserAS, link: Link) -> None:
+    client.post(f"/ases/{user_as.pk}/active/", {"active": "0"})
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-public_port": "50123"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert page.root.one("ul", class_="messages").text.endswith("Saved.")
+    link.interface_b.refresh_from_db()
+    assert link.interface_b.public_port == 50_123
+
+
+def test_a_clamped_choice_is_kept_and_may_be_saved_again(
+    client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint, staff: User
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=400, actor=staff)
+    fan_out()
+    page = Page(client.get(edit_url(user_as)))
+    assert page.value(BANDWIDTH) == "1000"
+    assert "Initial value and maximum at 17-ffaa:0:1107: 400 kbit/s." in page.beside(BANDWIDTH)
+    assert "Above the maximum: clamped to 400 kbit/s." in page.text
+    assert client.post(edit_url(user_as), page.post_data() | {"save": "1"}).status_code == 302
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1_000
+
+
+def test_an_attachment_of_somebody_else_cannot_be_taken_over(client: Client, user_as: UserAS, stranger: User) -> None:
+    foreign = Link.objects.get(interface_b__AS__useras__owner=stranger)
+    before = everything()
+    data = Page(client.get(edit_url(user_as))).post_data()
+    page = Page(client.post(edit_url(user_as), data | {"save": "1", "attachments-0-link_id": str(foreign.pk)}))
+    assert "This AS has no such attachment, or it was removed." in page.text
+    assert everything() == before
+
+
+def test_attachment_points_of_another_isd_are_shown_but_not_offered(
+    client: Client, user_as: UserAS, ap: AttachmentPoint, ap_other: AttachmentPoint
+) -> None:
+    page = Page(client.get(edit_url(user_as)))
+    offered = {one.attrs["value"]: "disabled" not in one.attrs for one in page.field("Attachment point").all("option")}
+    assert offered == {str(ap.pk): True, str(ap_other.pk): False}
+    data = page.post_data() | {"save": "1", "attachments-0-attachment_point": str(ap_other.pk)}
+    answer = Page(client.post(edit_url(user_as), data))
+    assert "19-ffaa:0:1303 is in another isolation domain than this AS (17-ffaa:1:1)." in answer.beside(
+        "Attachment point"
+    )
+
+
+def test_the_forms_ask_few_questions(
+    client: Client, owner: User, ap: AttachmentPoint, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    BandwidthPolicy.objects.get_or_create(pk=1)
+    for number in range(8):
+        AttachmentPointFactory(host__public_ipv4=f"192.0.2.{100 + number}")
+    made = attach(owner, *[spec(ap, public_port=50_000 + number) for number in range(5)])
+    with django_assert_num_queries(4):  # session, user, policy, attachment points
+        client.get(NEW)
+    with django_assert_num_queries(9):  # those, the AS, its links, their times and exceptions, packages
+        client.get(edit_url(made))
+
+
+@table(
+    ("to_user", "from_user", "sentence"),
+    [
+        ("0.5M", "", "To the user AS 500 kbit/s, from it 500 kbit/s."),
+        ("500", "64k", "To the user AS 500 kbit/s, from it 64 kbit/s."),
+        ("0", "", "To the user AS blocked, from it blocked. 0 blocks the link"),
+        ("1,5M", "", "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ("500", "2M", "maximum of 1 000 kbit/s"),
+    ],
+)
+def test_the_form_says_while_one_types_what_it_understood(
+    client: Client, ap: AttachmentPoint, to_user: str, from_user: str, sentence: str
+) -> None:
+    query = row(ap, 3, bandwidth_kbit=to_user, from_user_kbit=from_user) | {"row": "attachments-3"}
+    page = Page(client.get("/ases/preview/", query))
+    assert sentence in page.root.text
+
+
+@table(
+    ("values", "sentence"),
+    [
+        ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."),
+        ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1 452 bytes."),
+    ],
+)
+def test_the_form_says_what_a_limit_leaves_for_scion(
+    client: Client, ap: AttachmentPoint, values: dict[str, str], sentence: str
+) -> None:
+    query = row(ap, 3, **values) | {"row": "attachments-3"}
+    assert sentence in Page(client.get("/ases/preview/", query)).root.text
+
+
+@table("values", [{"public_ip": ""}, {"public_ip": "198.51"}, {"use_vpn": "on"}])
+def test_it_says_nothing_of_it_before_the_address_is_known(
+    client: Client, ap: AttachmentPoint, values: dict[str, str]
+) -> None:
+    query = row(ap, 3, **values) | {"row": "attachments-3"}
+    assert "leave" not in Page(client.get("/ases/preview/", query)).root.text
+
+
+def test_two_directions_are_stored_and_shown_again(client: Client, ap: AttachmentPoint) -> None:
+    client.post(NEW, form(row(ap, bandwidth_kbit="0.9M", from_user_kbit="64")))
+    link = Link.objects.get()
+    assert tuple(link.requested) == (900, 64)
+    page = Page(client.get(edit_url(UserAS.objects.get())))
+    assert (page.value(BANDWIDTH), page.value("Upper limit from your AS [kbit/s]")) == ("900", "64")

@@ -1,0 +1,553 @@
+"""The REST API v1: own ASes and Links, the same rules and sentences as the pages, one shape for every error."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+from rest_framework.test import APIClient
+from rest_framework.throttling import SimpleRateThrottle
+
+from scionlab.accounts.api_token import api_token_create
+from scionlab.accounts.models import ApiToken, User
+from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
+from tests.cases import table
+from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
+from tests.support.counters import Counters
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _no_throttle_counts() -> None:
+    """Each test has the allowance of a new day."""
+    cache.clear()
+
+
+def token_of(user: User) -> str:
+    return api_token_create(user_id=user.pk, name="test", replaces=True).text
+
+
+def api(user: User | None) -> APIClient:
+    client = APIClient()
+    if user is not None:
+        client.credentials(HTTP_AUTHORIZATION=f"Token {token_of(user)}")
+    return client
+
+
+def error_of(response: Any) -> tuple[int, str]:
+    """Status and code, of an error in the one shape."""
+    body = response.json()
+    assert sorted(body) == ["code", "fields", "message"]
+    assert body["message"]
+    for errors in body["fields"].values():
+        assert all(sorted(one) == ["code", "message"] for one in errors)
+    return response.status_code, body["code"]
+
+
+# --- Links --------------------------------------------------------------------------------------------------
+
+
+def test_link_tells_what_is_requested_and_what_is_enforced(link: Link, owner: User, ap: AttachmentPoint) -> None:
+    moment = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+    Link.objects.filter(pk=link.pk).update(changed_at=moment)
+    body = api(owner).get(f"/api/v1/links/{link.pk}/").json()
+    text = body["status"].pop("text")
+    both = {"to_user_kbit": 1000, "from_user_kbit": 1000}
+    assert text.startswith("Waiting")
+    assert body == {
+        "id": link.pk,
+        "as_id": link.interface_b.AS_id,
+        "isd_as": "17-ffaa:1:1",
+        "as_label": "Owner's AS",
+        "interface_id": 1,
+        "attachment_point_id": ap.pk,
+        "attachment_point": "17-ffaa:0:1107",
+        "attachment_point_interface_id": 1,
+        "attachment_point_ip": "192.0.2.1",
+        "attachment_point_port": 50000,
+        "use_vpn": False,
+        "public_ip": "198.51.100.7",
+        "public_port": 50000,
+        "bind_ip": None,
+        "bind_port": None,
+        "active": True,
+        "bandwidth_kbit": 1000,
+        **both,
+        "changed_at": "2026-11-21T06:00:00Z",
+        "status": {
+            "stage": "waiting",
+            "state": "waiting",
+            "remark": None,
+            "maximum_kbit": 1000,
+            "requested": both,
+            "wanted": both,
+            "enforced": None,
+            "last_known": None,
+            "read_at": None,
+            "counters": None,
+            "observe_only": False,
+            "total": None,
+            "requested_kbit": 1000,
+            "wanted_kbit": 1000,
+            "enforced_kbit": None,
+            "since": "2026-11-21T06:00:00Z",
+            "delivered_at": None,
+            "running": None,
+            "upcoming": [],
+        },
+    }
+
+
+def test_link_tells_what_the_kernel_has(link: Link, owner: User) -> None:
+    now = datetime.now(UTC)
+    HostReceiptFactory(host=link.interface_a.host, received_at=now)
+    LinkEnforcementFactory(link=link, received_at=now)
+    status = api(owner).get(f"/api/v1/links/{link.pk}/").json()["status"]
+    assert (status["stage"], status["enforced_kbit"]) == ("enforced", 1000)
+    assert (HostReceipt.objects.count(), LinkEnforcement.objects.count()) == (1, 1)
+
+
+def test_patch_sets_the_bandwidth(link: Link, owner: User) -> None:
+    before = Host.objects.get(pk=link.interface_a.host_id)
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 500}, format="json")
+    assert response.status_code == 200
+    assert (response.json()["bandwidth_kbit"], response.json()["status"]["wanted_kbit"]) == (500, 500)
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 500
+    after = Host.objects.get(pk=before.pk)
+    assert (after.config_version, after.limits_version) == (before.config_version, before.limits_version + 1)
+    change = BandwidthChange.objects.get(link=link, old_kbit=1000, new_kbit=500)
+    assert (change.actor, change.reason) == (owner, "API")
+
+
+def test_patch_with_0_stores_0(link: Link, owner: User) -> None:
+    assert api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 0}, format="json").status_code == 200
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 0
+
+
+def test_patch_renames_an_as_and_no_host_hears_of_it(link: Link, user_as: UserAS, owner: User) -> None:
+    before, url = Counters(), f"/api/v1/ases/{user_as.pk}/"
+    answer = api(owner).patch(url, {"label": "Lab"}, format="json")
+    assert (answer.status_code, answer.json()["label"], before.risen()) == (200, "Lab", {})
+    both = api(owner).patch(url, {"label": "Attic", "active": False}, format="json").json()
+    assert (both["label"], [one["active"] for one in both["links"]]) == ("Attic", [False])
+    assert error_of(api(owner).patch(url, {}, format="json")) == (400, "nothing_to_change")
+    assert error_of(api(owner).patch(url, {"label": "x" * 101}, format="json"))[0] == 400
+    user_as.refresh_from_db()
+    assert (user_as.label, user_as.changed_by) == ("Attic", owner)
+
+
+def test_patch_deactivates(link: Link, owner: User) -> None:
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"active": False}, format="json")
+    assert (response.status_code, response.json()["status"]["stage"]) == (200, "inactive")
+    link.refresh_from_db()
+    assert not link.active
+
+
+@table(
+    ("value", "code"),
+    [
+        ("", "bandwidth_required"),
+        (None, "bandwidth_required"),
+        (-1, "bandwidth_negative"),
+        (1.5, "bandwidth_invalid"),
+        (500.0, "bandwidth_invalid"),
+        ("1e3", "bandwidth_invalid"),
+        ("0x10", "bandwidth_invalid"),
+        ("+5", "bandwidth_invalid"),
+        ("\u0665\u0660\u0660", "bandwidth_invalid"),  # Arabic digits
+        (True, "bandwidth_invalid"),
+        ([500], "bandwidth_invalid"),
+        ({"kbit": 500}, "bandwidth_invalid"),
+        (1001, "bandwidth_too_high"),
+        (2**63, "bandwidth_too_high"),
+        (10**400, "bandwidth_too_high"),
+        ("9" * 5000, "bandwidth_too_high"),
+    ],
+)
+def test_bandwidth_that_is_none_is_refused_and_changes_nothing(
+    link: Link, owner: User, value: object, code: str
+) -> None:
+    before = Host.objects.values().get(pk=link.interface_a.host_id)
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": value}, format="json")
+    assert error_of(response) == (400, code)
+    assert [one["code"] for one in response.json()["fields"]["bandwidth_kbit"]] == [code]
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+    assert Host.objects.values().get(pk=link.interface_a.host_id) == before
+
+
+def test_refusal_is_the_sentence_of_the_form(link: Link, owner: User) -> None:
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 120000}, format="json")
+    assert response.json()["message"].replace("\N{NO-BREAK SPACE}", " ") == (
+        "Bandwidth 120 000 kbit/s is above this link's maximum of 1 000 kbit/s. Choose at most 1 000, "
+        "or ask the administrators to raise it."
+    )
+
+
+@table(("body", "code"), [({}, "nothing_to_change"), ({"bandwith_kbit": 5}, "unknown_field")])
+def test_patch_that_changes_nothing_says_so(link: Link, owner: User, body: dict[str, Any], code: str) -> None:
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", body, format="json")
+    assert error_of(response) == (400, code)
+
+
+def test_refused_bandwidth_leaves_the_rest_of_the_patch_undone(link: Link, owner: User) -> None:
+    body = {"bandwidth_kbit": 5000, "active": False}
+    assert api(owner).patch(f"/api/v1/links/{link.pk}/", body, format="json").status_code == 400
+    link.refresh_from_db()
+    assert link.active
+
+
+def test_patch_of_two_things_is_done_whole_or_not_at_all(
+    link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed_meanwhile(*_: object, **__: object) -> None:
+        raise Link.DoesNotExist
+
+    monkeypatch.setattr("scionlab.limits.update.note_change", removed_meanwhile)  # when both were written
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 5, "active": False}, format="json")
+    assert error_of(response) == (404, "not_found")
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+
+
+@table("content", [b"{", b"\xff", b'{"bandwidth_kbit": NaN}', b'{"bandwidth_kbit": ' + b"9" * 5000 + b"}"])
+def test_body_that_is_no_json_is_400(link: Link, owner: User, content: bytes) -> None:
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", content, content_type="application/json")
+    assert error_of(response)[0] == 400
+
+
+@table(
+    "body",
+    [
+        {"bandwidth_kbit": "\ud800"},
+        {"bandwidth_kbit": {"\ud800": ["\udfff"]}},
+        {"active": "\ud800"},
+    ],
+)
+def test_half_a_character_is_refused_in_an_answer_that_can_be_sent(
+    link: Link, owner: User, body: dict[str, Any]
+) -> None:
+    """JSON can name surrogates, and UTF-8 has none: the sentence repeats what was sent."""
+    content = json.dumps(body).encode()
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", content, content_type="application/json")
+    assert error_of(response)[0] == 400
+
+
+def test_half_a_character_in_an_as_is_refused_too(teammate: User, ap: AttachmentPoint) -> None:
+    body = {"label": "x", "installation_type": "\ud800", "attachments": [{"attachment_point_id": "\ud800"}]}
+    response = api(teammate).post("/api/v1/ases/", json.dumps(body).encode(), content_type="application/json")
+    assert error_of(response)[0] == 400
+
+
+# --- who sees what ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def urls(link: Link) -> list[str]:
+    return [f"/api/v1/links/{link.pk}/", f"/api/v1/ases/{link.interface_b.AS_id}/"]
+
+
+@pytest.mark.parametrize("who", ["teammate", "stranger"])
+@pytest.mark.parametrize("method", ["get", "patch", "put", "delete"])
+def test_what_is_another_s_does_not_exist(
+    request: pytest.FixtureRequest, urls: list[str], link: Link, who: str, method: str
+) -> None:
+    client = api(request.getfixturevalue(who))
+    before = Link.objects.values().get(pk=link.pk)
+    hosts = list(Host.objects.order_by("pk").values())
+    for url in urls:
+        body = None if method == "get" else {"bandwidth_kbit": 5, "active": False}
+        response = getattr(client, method)(url, body, format="json")
+        expected = (405, "method_not_allowed") if "links" in url and method in {"put", "delete"} else (404, "not_found")
+        assert error_of(response) == expected
+    assert Link.objects.values().get(pk=link.pk) == before
+    assert list(Host.objects.order_by("pk").values()) == hosts
+
+
+def test_missing_and_another_s_are_told_apart_by_nothing(link: Link, teammate: User) -> None:
+    missing = api(teammate).get("/api/v1/links/999999/")
+    foreign = api(teammate).get(f"/api/v1/links/{link.pk}/")
+    assert (missing.status_code, missing.json()) == (foreign.status_code, foreign.json())
+
+
+def test_staff_sees_and_changes_everything(urls: list[str], link: Link, staff: User) -> None:
+    assert [api(staff).get(url).status_code for url in urls] == [200, 200]
+    assert api(staff).patch(urls[0], {"bandwidth_kbit": 5}, format="json").status_code == 200
+    assert BandwidthChange.objects.get(new_kbit=5).actor == staff
+
+
+@table("url", ["/api/v1/ases/", "/api/v1/links/", "/api/v1/attachment-points/"])
+def test_lists_need_a_token(url: str) -> None:
+    response = api(None).get(url)
+    assert error_of(response) == (401, "not_authenticated")
+    assert response["WWW-Authenticate"] == "Token"
+
+
+def test_wrong_token_is_401(link: Link) -> None:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION="Token 0123456789")
+    assert error_of(client.get("/api/v1/links/")) == (401, "authentication_failed")
+
+
+def test_person_who_may_not_log_in_any_more_has_no_token_either(owner: User, link: Link) -> None:
+    client = api(owner)
+    User.objects.filter(pk=owner.pk).update(is_active=False)
+    assert client.get("/api/v1/links/").status_code == 401
+
+
+def test_lists_hold_one_s_own_alone(link: Link, owner: User, stranger: User, staff: User) -> None:
+    def ids(user: User, url: str) -> list[int]:
+        return [one["id"] for one in api(user).get(url).json()["results"]]
+
+    assert ids(owner, "/api/v1/links/") == [link.pk]
+    assert link.pk not in ids(stranger, "/api/v1/links/")
+    assert ids(owner, "/api/v1/ases/") == [link.interface_b.AS_id]
+    assert link.interface_b.AS_id not in ids(stranger, "/api/v1/ases/")
+    assert len(ids(staff, "/api/v1/links/")) == Link.objects.count() == 2
+    assert len(ids(staff, "/api/v1/ases/")) == 2
+
+
+@table(("url", "statements"), [("/api/v1/ases/", 6), ("/api/v1/links/", 4)])
+def test_lists_cost_the_same_at_any_length(
+    url: str,
+    statements: int,
+    owner: User,
+    ap: AttachmentPoint,
+    link: Link,
+    django_assert_num_queries: DjangoAssertNumQueries,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Token and person, count, page, timed limits; the Links of all ASes of the page in one more."""
+    monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)  # it counts in the cache, here in SQL
+    client = api(owner)
+    with django_assert_num_queries(statements):
+        client.get(url)
+    for n in range(3):
+        attach(
+            owner,
+            spec(ap, public_ip=f"198.51.100.{20 + n}"),
+            spec(ap, public_ip=f"198.51.100.{20 + n}", public_port=50001),
+        )
+    with django_assert_num_queries(statements):
+        assert len(client.get(url).json()["results"]) == (4 if "ases" in url else 7)
+
+
+def test_pages_have_a_size(owner: User, ap: AttachmentPoint, link: Link) -> None:
+    attach(owner, spec(ap, public_ip="198.51.100.20"))
+    body = api(owner).get("/api/v1/links/?limit=1").json()
+    assert (body["count"], len(body["results"])) == (2, 1)
+    assert body["next"].endswith("/api/v1/links/?limit=1&offset=1")
+
+
+@table("query", ["limit=9223372036854775808", "limit=1001", "limit=0", "offset=" + "9" * 4000])
+@table("path", ["links", "ases", "attachment-points", "tokens"])
+def test_page_of_any_size_is_refused(owner: User, link: Link, path: str, query: str) -> None:
+    """No number reaches the database that is too large for it."""
+    response = api(owner).get(f"/api/v1/{path}/?{query}")
+    assert error_of(response)[0] == 400
+    assert list(response.json()["fields"]) == [query.partition("=")[0]]
+
+
+# --- user ASes ----------------------------------------------------------------------------------------------
+
+
+def test_create_edit_and_delete_an_as(teammate: User, ap: AttachmentPoint) -> None:
+    client = api(teammate)
+    made = client.post(
+        "/api/v1/ases/",
+        {
+            "label": "Lab",
+            "installation_type": "dedicated",
+            "attachments": [{"attachment_point_id": ap.pk, "public_ip": "198.51.100.30", "bandwidth_kbit": 250}],
+        },
+        format="json",
+    )
+    assert made.status_code == 201, made.content
+    body = made.json()
+    assert (body["isd_as"], body["label"], body["owner"]) == ("17-ffaa:1:1", "Lab", "teammate@example.org")
+    assert [one["bandwidth_kbit"] for one in body["links"]] == [250]
+
+    link_id = body["links"][0]["id"]
+    kept = {"attachment_point_id": ap.pk, "link_id": link_id, "public_ip": "198.51.100.30", "bandwidth_kbit": 300}
+    added = {"attachment_point_id": ap.pk, "public_ip": "198.51.100.30", "public_port": 50001}
+    url = f"/api/v1/ases/{body['id']}/"
+    edited = client.put(url, {"label": "Lab 2", "attachments": [kept, added]}, format="json")
+    assert edited.status_code == 200, edited.content
+    links = {one["id"]: one["bandwidth_kbit"] for one in edited.json()["links"]}
+    assert (links.pop(link_id), list(links.values())) == (300, [1000])  # left out: the default, copied
+
+    off = client.patch(url, {"active": False}, format="json")
+    assert [one["active"] for one in off.json()["links"]] == [False, False]
+    assert client.delete(url).status_code == 204
+    assert not UserAS.objects.filter(pk=body["id"]).exists()
+
+
+def test_every_broken_rule_is_told_at_its_place(teammate: User, ap: AttachmentPoint) -> None:
+    attachments = [
+        {"attachment_point_id": ap.pk, "public_ip": "127.0.0.1", "bandwidth_kbit": 2000},
+        {"attachment_point_id": ap.pk, "public_ip": "198.51.100.30", "public_port": 80},
+    ]
+    response = api(teammate).post("/api/v1/ases/", {"label": "", "attachments": attachments}, format="json")
+    assert error_of(response)[0] == 400
+    fields = {name: [one["code"] for one in errors] for name, errors in response.json()["fields"].items()}
+    assert fields == {
+        "attachments.0.public_ip": ["address_refused"],
+        "attachments.0.bandwidth_kbit": ["bandwidth_too_high"],
+        "attachments.1.public_port": ["port_range"],
+    }
+    assert not UserAS.objects.exists()
+
+
+def test_values_that_are_none_are_told_at_their_place(teammate: User, ap: AttachmentPoint) -> None:
+    body = {"installation_type": "cloud", "attachments": [{"attachment_point_id": "x", "bandwidth_kbit": "1e3"}]}
+    response = api(teammate).post("/api/v1/ases/", body, format="json")
+    assert error_of(response)[0] == 400
+    assert {name: errors[0]["code"] for name, errors in response.json()["fields"].items()} == {
+        "installation_type": "invalid_choice",
+        "attachments.0.attachment_point_id": "invalid",
+        "attachments.0.bandwidth_kbit": "bandwidth_invalid",
+    }
+
+
+def test_quota_counts_here_too(teammate: User, ap: AttachmentPoint) -> None:
+    User.objects.filter(pk=teammate.pk).update(as_quota=0)
+    body = {"attachments": [{"attachment_point_id": ap.pk, "public_ip": "198.51.100.30"}]}
+    assert error_of(api(teammate).post("/api/v1/ases/", body, format="json")) == (400, "quota_exceeded")
+    assert not UserAS.objects.exists()
+
+
+def test_attachment_points_tell_their_default(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
+    AttachmentPoint.objects.filter(pk=ap_b.pk).update(default_bandwidth_kbit=0)
+    results = api(owner).get("/api/v1/attachment-points/").json()["results"]
+    assert [(one["isd_as"], one["default_bandwidth_kbit"], one["has_vpn"], one["has_ipv6"]) for one in results] == [
+        ("17-ffaa:0:1107", 1000, False, True),
+        ("17-ffaa:0:1108", 0, True, False),
+    ]
+
+
+# --- tokens and throttles -----------------------------------------------------------------------------------
+
+
+def test_password_is_exchanged_for_a_token_that_works_until_it_is_revoked(owner: User, link: Link) -> None:
+    client = APIClient()
+    response = client.post("/api/v1/token/", {"email": "Owner@Example.org", "password": PASSWORD}, format="json")
+    assert response.status_code == 200
+    client.credentials(HTTP_AUTHORIZATION=f"Token {response.json()['token']}")
+    assert client.get("/api/v1/links/").status_code == 200
+    assert client.delete("/api/v1/token/").status_code == 204
+    assert client.get("/api/v1/links/").status_code == 401
+
+
+@table(("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD), ("a\0b", "x")])
+def test_wrong_password_and_unknown_person_are_told_apart_by_nothing(owner: User, email: str, password: str) -> None:
+    response = APIClient().post("/api/v1/token/", {"email": email, "password": password}, format="json")
+    assert response.status_code in {400, 401}
+    if "\0" not in email:
+        assert error_of(response) == (401, "authentication_failed")
+        assert response.json()["message"] == "The email address or the password is wrong."
+    assert not ApiToken.objects.exists()
+
+
+def test_person_who_is_not_active_gets_no_token(owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(is_active=False)
+    response = APIClient().post("/api/v1/token/", {"email": owner.email, "password": PASSWORD}, format="json")
+    assert error_of(response) == (401, "authentication_failed")
+
+
+def test_guessing_is_throttled_with_retry_after(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "token", "2/min")
+    client, wrong = APIClient(), {"email": owner.email, "password": "wrong"}
+    for _ in range(2):
+        assert client.post("/api/v1/token/", wrong, format="json").status_code == 401
+    response = client.post("/api/v1/token/", {"email": owner.email, "password": PASSWORD}, format="json")
+    assert error_of(response) == (429, "throttled")
+    assert 1 <= int(response["Retry-After"]) <= 60
+    assert f"{response['Retry-After']} s" in response.json()["message"]
+
+
+def test_forwarded_address_buys_no_more_guesses(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "token", "2/min")
+    wrong = {"email": owner.email, "password": "wrong"}
+    answers = [
+        APIClient().post("/api/v1/token/", wrong, format="json", headers={"X-Forwarded-For": f"203.0.113.{n}"})
+        for n in range(3)
+    ]
+    assert [one.status_code for one in answers] == [401, 401, 429]
+
+
+def test_scripts_are_throttled_with_retry_after(owner: User, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "user", "2/min")
+    client = api(owner)
+    assert [client.get("/api/v1/links/").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_session_of_the_pages_needs_its_csrf_token(link: Link, owner: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(owner)
+    url = f"/api/v1/links/{link.pk}/"
+    assert client.get(url).status_code == 200
+    response = client.patch(url, json.dumps({"bandwidth_kbit": 5}), content_type="application/json")
+    assert error_of(response) == (403, "permission_denied")
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+
+
+# --- the shape and the schema -------------------------------------------------------------------------------
+
+
+def test_other_errors_have_the_shape_too(owner: User, link: Link) -> None:
+    client = api(owner)
+    url = f"/api/v1/links/{link.pk}/"
+    assert error_of(client.post(url, {}, format="json")) == (405, "method_not_allowed")
+    assert error_of(client.patch(url, "x", content_type="text/csv")) == (415, "unsupported_media_type")
+    assert error_of(client.get(url, headers={"accept": "image/png"})) == (406, "not_acceptable")
+    assert error_of(client.patch(url, [1], format="json"))[0] == 400
+
+
+@table(
+    "times",
+    [
+        "begins_at=0001-01-01T00:00:00Z&ends_at=0001-01-02T00:00:00Z",
+        "ends_at=0001-01-01T00:00:00Z",
+        "begins_at=9999-12-31T00:00:00Z&ends_at=9999-12-31T23:59:59Z",
+    ],
+)
+def test_times_at_the_ends_of_the_calendar_are_refused_and_no_failure(owner: User, link: Link, times: str) -> None:
+    assert error_of(api(owner).get(f"/api/v1/links/{link.pk}/usage/?{times}")) == (400, "time_invalid")
+
+
+def test_token_ends_at_a_time_that_every_zone_can_show(owner: User) -> None:
+    sent = {"name": "for ever", "expires_at": "9999-12-31T23:59:59Z"}
+    assert error_of(api(owner).post("/api/v1/tokens/", sent, format="json")) == (400, "token_expiry_far")
+
+
+def test_timed_limit_until_a_moment_ends_at_that_moment(
+    owner: User, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, now = api(owner), timezone.now().replace(microsecond=900_000)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    until = f"{now + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    sent = {"kind": "constant", "limits": 5, "ends_at": until}
+    assert client.post(f"/api/v1/links/{link.pk}/timed-limits/", sent, format="json").json()["ends_at"] == until
+
+
+def test_timed_limit_until_a_moment_ends_at_that_moment_however_slow_the_service_is(
+    owner: User, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, moments = api(owner), count(1)
+    start = timezone.now().replace(microsecond=0)
+    monkeypatch.setattr(timezone, "now", lambda: start + timedelta(seconds=3 * next(moments)))
+    until = f"{start + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    sent = {"kind": "outage", "ends_at": until}
+    assert client.post(f"/api/v1/links/{link.pk}/timed-limits/", sent, format="json").json()["ends_at"] == until
