@@ -16,6 +16,7 @@ ap_other    an attachment point of another ISD (19-ffaa:0:1303, 192.0.2.3)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -34,27 +35,24 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 from tests.support.polling import WebServer, serve
 
+FOLDERS = {path.parent.name for path in (Path(__file__).parents[1] / "scionlab").glob("*/__init__.py")}
+FOLDERS |= {"clients", "core", "lab"}
 
-@pytest.fixture(autouse=True, scope="session")
-def _real_servers() -> None:
-    """Servers and saves have threads and connections of their own, which a SQLite in memory has not."""
+
+@pytest.fixture(autouse=True)
+def _as_if_it_were_the_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of the service that uses a database needs real servers: saves and web servers have threads and connections
+    of their own, which a SQLite in memory has not."""
+    if request.path.parent.name not in FOLDERS or not {"db", "transactional_db"} & {*request.fixturenames}:
+        return
     if connection.vendor != "postgresql" or not settings.REDIS_URL:
-        pytest.skip("needs PostgreSQL and Redis: python -m tests.servers -- python -m pytest tests/web")
-
-
-@pytest.fixture(autouse=True)
-def _redis_was_never_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever had to do without it leaves it alone for some seconds: the tests that come next are not to."""
+        pytest.skip("needs PostgreSQL and Redis: python -m tests.servers -- python -m pytest FILES")
+    # Whoever had to do without Redis leaves it alone for some seconds.
     monkeypatch.setattr(REST, "_until", 0.0)
-
-
-@pytest.fixture(autouse=True)
-def _nobody_was_heard_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What earlier tests noted and did not write would be written, and counted, by the test that comes next."""
+    # What earlier tests noted and did not write would be written, and counted, by this one.
     monkeypatch.setattr(CONTACTS, "_times", {})
     monkeypatch.setattr(TOKENS_USED, "_times", {})
-    if settings.REDIS_URL:
-        client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))
+    client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))
 
 
 @pytest.fixture

@@ -26,6 +26,26 @@ from hypothesis import HealthCheck, settings
 from playwright.sync_api import expect
 from pytest_django.plugin import DjangoDbBlocker
 
+from tests.cast import (  # noqa: F401  fixtures of the service
+    _as_if_it_were_the_first,
+    _no_messages,
+    ap,
+    ap_b,
+    ap_other,
+    door,
+    host,
+    host_a,
+    host_b,
+    link,
+    owner,
+    receipt,
+    server,
+    staff,
+    stranger,
+    teammate,
+    user_as,
+)
+
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)
 # For the same reason an example may last as long as it does: a limit of 200 ms finds busy processors.

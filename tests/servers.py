@@ -1,6 +1,6 @@
 """Starts a PostgreSQL and a Redis of our own, runs a command with DATABASE_URL and REDIS_URL set, and stops both.
 
-python -m tests.servers -- python -m pytest tests/web
+python -m tests.servers -- python -m pytest tests/limits
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Limits:
     members: int = 1000
     member_bytes: int = 16 * _MIB
     name_chars: int = 200
-    # deflate reaches 1032:1 on zeros; link_info.json with 4094 links stays below 30:1 (tests/agent/test_agent_bundle.py)
+    # deflate reaches 1032:1 on zeros; link_info.json with 4094 links stays below 30:1 (tests/agent)
     ratio: int = 200
     ratio_applies_above_bytes: int = _MIB  # a small tarball is mostly padding
 

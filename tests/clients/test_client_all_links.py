@@ -16,9 +16,9 @@ from scionlab.linktests.joint_test import joint_test_create
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.testbed.models import AttachmentPoint, UserAS
 from scionlab_bw import all_links
+from tests.clients.test_client import Run, _own_folder, logged_in, run, url
 from tests.factories import spec
 from tests.joint_world import enforced, links_of, measured
-from tests.clients.test_client import Run, _own_folder, logged_in, run, url
 
 __all__ = ["_own_folder", "logged_in", "run", "url"]  # the fixtures
 pytestmark = pytest.mark.django_db(transaction=True)

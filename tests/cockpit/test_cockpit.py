@@ -28,9 +28,9 @@ from scionlab.testbed.selectors import with_relations
 from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
 from scionlab.usage.models import UsageSeries
 from tests.factories import AttachmentPointFactory, attach, spec
-from tests.usage_world import add_slot
-from tests.support.html import Page
 from tests.limits.test_pages_link import MAX_BYTES, weight
+from tests.support.html import Page
+from tests.usage_world import add_slot
 
 pytestmark = pytest.mark.django_db
 

@@ -20,8 +20,8 @@ from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit
 from tests.factories import AttachmentPointFactory, attach, spec
-from tests.support.html import Page
 from tests.limits.test_pages_link import MAX_BYTES, weight
+from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
 OVERVIEW = "/cockpit/"

@@ -59,8 +59,8 @@ from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
 from tests.joint_world import confirm
 from tests.receipts import enforced_entry, receipt_at
-from tests.upstream_dump import Dump, small
 from tests.support.polling import credentials
+from tests.upstream_dump import Dump, small
 
 
 @dataclass

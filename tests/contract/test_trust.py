@@ -35,9 +35,9 @@ from scionlab.testbed import selectors
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import Host, Link
 from tests.agent_limiter import limiter_state
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.delivery.test_host_api import basic, poll
 from tests.enforcement.test_receipt import document, post
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db
 empties_the_database = pytest.mark.skipif(

@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 
 from scionlab.delivery.installed import Manifest, host_set_limits_only, manifest_note
 from scionlab.testbed.models import Host, UserAS
-from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.cockpit.test_cockpit_browser import admin_page
+from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.site.test_pages_axe import judge
 from tests.site.test_pages_browser import CHROMIUM, browser
 

@@ -15,9 +15,9 @@ from scionlab.enforcement.generation import generation_raise
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link, ServiceState
 from tests.cases import table
-from tests.support.polling import config_members
 from tests.delivery.test_host_api import poll
 from tests.enforcement.test_receipt import document, post
+from tests.support.polling import config_members
 
 pytestmark = pytest.mark.django_db
 

@@ -23,8 +23,8 @@ from scionlab.platform import redis_client
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.testbed.versions.counters import hosts_bump
 from tests.cases import table
-from tests.support.polling import WebServer, config_members, until
 from tests.delivery.test_host_api import poll
+from tests.support.polling import WebServer, config_members, until
 
 pytestmark = pytest.mark.django_db
 

@@ -37,8 +37,8 @@ from scionlab.delivery.signing import (
 from scionlab.delivery.tasks import rotate_signing_keys
 from scionlab.testbed.models import Host, Link
 from tests.cases import table
-from tests.support.counters import Counters
 from tests.delivery.test_host_api import poll
+from tests.support.counters import Counters
 
 pytestmark = pytest.mark.django_db
 

@@ -20,8 +20,8 @@ from scionlab.enforcement.status import link_status
 from scionlab.testbed import selectors
 from scionlab.testbed.host import host_rotate_secret, host_set_addresses
 from scionlab.testbed.models import Host, Link
-from tests.support.polling import credentials
 from tests.enforcement.test_receipt import direction, document, link_entry
+from tests.support.polling import credentials
 
 pytestmark = pytest.mark.django_db
 

@@ -20,8 +20,8 @@ from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Host, Link, ServiceState, UserAS
 from tests.cases import table
-from tests.factories import HostFactory
 from tests.delivery.test_host_api import credentials, poll
+from tests.factories import HostFactory
 
 pytestmark = pytest.mark.django_db
 

@@ -21,9 +21,9 @@ from scionlab.limits.update import link_update
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
 from scionlab.testbed.selectors import with_relations
 from tests.cases import table
-from tests.support.html import Page
 from tests.enforcement.test_receipt import direction, link_entry, store
 from tests.enforcement.test_total import signed_text
+from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
 

@@ -31,8 +31,8 @@ from scionlab.limits.update import link_set_active, link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
-from tests.factories import attach, spec
 from tests.delivery.test_host_api import credentials, poll
+from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
 

@@ -27,8 +27,8 @@ from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.cases import table
-from tests.factories import attach, spec
 from tests.enforcement.test_receipt import document, error_entry, link_entry
+from tests.factories import attach, spec
 
 pytestmark = [
     pytest.mark.django_db,

@@ -17,8 +17,8 @@ from scionlab.importer.management.commands.import_scionlab import Command
 from scionlab.limits.defaults import site_default_set
 from scionlab.testbed.models import AS, Host, Link, UserAS
 from tests.cases import table
-from tests.upstream_dump import Dump, small
 from tests.support.importing import counted, everything, run
+from tests.upstream_dump import Dump, small
 
 pytestmark = pytest.mark.django_db
 

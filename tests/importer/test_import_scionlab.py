@@ -37,12 +37,12 @@ from scionlab.testbed.models import (
 )
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
+from tests.delivery.test_beside_another_service import STOCK
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, UserFactory, attach, spec
-from tests.upstream_dump import PASSWORD, Dump, large, small
 from tests.support.counters import Counters
 from tests.support.importing import counted, everything, host_of, link_at, risen, run
 from tests.support.polling import config_members, credentials
-from tests.delivery.test_beside_another_service import STOCK
+from tests.upstream_dump import PASSWORD, Dump, large, small
 
 pytestmark = pytest.mark.django_db
 

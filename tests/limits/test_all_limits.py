@@ -9,10 +9,10 @@ from django.urls import reverse
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
-from tests.factories import attach, spec
-from tests.support.html import Page
 from tests.clients.test_client import Run, _own_folder, logged_in, run, url
+from tests.factories import attach, spec
 from tests.limits.test_exceptions_pages import as_
+from tests.support.html import Page
 from tests.user_ases.test_rest_api import api, error_of
 
 __all__ = ["_own_folder", "logged_in", "run", "url"]  # the fixtures

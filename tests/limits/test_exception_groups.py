@@ -20,10 +20,10 @@ from scionlab.limits.models import MaximumException
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
-from tests.support.html import Page
 from tests.limits.test_exceptions import grant, later, mails, over, refused, versions
 from tests.limits.test_exceptions_pages import typed
 from tests.limits.test_pages_link import MAX_BYTES, weight
+from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
 NEW, GROUPS = "/cockpit/groups/", "/admin/auth/group/"

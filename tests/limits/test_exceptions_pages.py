@@ -17,8 +17,8 @@ from scionlab.limits.exceptions import exception_grant
 from scionlab.limits.models import MaximumException
 from scionlab.testbed.models import BandwidthChange, Link, UserAS
 from tests.factories import UserFactory
-from tests.support.html import Page
 from tests.limits.test_pages_link import MAX_BYTES, weight
+from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
 LIST = "/cockpit/exceptions/"

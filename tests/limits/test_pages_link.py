@@ -34,9 +34,9 @@ from scionlab.testbed.models import (
 from scionlab.usage.models import UsageBatch, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from tests.cases import case, table
 from tests.factories import attach, spec
-from tests.usage_world import add_slot
-from tests.support.html import Element, Page
 from tests.limits.test_pages_status import cells, confirm
+from tests.support.html import Element, Page
+from tests.usage_world import add_slot
 
 pytestmark = pytest.mark.django_db
 

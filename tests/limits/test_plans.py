@@ -29,7 +29,7 @@ AUDIT, MAILS = "testbed_bandwidthchange", "accounts_mail"
 def years(link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
     """What there is after some years: nearly all of it is about other Links, or was sent long ago."""
     if connection.vendor != "postgresql":
-        pytest.skip("needs PostgreSQL: python -m tests.servers -- python -m pytest tests/web")
+        pytest.skip("needs PostgreSQL: python -m tests.servers -- python -m pytest FILES")
     now, kinds = timezone.now(), BandwidthChange.Kind
     others = [BandwidthChange(kind=kinds.LINK, subject="another link", new_kbit=n) for n in range(ROWS)]
     others += [BandwidthChange(kind=kinds.AP_DEFAULT, subject="d", attachment_point=ap_b) for _ in range(500)]

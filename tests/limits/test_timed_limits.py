@@ -23,9 +23,9 @@ from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
 from scionlab.testbed.selectors import links_of
 from scionlab.user_ases.user_as import user_as_delete, user_as_set_active, user_as_update
 from tests.cases import table
+from tests.enforcement.test_receipt import direction, link_entry, store
 from tests.factories import attach, spec
 from tests.support.standing_clock import T0, Now, at, now
-from tests.enforcement.test_receipt import direction, link_entry, store
 
 __all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db

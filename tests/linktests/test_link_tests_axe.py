@@ -15,10 +15,10 @@ from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store, user_report_store
 from scionlab.testbed.models import Host, Link
 from station.tools import TOOLS
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser, page
 from tests.limits.test_pages_status import confirm
 from tests.linktests.test_sending_tests import half, report
+from tests.site.test_pages_axe import judge
+from tests.site.test_pages_browser import CHROMIUM, browser, page
 
 __all__ = ["browser", "page"]  # fixtures
 

@@ -22,9 +22,9 @@ from scionlab.usage.models.usage import UsageBatch
 from scionlab.usage.packing import pack
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case
-from tests.support.html import Page
 from tests.limits.test_pages_link import MAX_BYTES, MAX_STATEMENTS, busy, client, url_of, weight
 from tests.limits.test_pages_status import confirm
+from tests.support.html import Page
 
 __all__ = ["client"]  # a fixture
 

@@ -33,9 +33,9 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link
 from scionlab.usage.models import UsageSeries
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
-from tests.usage_world import add_slot
 from tests.support.html import Element, Page
 from tests.support.polling import WebServer
+from tests.usage_world import add_slot
 
 pytestmark = pytest.mark.django_db
 

@@ -8,9 +8,9 @@ from playwright.sync_api import Page, expect
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Link
 from tests.factories import attach, spec
+from tests.limits.test_pages_status import confirm
 from tests.site.test_pages_axe import judge
 from tests.site.test_pages_browser import CHROMIUM, browser, page
-from tests.limits.test_pages_status import confirm
 
 __all__ = ["browser", "page"]  # fixtures
 

@@ -22,10 +22,10 @@ from scionlab.scion_config.pki.trc import Policy, read
 from scionlab.scion_config.pki.updates import base_trc, next_trc
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.testbed.models import AS, BandwidthChange, Host
-from tests.trust_world import chain_of, trcs, verified_line
-from tests.upstream_dump import small
 from tests.support.counters import Counters
 from tests.support.importing import counted, host_of, risen, run
+from tests.trust_world import chain_of, trcs, verified_line
+from tests.upstream_dump import small
 
 pytestmark = pytest.mark.django_db
 

@@ -28,6 +28,7 @@ from scionlab.scion_config.tasks import renew_keys
 from scionlab.testbed.host import host_create
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from tests.factories import HostFactory, attach, spec
+from tests.support.counters import Counters
 from tests.trust_world import (
     DAY,
     MASTER_KEYS,
@@ -42,7 +43,6 @@ from tests.trust_world import (
     verified_line,
     version_of,
 )
-from tests.support.counters import Counters
 
 pytestmark = pytest.mark.django_db
 

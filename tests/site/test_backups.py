@@ -26,8 +26,8 @@ from scionlab.usage.models import UsageDay, UsageSlot
 from scionlab.usage.rollup import roll_up
 from scionlab.user_ases.user_as import user_as_update
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
-from tests.usage_world import simple, store, stored_sums
 from tests.support.polling import config_members
+from tests.usage_world import simple, store, stored_sums
 
 pytestmark = [
     pytest.mark.skipif(connection.vendor != "postgresql", reason="needs PostgreSQL (DATABASE_URL)"),

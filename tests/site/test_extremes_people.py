@@ -26,6 +26,7 @@ from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed.models import AttachmentPoint, Host
 from tests.factories import PASSWORD, ASFactory, HostFactory, api_token, spec
 from tests.joint_world import enforced
+from tests.site.test_access_matrix import RULES, Rest, Writes, everything, urls_of
 from tests.support.access import World
 from tests.support.extremes import (
     EXTREMES,
@@ -41,7 +42,6 @@ from tests.support.extremes import (
     written,
 )
 from tests.support.html import Page
-from tests.site.test_access_matrix import RULES, Rest, Writes, everything, urls_of
 
 __all__ = ["readers", "site", "world"]  # the fixtures
 pytestmark = pytest.mark.django_db

@@ -21,8 +21,8 @@ from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Link, UserAS
 from tests.admin_pages import ADD, CHANGE, LIST, page
-from tests.support.html import Element, Page
 from tests.delivery.test_host_api import basic
+from tests.support.html import Element, Page
 
 pytestmark = pytest.mark.django_db
 

@@ -21,9 +21,9 @@ from scionlab.limits.update import link_update
 from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
 from scionlab.usage import live
 from tests.factories import AttachmentPointFactory, attach, spec
-from tests.site.test_pages_browser import CHROMIUM, browser, page, refused_form
 from tests.limits.test_pages_link import busy
 from tests.limits.test_pages_status import confirm, deliver
+from tests.site.test_pages_browser import CHROMIUM, browser, page, refused_form
 
 __all__ = ["browser", "page"]  # fixtures
 

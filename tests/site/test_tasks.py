@@ -41,8 +41,8 @@ from scionlab.site import tasks
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, UserAS
 from scionlab.testbed.versions.changes import Changes
-from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
 from tests.delivery.test_host_api import manifest_of, poll
+from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
 
 pytestmark = pytest.mark.django_db
 

@@ -20,8 +20,8 @@ from rest_framework.throttling import SimpleRateThrottle
 from scionlab.linktests.models import LinkTest
 from scionlab.testbed.models import Link
 from tests.factories import UserFactory, attach, spec
-from tests.support.access import World, addresses, build_world, session_of
 from tests.site.test_access_matrix import urls_of
+from tests.support.access import World, addresses, build_world, session_of
 
 REQUESTS = RequestFactory()
 

@@ -23,8 +23,8 @@ from scionlab.testbed.models import (
     UserAS,
     VPNClient,
 )
-from tests.upstream_dump import Dump
 from tests.support.counters import Counters
+from tests.upstream_dump import Dump
 
 KBIT = 500
 MODELS = (User, ISD, AS, UserAS, Host, InstalledFiles, BorderRouter, VPN, AttachmentPoint, VPNClient, Interface, Link)

@@ -25,8 +25,8 @@ from scionlab.testbed.models import AS, AttachmentPoint, BorderRouter, Host, Int
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
-from tests.support.counters import Counters
 from tests.site.test_admin import addresses, field_errors
+from tests.support.counters import Counters
 
 pytestmark = pytest.mark.django_db
 

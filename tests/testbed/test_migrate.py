@@ -14,8 +14,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from scionlab.testbed.management.commands import migrate as ours
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.delivery.test_host_api import poll
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

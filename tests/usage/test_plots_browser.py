@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint
-from tests.site.test_pages_browser import CHROMIUM, browser, page
 from tests.limits.test_pages_link import busy
+from tests.site.test_pages_browser import CHROMIUM, browser, page
 
 __all__ = ["browser", "page"]  # fixtures
 

@@ -16,11 +16,11 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import Link
+from tests.accounts.test_accounts import FORM, registered
 from tests.cases import table
 from tests.factories import PASSWORD, UserFactory
-from tests.support.html import Page
-from tests.accounts.test_accounts import FORM, registered
 from tests.limits.test_pages_status import confirm
+from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
 

@@ -10,11 +10,11 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from scionlab.accounts.models import User
-from tests.factories import PASSWORD
 from tests.accounts.test_accounts import ask, deliver, path_in
+from tests.cockpit.test_setup import CORE, POINT
+from tests.factories import PASSWORD
 from tests.site.test_pages_axe import judge
 from tests.site.test_pages_browser import browser, pytestmark  # noqa: F401  a fixture, and when to skip
-from tests.cockpit.test_setup import CORE, POINT
 
 
 @pytest.mark.parametrize(("zone", "offered"), [("Asia/Tokyo", "Asia/Tokyo"), ("Etc/GMT+3", "UTC")])

@@ -24,8 +24,8 @@ from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
 from scionlab.web.pages.own_pages import MAX_TYPED_BYTES
 from tests.cases import table
 from tests.factories import PASSWORD
-from tests.support.html import Element, Page
 from tests.limits.test_pages_status import confirm
+from tests.support.html import Element, Page
 
 pytestmark = pytest.mark.django_db
 
