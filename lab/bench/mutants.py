@@ -183,11 +183,14 @@ def cell(counts: Mapping[str, int]) -> str:
 
 
 def table(figures: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Table:
-    """One column per run."""
+    """One column per run; the sum is of the modules that all of them have."""
     paths = dict.fromkeys(path for column in figures.values() for path in column)
     rows = [[f"`{path}`", *(cell(one[path]) if path in one else "-" for one in figures.values())] for path in paths]
-    total = [sum((Counter(one) for one in column.values()), Counter()) for column in figures.values()]
-    return Table("Mutation score", ["module", *figures], [*rows, ["together", *map(cell, total)]])
+    shared = [path for path in paths if all(path in column for column in figures.values())]
+    if shared:
+        total = [sum((Counter(column[path]) for path in shared), Counter()) for column in figures.values()]
+        rows.append(["those in all columns", *map(cell, total)])
+    return Table("Mutation score", ["module", *figures], rows)
 
 
 def publish(column: str, path: str, counts: Mapping[str, int]) -> None:

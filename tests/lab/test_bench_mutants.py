@@ -30,7 +30,7 @@ def test_another_run_is_another_column() -> None:
     assert table(runs).rows == [
         ["`a.py`", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
         ["`b.py`", "-", "0 % of 4 (4 no test)"],
-        ["together", "75 % of 4 (3 killed, 1 survived)", "50 % of 8 (4 killed, 4 no test)"],
+        ["those in all columns", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
     ]
 
 
