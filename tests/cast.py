@@ -15,6 +15,7 @@ ap_other    an attachment point of another ISD (19-ffaa:0:1303, 192.0.2.3)
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from scionlab.accounts.last_use import TOKENS, TOKENS_USED
 from scionlab.accounts.models import User
 from scionlab.delivery.last_contact import CONTACTS, HOSTS
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
+from scionlab.platform import clock
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.platform.redis_client import REST, client
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
@@ -43,16 +45,21 @@ FOLDERS |= {"clients", "core", "lab"}
 def _as_if_it_were_the_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the service that uses a database needs real servers: saves and web servers have threads and connections
     of their own, which a SQLite in memory has not."""
-    if request.path.parent.name not in FOLDERS or not {"db", "transactional_db"} & {*request.fixturenames}:
+    if request.path.parent.name not in FOLDERS:
         return
-    if connection.vendor != "postgresql" or not settings.REDIS_URL:
+    has_database = request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & {*request.fixturenames}
+    if has_database and (connection.vendor != "postgresql" or not settings.REDIS_URL):
         pytest.skip("needs PostgreSQL and Redis: python -m tests.servers -- python -m pytest FILES")
     # Whoever had to do without Redis leaves it alone for some seconds.
     monkeypatch.setattr(REST, "_until", 0.0)
+    # A test whose clock stands still may have measured how far the database's is off from it.
+    monkeypatch.setattr(clock, "_ahead_s", 0.0)
+    monkeypatch.setattr(clock, "_measured_at", time.monotonic())
     # What earlier tests noted and did not write would be written, and counted, by this one.
     monkeypatch.setattr(CONTACTS, "_times", {})
     monkeypatch.setattr(TOKENS_USED, "_times", {})
-    client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))
+    if settings.REDIS_URL:
+        client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))
 
 
 @pytest.fixture

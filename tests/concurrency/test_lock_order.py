@@ -640,7 +640,7 @@ ROOMS = {"accounts", "testbed", "delivery", "enforcement", "limits", "user_ases"
 ROOMS |= {"paths", "importer"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
 ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
-ELSEWHERE |= {"usage_store", "_roll_up_some", "_step", "_move", "ensure_ahead", "drop_before"}
+ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
     "link_mail_ask",
     "account_create",

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ap_agent.agent import archive, bundle, store
+from ap_agent.agent import archive, bundle
 from ap_agent.agent.archive import MANIFEST, Limits
 from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.store import Store
@@ -231,33 +231,16 @@ def short_header(block: bytes, limits: Limits) -> tuple[str, int]:
     return REAL_HEADER(block, limits)
 
 
-def almost_any_name(name: str, _limits: Limits = LIMITS) -> None:
-    """Looks at where a name begins, and forgets that it can lead back."""
-    if name != MANIFEST and not name.startswith("etc/scion/"):
-        raise BundleError("That name lies elsewhere.", code="member_name")
-
-
-def write_anywhere(folder: Path, found: Bundle) -> None:
-    """Makes whatever folders a name has."""
-    for name, data in found.members.items():
-        path = folder / name
-        (folder / "etc/scion").mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
 def any_signature(manifest: Mapping[str, Any], **_how: object) -> object:
     """Whoever signed it."""
     return signatures.read_signed(manifest)
 
 
-LEADS_OUT = [(archive, "check_name", almost_any_name), (store, "check_name", almost_any_name)]
 PLANTED: dict[
     str, tuple[type[Exception] | tuple[type[Exception], ...], list[tuple[ModuleType, str, Callable[..., object]]]]
 ] = {
     "a key that is missing": (KeyError, [(bundle, "_links", forgotten_key)]),
     "an index beyond the end": (IndexError, [(archive, "_header", short_header)]),
-    "a name that leads out": (AssertionError, [*LEADS_OUT, (store, "_write_tree", write_anywhere)]),
     "a signature that nobody checks": ((KeyError, InvalidSignature), [(signatures, "verify", any_signature)]),
 }
 

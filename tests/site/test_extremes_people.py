@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.handlers.base import BaseHandler
 from django.db import connection, transaction
 from django.http.response import HttpResponseBase
@@ -279,6 +280,8 @@ def filled(world: World) -> dict[str, dict[str, str]]:
     exception = {"maximum_kbit": "6000", "ends_at": day, "reason": "a"}
     free_as = ASFactory(as_id=parse_as_id("ffaa:0:1777"))
     host = {"public_ipv4": "192.0.2.77", "internal_ip": "127.0.0.1", "reason": "a"}
+    group = Group.objects.create(name="a course")
+    group.user_set.add(world.owner)
     router = str(world.ap_host.border_routers.get().pk)
     other = str(world.other_host.border_routers.get().pk)
     return {
@@ -299,9 +302,8 @@ def filled(world: World) -> dict[str, dict[str, str]]:
         "exception_new": exception,
         "cockpit_exceptions": {"of": world.objects["wide"].isd_as, **exception},
         "cockpit_group_new": {
-            "name": "a",
+            "group": str(group.pk),
             "attachment_points": str(world.objects["attachmentpoint"].pk),
-            "members": world.owner.email,
             **exception,
         },
         "cockpit_defaults": {"scope": "all", "value": "320"},

@@ -26,6 +26,7 @@ from scionlab.web.access import staff_page
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import page_of
+from scionlab.web.typed import typed_text
 
 ROWS = 50
 FORMER_SHOWN = 10
@@ -104,7 +105,7 @@ def _change_page(request: PageRequest, pk: int, *, reason: str | None, **more: A
 @gone_is_404
 @form_on("cockpit_defaults_change", "pk")
 def apply(request: PageRequest, pk: int) -> HttpResponse:
-    reason = request.POST.get("reason", "").strip()[:200]
+    reason = typed_text(request, "reason")[:200]
     try:
         change = default_change_apply(change_id=pk, actor=request.user, reason=reason)
     except DefaultChangedError as exc:

@@ -25,6 +25,7 @@ from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.forms import RuleField, problems_of, text_input
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import page_of
+from scionlab.web.typed import typed_text
 
 ROWS = 40
 _OF = ("user", "group", "user_as__isd", "asked_by", "decided_by")
@@ -91,7 +92,7 @@ def exceptions(request: PageRequest) -> HttpResponse:
 @gone_is_404
 def decide(request: PageRequest, pk: int) -> HttpResponse:
     approve = "approve" in request.POST
-    answer = request.POST.get("answer", "")
+    answer = typed_text(request, "answer")
     try:
         found = exception_decide(exception_id=pk, approve=approve, answer=answer, actor=request.user)
     except RuleError as exc:

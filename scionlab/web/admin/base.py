@@ -22,6 +22,7 @@ from scionlab.platform.retry import retried
 from scionlab.web.pages.conflict import conflict_of
 from scionlab.web.pages.forms import RuleField
 from scionlab.web.pages.stale_pages import StalePageError, Value, shown_from_text, shown_to_text, values_of
+from scionlab.web.typed import typed_text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
@@ -82,8 +83,8 @@ class ReasonedAction(ActionForm):
 
 
 def reason_of(request: HttpRequest) -> str:
-    """Of an action, a deletion or a page of our own."""
-    return request.POST.get("reason", "").strip()[:200]
+    """Of an action, a deletion or a page of our own. Raises `BadRequest`."""
+    return typed_text(request, "reason")[:200]
 
 
 def actor_of(request: HttpRequest) -> User:

@@ -1,0 +1,14 @@
+"""What a person types where there is no form that checks it."""
+
+from __future__ import annotations
+
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest
+
+
+def typed_text(request: HttpRequest, name: str) -> str:
+    """A field of a POST without spaces around it. Raises `BadRequest` for a null character, which no column keeps."""
+    text = request.POST.get(name, "").strip()
+    if "\x00" in text:
+        raise BadRequest(f"The {name} has a null character, which cannot be stored. Nothing was changed.")
+    return text
