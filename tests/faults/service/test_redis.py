@@ -78,7 +78,8 @@ def test_tasks_that_redis_forgot_are_found_in_the_database(site: Site) -> None:
     site.kill("beat")
     assert site.save_default(250).status == 302
     site.postgres.ask(
-        "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error, purpose, network)"
+        "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before,"
+        " last_error, purpose, network)"
         " VALUES ('forgotten', '', 'owner@example.org', 'Enforced', 'It is.', now(), 0, now(), '', '', '')"
     )
     assert site.redis.command("flushall") == "OK"

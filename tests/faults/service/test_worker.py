@@ -19,7 +19,8 @@ from tests.faults.service.site import InBackground, Site, free_port
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 MAIL = (
-    "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error, purpose, network)"
+    "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before,"
+    " last_error, purpose, network)"
     " VALUES (%s, '', 'owner@example.org', %s, 'It is.', now(), 0, now(), '', '', '') RETURNING id"
 )
 
