@@ -73,7 +73,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
             together.disturbable("two links, alone and together" + again, 6 * short + 12, partial(_together, short)),
         ]
         found += tests_tcp.steps(again, scale.pick((1, 2), (2,)))
-    runs = scale.pick(7, 1)
+    runs = scale.pick(7, 3)  # a test begins with a whole second, so a single one says little
     return [
         *found,
         Step("counted, without the entry, another key", 24, _controls),
