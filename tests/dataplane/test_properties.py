@@ -215,8 +215,10 @@ def test_fragmented_traffic_of_a_port_without_a_link_harms_no_link(ap: Bed, is_w
     ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
     ap.link(8, 1_000_000, 1_000_000, Key(ip_address(OTHER), USER_PORT))
     from_user = ap.program.fds["from_user"]
-    first, last = datagram(scion(size=24), source=(USER, OTHER_PORT), piece=16)
-    for number in range(30_000, 60_000):  # of its own: what is a link's part of a datagram is no other's for a minute
+    # To an address of its own: what a link had of a datagram in another test is no other's for a minute.
+    to = ("192.0.2.251", AP_PORT)
+    first, last = datagram(scion(size=24), source=(USER, OTHER_PORT), destination=to, piece=16)
+    for number in range(30_000, 60_000):
         assert run(from_user, replace(first, identification=number).frame)
         if is_whole:
             assert run(from_user, replace(last, identification=number).frame)
