@@ -74,6 +74,8 @@ def session(
                     continue
                 known, heard_at = found, monotonic()
                 samples = read_live(settings.limiter_run_dir)
+                if samples == before:  # written between the look at the file and its reading: sent already
+                    continue
                 if before:  # the first samples have no rates yet
                     links = listener.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
                 before = samples

@@ -46,6 +46,7 @@ def link_of_mail(stack: Stack, subject: str, *, within_s: float = 40.0) -> str:
 
 def judge(page: Page, name: str) -> None:
     """No barrier that axe knows of, in the dark too for some, and nothing to scroll sideways on a telephone."""
+    page.wait_for_load_state()  # a click waits until the next page begins to arrive only
     schemes: list[Literal["light", "dark"]] = ["light", "dark"]
     for scheme in schemes if PICTURES or name in DARK else schemes[:1]:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # a colour that changes has no contrast yet

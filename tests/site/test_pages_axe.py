@@ -65,6 +65,7 @@ def judge(page: Page, what: str) -> None:
 
 
 def narrow(page: Page, what: str) -> None:
+    page.wait_for_load_state()  # a click waits until the next page begins to arrive only
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360, what
     page.set_viewport_size({"width": 1280, "height": 800})
