@@ -214,6 +214,8 @@ def test_a_blocked_link_without_a_port_to_the_gateway_leaves_the_host_connected(
     assert host.bed.received_kbit(to_user=True, user=U2) == pytest.approx(800, abs=220)
 
 
+@pytest.mark.long
+@pytest.mark.alone  # it times a repair
 def test_stuffing_from_the_agents_side_costs_the_limiter_neither_time_nor_memory_nor_repairs(host: LimiterHost) -> None:
     """24 MB that are no document, 30 times a second, beside 4094 links, whose signed document comes first."""
     host.hand({str(n): entry(500 + n, U1, 10_000 + n) for n in range(1, 4095)})

@@ -287,6 +287,7 @@ def test_the_byte_budget_holds_with_what_is_sent_again(bed: Bed) -> None:
     assert ap_bytes(plan) == 250_000
 
 
+@pytest.mark.alone  # it times the end
 def test_a_sender_without_reports_of_the_other_end_stops_within_two_seconds(bed: Bed) -> None:
     """The user's end is killed; its kernel resets the connections, or is cut off as here."""
     plan = (tcp("to_user", 8000),)

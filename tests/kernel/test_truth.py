@@ -126,6 +126,8 @@ class Churn:
             self._host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
 
 
+@pytest.mark.long
+@pytest.mark.alone  # it times repairs
 def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: LimiterHost) -> None:
     host.hand({"7": entry(500, U1, USER_PORT)})
     host.start()
@@ -145,6 +147,8 @@ def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: L
     assert {one.subject for one in state.problems} <= {"eth0"}  # that one was undone eight times
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_a_fight_ten_times_a_second_is_repaired_each_time_and_told_as_it_is(host: LimiterHost) -> None:
     host.hand({"7": entry(500, U1, USER_PORT)})
     host.start()
