@@ -26,6 +26,7 @@ from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, ReportGap
+from scionlab.enforcement.problems import LIMITER_SILENT, reported
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.enforcement.receipt_mails import enforced_mails
@@ -136,7 +137,7 @@ def _store(
         ReportGap.objects.create(host_id=host_id, begins_at=newest.received_at, ends_at=received_at)
     is_generation = receipt.version is not None and receipt.version[0] == selectors.generation()
     is_ours = is_generation and content != HostReceipt.Content.FOREIGN
-    former_at = received_at if newest is None else newest.received_at
+    former_at = received_at if newest is None else _read_at(newest)
     if newest is not None and is_ours and repeats(receipt, newest, content):
         said = same_again(host_id)
     else:
@@ -157,6 +158,12 @@ def _store(
     if said.unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, said.unknown[:20])
     return Stored(stored=True, unknown_links=said.unknown, is_news=receipt.versions not in {former, None})
+
+
+def _read_at(newest: HostReceipt) -> datetime:
+    """When the limiter said it at the latest: one that is silent said it before the receipt was sent."""
+    is_limiter_silent = any(one.code == LIMITER_SILENT for one in reported(newest.problems))
+    return min(newest.observed_at, newest.received_at) if is_limiter_silent else newest.received_at
 
 
 def _save_host_receipt(

@@ -129,6 +129,7 @@ def compare(
             row.since = before.since
     if receipt.is_limiter_silent:  # stays unknown: nothing counts as in force until the next receipt
         found.keep_only({pk for pk, row in found.rows.items() if pk in old and row.since == old[pk].since})
+        found.links = []  # it confirms nothing
     found.silent = old.keys() - found.rows.keys()
     return found
 

@@ -151,6 +151,7 @@ CASES: dict[str, Case] = {
     ),
     "clamped": Case("enforced", "clamped", f"Clamped: enforced at the maximum of 400{KBIT}", limit(900, maximum=400)),
     "blocked": Case("enforced", "blocked", "Blocked in both directions since", limit(0)),
+    "blocked by its maximum": Case("enforced", "blocked", "Blocked in both directions since", limit(900, maximum=0)),
     "clamped in one direction": Case(
         "enforced",
         "clamped",
@@ -373,6 +374,19 @@ CASES: dict[str, Case] = {
         "enforced", "enforced", "Enforced in both directions", stepped(60, 200)
     ),
     "step of a moment ago": Case("enforced", "enforced", "Enforced in both directions", stepped(3, 1000)),
+    "step of a moment ago that the agent has made": Case(
+        "enforced", "enforced", "Enforced in both directions", stepped(3, 200)
+    ),
+    "step that the agent has made 3 s early": Case(
+        "enforced", "enforced", "Enforced in both directions", stepped(-3, 200)
+    ),
+    "step that the agent has made 8 s early": Case(
+        "failed", "failed", f"the kernel has 200{KBIT}", all_of(OLD, stepped(-8, 200)), None, "failed"
+    ),
+    "step in an hour": Case("enforced", "enforced", "Enforced in both directions", stepped(-3600, 1000)),
+    "step of 15 s ago that no receipt shows yet": Case(
+        "enforced", "enforced", "Enforced in both directions", stepped(15, 1000, receipt_s_ago=40)
+    ),
     "step that no receipt shows yet": Case(
         "delivered",
         "delivered",

@@ -38,6 +38,7 @@ pytestmark = [
 T0 = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LINKS = 6
+RUN = "a" * 32
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def entries(**changed: Any) -> dict[str, Any]:
 
 def send(host: Host, links: dict[str, Any], at: datetime, **values: Any) -> Stored:
     """As the view does it."""
-    content = json.dumps(document(host, links, observed_at=at.isoformat(), **values)).encode()
+    content = json.dumps(document(host, links, **{"observed_at": at.isoformat(), **values})).encode()
     return receipt_store(host_id=host.pk, receipt=parse_receipt(content), now=at)
 
 
@@ -139,17 +140,30 @@ def test_unchanged_receipts_are_the_last_report(busy: Host, link: Link) -> None:
     assert link_status(fresh(link), now=T0 + 9 * MINUTE).stage == "silent"
 
 
-def test_mail_that_becomes_due_while_the_kernel_stays_is_sent(busy: Host, link: Link, owner: User) -> None:
-    """The attachment point's clock is ahead: its kernel has the timed limit before, by our clock, it begins."""
+SILENT = [{"code": "limiter_silent", "subject": "limiter", "message": "since 06:00"}]
+
+
+@table(
+    ("values", "written"),
+    [({}, {"hostreceipt": 1, "mail": 1}), ({"problems": SILENT}, {"hostreceipt": 1})],
+    ids=["answers", "silent"],
+)
+def test_mail_that_becomes_due_while_the_kernel_stays_is_sent(
+    values: dict[str, Any], written: dict[str, int], busy: Host, link: Link, owner: User
+) -> None:
+    """The attachment point's clock is ahead: its kernel has the timed limit before, by our clock, it begins. A limiter
+    that is silent confirms nothing, and what was read before it was is confirmed when it answers."""
     begins_at = timezone.now().replace(microsecond=0) + timedelta(hours=1)
     timed_limit_create(link_id=link.pk, profile=constant(Limits.both(300), 3600), begins_at=begins_at, actor=owner)
     Mail.objects.all().delete()
-    early = entries(**{"1": link_entry(300)})
-    send(busy, early, begins_at - timedelta(seconds=30))
+    early, read_at = entries(**{"1": link_entry(300)}), begins_at - timedelta(seconds=30)
+    send(busy, early, read_at, run=RUN, number=1)
     assert not Mail.objects.exists()
-    with rows_written() as written:
-        send(busy, early, begins_at + timedelta(seconds=30))
-    assert written == {**ONE, "mail": 1}
+    with rows_written() as found:
+        send(busy, early, read_at + MINUTE, run=RUN, number=2, observed_at=read_at.isoformat(), **values)
+    assert found == written
+    send(busy, early, read_at + 2 * MINUTE, run=RUN, number=3)
+    assert Mail.objects.count() == 1
 
 
 Step = Callable[[Host, Link, User, datetime], object]
@@ -168,7 +182,6 @@ HISTORY: list[Step] = [
     lambda host, _link, _owner, at: send(host, entries(**{"1": link_entry(9)}), at),
     lambda host, _link, _owner, at: send(host, entries(**{"1": link_entry(700)}), at),
 ]
-SILENT = [{"code": "limiter_silent", "subject": "limiter", "message": "since 06:00"}]
 
 
 def test_what_is_known_does_not_depend_on_the_digest(busy: Host, link: Link, owner: User) -> None:
