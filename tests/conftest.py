@@ -45,6 +45,7 @@ from tests.cast import (  # noqa: F401  fixtures of the service
     teammate,
     user_as,
 )
+from tests.support.browser import admin_page, browser, page  # noqa: F401  fixtures
 
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)

@@ -148,14 +148,6 @@ def test_the_map_shows_every_attachment_point_by_its_links_and_what_needs_attent
     ]
 
 
-def test_the_map_is_reached_with_the_keyboard_and_read_aloud(door: Client, ap: AttachmentPoint, link: Link) -> None:
-    section = Page(door.get(OVERVIEW)).root.one("section", **{"aria-labelledby": "map"})
-    (node,) = section.all("a")
-    assert node.attrs["href"] == f"/cockpit/aps/{ap.pk}/"
-    assert node.text == "ffaa:0:1107 1 link, waiting"
-    assert node.one("svg").attrs["aria-hidden"] == "true", "the words say what the drawing shows"
-
-
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_the_overview_of_200_attachment_points_takes_10_statements_and_less_than_100_kb(
     door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, is_silent: bool

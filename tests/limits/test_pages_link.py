@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -214,15 +213,6 @@ def test_a_well_known_link_fills_the_numbers_in_and_saves_nothing(
     assert Link.objects.get(pk=link.pk).requested == before
 
 
-def test_only_well_known_links_within_the_maximum_are_offered(client: Client, user_as: UserAS, link: Link) -> None:
-    page = Page(client.get(url_of(link)))
-    offered = {button.attrs["value"] for button in page.root.all("button", name="preset")}
-    assert {"modem", "edge", "satellite"} <= offered
-    assert not {"adsl", "lte1", "ethernet"} & offered
-    assert "Above the maximum of this attachment point:" in page.text
-    assert "DSL (ADSL) (6 144 / 640)" in page.text
-
-
 # --- an old page ----------------------------------------------------------------------------------------------
 
 
@@ -238,15 +228,6 @@ def test_a_page_that_somebody_made_old_undoes_no_other_direction(
     again = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
     send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=again)
     assert Link.objects.get(pk=link.pk).requested == Limits(900, 900)
-
-
-def test_a_page_that_nobody_made_old_saves_both_directions(
-    client: Client, owner: User, user_as: UserAS, link: Link
-) -> None:
-    link_update(link_id=link.pk, limits=Limits(500, 64), actor=owner)
-    shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
-    send(client, link, bandwidth_kbit="600", from_user_kbit="64", shown=shown)
-    assert Link.objects.get(pk=link.pk).requested == Limits(600, 64)
 
 
 # --- in whose zone --------------------------------------------------------------------------------------------
@@ -282,24 +263,6 @@ def test_each_time_on_a_page_is_that_of_the_readers_clock(
 
 
 # --- since when, and who --------------------------------------------------------------------------------------
-
-
-def test_every_figure_says_since_when(client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link) -> None:
-    confirm(link)
-    requested, maximum, _, enforced = steps(Page(client.get(url_of(link))))
-    assert " for " in requested
-    assert maximum.startswith("Maximum 10 Mbit/s set by the administrators, for ")
-    assert "in both directions for " in enforced
-
-
-def test_times_are_those_of_the_readers_zone(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
-    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Kathmandu")
-    shown = Page(client.get(url_of(link, "history/"))).root.all("time")[0]
-    at = BandwidthChange.objects.latest("at").at
-    assert shown.attrs["datetime"] == at.isoformat(timespec="seconds")
-    local = at + timedelta(hours=5, minutes=45)
-    assert shown.attrs["title"] == f"{local.day} {local:%b %Y, %H:%M:%S} +0545"
-    assert shown.text.endswith("s ago")
 
 
 def test_the_history_names_who_changed_a_limit_when_the_account_is_gone(
@@ -413,28 +376,6 @@ def test_no_page_of_a_user_is_heavy_or_asks_much(
             bytes_ = weight(client, url)
         assert bytes_ <= MAX_BYTES, f"{url}: {bytes_} bytes"
     assert TimedLimit.objects.filter(link=link).count() == 20
-
-
-def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap: AttachmentPoint) -> None:
-    link = busy(owner, ap)
-    page = Page(client.get(url_of(link, "?span=day")))
-    plots = [figure.one("svg", role="img") for figure in page.root.all("figure")]
-    assert [figure.one("figcaption").text for figure in page.root.all("figure")] == ["To your AS", "From your AS"]
-    for plot in plots:
-        assert plot.attrs["role"] == "img"
-        assert plot.one("path", class_="used").attrs["d"].startswith("M")
-        assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
-        *marks, limit = [mark.text for mark in plot.all("text")]
-        assert marks == ["0", "500 kbit/s"]
-        assert re.fullmatch(r"limit 90[0-4] kbit/s", limit)
-        assert plot.attrs["data-values"].count(",") == 143
-        assert (plot.attrs["data-slot"], plot.attrs["data-zone"]) == ("600", "UTC")
-    rows = page.by_id("usage-table").one("tbody").all("tr")
-    assert len(rows) == 24
-    assert cells(rows[0])[1] == "no data"
-    assert "kbit/s" in cells(rows[-2])[1]
-    files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
-    assert [client.get(one).status_code for one in files] == [200, 200]
 
 
 def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(

@@ -392,21 +392,6 @@ def test_receipt_of_an_agent_that_knows_one_limit(link: Link, host: Host) -> Non
     assert "300" in Mail.objects.get().subject
 
 
-@table(
-    ("limits", "words"),
-    [
-        (Limits(500, 300), "Enforced in both directions since"),
-        (Limits(0, 300), "Enforced: blocked to the user AS, limited from it, since"),
-        (Limits(500, 0), "Enforced: limited to the user AS, blocked from it, since"),
-        (Limits(0, 0), "Blocked in both directions since"),
-    ],
-)
-def test_words_say_which_direction_is_blocked(limits: Limits, words: str, link: Link, host: Host) -> None:
-    link_update(link_id=link.pk, limits=limits, actor=None)
-    told(host, link, 1, *limits)
-    assert link_status(fresh(link), now=at(2)).text.startswith(words)
-
-
 def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Link, host: Host) -> None:
     create(link)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=None)

@@ -647,42 +647,6 @@ def test_pages_set_up_show_and_draw_a_test(
     assert "Quick, " in browser.get(page).content.decode()
 
 
-@table(
-    "tool, parameters, names",
-    [
-        ("sizes", {"steps": 2, "from_bytes": 1000, "to_bytes": 10_000}, ["1 000 bytes", "10 000 bytes"]),
-        ("rates", {"steps": 2, "from_percent": 50, "to_percent": 200}, ["500 kbit/s", "2 000 kbit/s"]),
-    ],
-)
-def test_figures_of_the_thesis_are_drawn_for_ones_own_link(
-    link: Link, host: Host, owner: User, now: Now, tool: str, parameters: dict[str, int], names: list[str]
-) -> None:
-    """The second of both phases has a second in which nothing arrived whole, and is last in its report."""
-    made = create(link, owner, tool=tool, **parameters)
-    now.moment = made.ends_at
-    for side, store in (("ap", None), ("user", user_report_store)):
-        phases = half(made, side, received=4)
-        for one in phases:
-            sends = one["direction"] == ("to_user" if side == "ap" else "from_user")
-            late = [] if one["number"] % 2 else [[0, 0, 7, 7]]
-            one["seconds"] = [[40, 40, 0, 0]] * 3 if sends else [[0, 0, 7, 7]] * 2 + late
-        found = report(side, phases=phases)
-        if store is None:
-            assert upload(made, host, found).json() == {"stored": True}
-        else:
-            store(test_id=made.pk, report=found)
-    browser = Client()
-    browser.force_login(owner)
-    page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/tests/{made.pk}/"
-    drawn = browser.get(page).content.decode().replace("\N{NO-BREAK SPACE}", " ")
-    assert drawn.count(f"No complete packet arrived for 1 s at {names[1]}.") == 2
-    assert [drawn.count(f"<span>{name}</span>") for name in names] == [2, 2]
-    assert drawn.count("V100z") >= 2, "an area for each direction"
-    assert drawn.count('data-label="Silent">1 s<') == drawn.count('data-label="Silent">0 s<') == 2
-    LinkTest.objects.get(pk=made.pk).results.filter(side="user").delete()
-    assert "The rate of arrival is not known for every phase." in browser.get(page).content.decode()
-
-
 def tcp_report(test: LinkTest, side: str) -> dict[str, Any]:
     """Five seconds each way over two connections, 475 and 480 kbit/s of payload."""
     found = []
@@ -731,14 +695,6 @@ def test_agent_that_is_too_old_for_tcp_is_named_and_other_tools_go_on(link: Link
         True,
     )
     assert create(link, owner).kind == "udp"
-
-
-def test_page_says_why_nothing_can_be_sent(link: Link, owner: User) -> None:
-    HostReceipt.objects.update(sending_tests="off")
-    browser = Client()
-    browser.force_login(owner)
-    card = browser.get(f"/ases/{link.interface_b.AS_id}/links/{link.pk}/").content.decode()
-    assert "Not possible now: the operator of the attachment point has not enabled tests that send." in card
 
 
 def test_results_of_both_ends_go_with_the_test(link: Link, host: Host, owner: User, now: Now) -> None:
