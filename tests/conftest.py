@@ -104,6 +104,7 @@ LONG = (
     "tests/kernel/test_station",
     "tests/cockpit/test_cockpit_browser.py",
     "tests/linktests/test_link_tests_axe.py",
+    "tests/site/test_extensions_alone.py",
     "tests/site/test_pages_axe.py",
     "tests/site/test_pages_policy.py",
     "tests/lab/test_seed_demo.py",

@@ -21,14 +21,11 @@ from scionlab.limits.profiles import constant, square_wave
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_update
 from scionlab.testbed.models import (
-    VPN,
     AttachmentPoint,
     BandwidthChange,
-    Interface,
     Link,
     TimedLimit,
     UserAS,
-    VPNClient,
 )
 from scionlab.usage.models import UsageBatch, UsageDay, UsageSamples, UsageSeries, UsageSlot
 from tests.cases import case, table
@@ -149,17 +146,6 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
     assert list(BandwidthChange.objects.values()) == before
-
-
-def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
-    page = Page(client.get(url_of(link)))
-    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1 472 bytes."
-    assert said in page.root.text
-    vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
-    in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
-    Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
-    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1 472 bytes."
-    assert said in Page(client.get(url_of(link))).root.text
 
 
 def silent(link: Link) -> None:
@@ -309,36 +295,36 @@ def busy(owner: User, ap: AttachmentPoint) -> Link:
         begins_at = now + timedelta(hours=4 * number) if number else None
         timed_limit_create(link_id=link.pk, profile=wave, begins_at=begins_at, actor=owner)
     confirm(link)
+    measured(link, 260)
+    return link
+
+
+def measured(link: Link, slots: int) -> None:
+    """So many sums of 5 minutes, the last one of this hour."""
+    end = link.interface_b.AS
     series = UsageSeries.objects.create(
         link=link,
         host=link.interface_a.host,
-        attachment_point=ap,
+        attachment_point=link.attachment_point,
         interface_id=link.interface_a.interface_id,
         ap_isd_as="17-ffaa:0:1107",
-        isd_as="17-ffaa:1:1",
-        owner_email=owner.email,
+        isd_as=end.isd_as,
+        owner_email=end.useras.owner.email,
         first_config_version=1,
         last_config_version=9,
     )
-    start = now.replace(minute=0, second=0, microsecond=0)
-    for number in range(260):
-        add_slot(
-            series,
-            start - timedelta(minutes=5 * number),
-            **{
-                f"{direction}_{name}": value
-                for direction in ("to_user", "from_user")
-                for name, value in {
-                    "bytes": 10_000 * (number * 7919 % 331),
-                    "rated_bytes": 10_000 * (number * 7919 % 331),
-                    "drops": number % 2,
-                    "covered_ms": 300_000,
-                    "at_limit_ms": 300_000 * (number % 3 == 0),
-                    "limit_kbit": 900 + number % 5,
-                }.items()
-            },
-        )
-    return link
+    start = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for number in range(slots):
+        values = {
+            "bytes": 10_000 * (number * 7919 % 331),
+            "rated_bytes": 10_000 * (number * 7919 % 331),
+            "drops": number % 2,
+            "covered_ms": 300_000,
+            "at_limit_ms": 300_000 * (number % 3 == 0),
+            "limit_kbit": 900 + number % 5,
+        }
+        both = {f"{way}_{name}": value for way in ("to_user", "from_user") for name, value in values.items()}
+        add_slot(series, start - timedelta(minutes=5 * number), **both)
 
 
 def weight(client: Client, url: str) -> int:
@@ -387,10 +373,8 @@ def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
     assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text
 
 
-def test_the_shortest_period_with_figures_is_shown_first(
-    subtests: pytest.Subtests, client: Client, owner: User, ap: AttachmentPoint
-) -> None:
-    link = busy(owner, ap)
+def test_the_shortest_period_with_figures_is_shown_first(subtests: pytest.Subtests, client: Client, link: Link) -> None:
+    measured(link, 3)
 
     def shown(query: str = "") -> str:
         return Page(client.get(url_of(link, query))).root.one("nav", aria_label="Period").one(aria_current="page").text
@@ -420,12 +404,3 @@ def test_the_shortest_period_with_figures_is_shown_first(
         UsageSlot.objects.all().delete()
         UsageDay.objects.all().delete()
         assert shown() == "Last day"
-
-
-def test_a_refused_form_that_is_loaded_again_leads_back_to_the_link(
-    client: Client, user_as: UserAS, link: Link
-) -> None:
-    url = f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/"
-    assert client.post(url, {"to_user": "a lot"}).status_code == 200
-    again = client.get(url)
-    assert (again.status_code, again.headers["Location"]) == (302, f"/ases/{user_as.pk}/links/{link.pk}/")
