@@ -94,20 +94,6 @@ def test_a_gap_that_lasts_and_one_that_began_before_yesterday_count(ap: Attachme
     assert reports_of(ap_b).words == "never reported"
 
 
-def test_flapping_is_seen_and_sorted_by(
-    door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt, stranger: User
-) -> None:
-    for minutes in range(10, 700, 10):
-        ReportGap.objects.create(
-            host=ap.host, begins_at=NOW - minutes * MINUTE, ends_at=NOW - minutes * MINUTE + 4 * MINUTE
-        )
-    page = Page(door.get(OVERVIEW, {"sort": "gaps"}))
-    rows = page.root.one("tbody").all("tr")
-    assert "17-ffaa:0:1107" in rows[0].text
-    assert "69 gaps, 4 h" in rows[0].text
-    assert "never reported" in rows[1].text
-
-
 def test_links_of_a_silent_agent_are_one_row(
     door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, stranger: User
 ) -> None:

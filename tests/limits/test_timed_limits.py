@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
-from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits, generate_link_info
 from contract.link_info import parse_link_info
@@ -399,16 +398,3 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
     assert (one.limits_at(at(10)), one.limits_at(at(240))) == (Limits(200, 100), Limits(700, 700))
     told(host, link, 10, 200, 100)
     assert link_status(fresh(link), now=at(11)).stage == "enforced"
-
-
-def test_many_timed_limits_cost_one_statement(
-    link: Link, host: Host, user_as: UserAS, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    for number in range(10):
-        create(link, begins_at=T0 + (number + 1) * HOUR)
-    with django_assert_num_queries(2):
-        status = link_status(links_of(user_as)[0], now=T0)
-    assert len(status.upcoming) == 10
-    read = Host.objects.get(pk=host.pk)
-    with django_assert_num_queries(4):
-        assert len(read.link_ends[0].timed) == 10

@@ -56,11 +56,6 @@ def ready(receipt: HostReceipt) -> None:
     HostReceipt.objects.filter(pk=receipt.pk).update(says_tests=True, sending_tests="on", says_tcp_tests=True)
 
 
-@pytest.fixture
-def host(link: Link) -> Host:
-    return Host.objects.get(pk=link.interface_a.host_id)
-
-
 def create(link: Link, actor: User, begins_s: float | None = None, tool: str = "quick", **parameters: int) -> LinkTest:
     begins_at = None if begins_s is None else at(begins_s)
     return link_test_create(link_id=link.pk, tool=tool, parameters=parameters, begins_at=begins_at, actor=actor)
@@ -498,42 +493,28 @@ def test_missed_because_the_operator_turned_it_off(link: Link, owner: User, now:
     assert (found.state, words in found.text) == ("missed", True)
 
 
-def test_receipt_says_whether_tests_may_send(link: Link, host: Host) -> None:
-    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-25T00:00:01Z", "writes": 0, "problems": []}
-    row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}, "tests": []}
-    for number, (value, code) in enumerate([("on", 200), ("stopped", 200), ("off", 200), ("x", 400), (1, 400)]):
-        answer = Client().post(
-            f"/api/v4/host/{host.uid}/enforcement",
-            json.dumps({**row, "sending_tests": value, "run": f"{number:032x}", "number": 1}),
-            content_type="application/json",
-            headers={"Authorization": basic(host, host.secret)},
-        )
-        assert answer.status_code == code
-        expected = value if code == 200 else "off"
-        assert HostReceipt.objects.get(host=host).sending_tests == expected
-
-
-@pytest.mark.parametrize(
-    ("kinds", "code", "says"),
+@table(
+    "said, code, sending, says_tcp",
     [
-        (["tcp", "udp", "watch"], 200, True),
-        (["udp", "of a newer one"], 200, False),
-        (None, 400, True),
-        ([1], 400, True),
+        ({"sending_tests": "on", "test_kinds": ["tcp", "udp", "watch"]}, 200, "on", True),
+        ({"sending_tests": "stopped", "test_kinds": ["udp", "of a newer one"]}, 200, "stopped", False),
+        ({"sending_tests": "x"}, 400, "on", True),
+        ({"test_kinds": [1]}, 400, "on", True),
     ],
 )
-def test_receipt_lists_the_kinds_of_tests_of_its_agent(
-    link: Link, host: Host, kinds: object, code: int, says: bool
+def test_receipt_says_whether_tests_may_send_and_of_which_kinds(
+    link: Link, host: Host, said: dict[str, Any], code: int, sending: str, says_tcp: bool
 ) -> None:
     row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-25T00:00:01Z", "writes": 0, "problems": []}
     row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}, "tests": []}
     answer = Client().post(
         f"/api/v4/host/{host.uid}/enforcement",
-        json.dumps({**row, "test_kinds": kinds, "run": "1" * 32, "number": 1}),
+        json.dumps({**row, **said, "run": "1" * 32, "number": 1}),
         content_type="application/json",
         headers={"Authorization": basic(host, host.secret)},
     )
-    assert (answer.status_code, HostReceipt.objects.get(host=host).says_tcp_tests) == (code, says)
+    receipt = HostReceipt.objects.get(host=host)
+    assert (answer.status_code, receipt.sending_tests, receipt.says_tcp_tests) == (code, sending, says_tcp)
 
 
 # --- mails and alarms -------------------------------------------------------------------------------------------

@@ -32,11 +32,6 @@ __all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def host(link: Link) -> Host:
-    return Host.objects.get(pk=link.interface_a.host_id)
-
-
 def create(link: Link, actor: User, duration_s: int = 60, begins_s: float | None = None) -> LinkTest:
     begins_at = None if begins_s is None else at(begins_s)
     return link_test_create(link_id=link.pk, duration_s=duration_s, begins_at=begins_at, actor=actor)

@@ -20,7 +20,6 @@ from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.certificates import Kind
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.scion_config.tasks import renew_keys
-from scionlab.testbed.host import host_create
 from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, UserAS
 from scionlab.user_ases.user_as import user_as_delete
@@ -42,19 +41,6 @@ from tests.trust_world import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def core(db: None) -> AS:
-    return make_core()
-
-
-@pytest.fixture
-def further(core: AS, staff: User) -> Host:
-    """A second host of the core AS, with a border router alone."""
-    Host.objects.filter(AS=core).update(internal_ip="10.0.0.1")
-    values = {"public_ipv4": "192.0.2.99", "public_ipv6": None, "bind_ip": None, "internal_ip": "10.0.0.2"}
-    return host_create(as_=core, actor=staff, label="", **values)
 
 
 # --- lost and leaked keys -------------------------------------------------------------------------------------

@@ -151,24 +151,6 @@ def test_a_changed_bandwidth_raises_limits_of_the_attachment_points_host_alone(
 # --- hosts --------------------------------------------------------------------------------------------------
 
 
-def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: Host, settings: Any) -> None:
-    settings.SITE_URL = "https://scionlab.example.org"
-    response = door.get(page(Host, "agent", host_a.pk))
-    (key,) = key_ring().entries
-    assert response.context["agent_toml"].splitlines() == [
-        'url = "https://scionlab.example.org"',
-        f'host_id = "{host_a.uid}"',
-        f'host_secret = "{host_a.secret}"',
-        f'service_keys = ["{key["public_key"]} {key["not_after"]}"]',
-    ]
-    text = response.content.decode()
-    assert "scionlab-bw-limiter --config agent.toml plan" in text
-    assert "scionlab-bw-agent --config agent.toml run" in text
-    assert "no-store" in response["Cache-Control"]
-    settings.SITE_URL = "http://127.0.0.1:8000"
-    assert "allow_plain_http = true" in door.get(page(Host, "agent", host_a.pk)).context["agent_toml"]
-
-
 def test_the_agent_accepts_the_snippet_as_it_is(door: Client, host_a: Host, settings: Any, tmp_path: Any) -> None:
     from ap_agent.agent.settings import load_settings  # noqa: PLC0415  the two programs meet in this test only
 
