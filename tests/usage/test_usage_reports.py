@@ -94,27 +94,6 @@ def test_percentile_is_the_nearest_rank(host: Host, link: Link, rates_kbit: list
     assert (row.to_user_slots, row.begins_on.isoformat()) == (len(rates_kbit), "2026-11-01")
 
 
-def test_an_attachment_points_percentile_is_of_its_sum_in_each_slot(host: Host, link: Link, other: Link) -> None:
-    """Their highest slots are other ones, so it is not the sum of the percentiles."""
-    slots(link, host, [900, 900, *[100] * 18])
-    slots(other, host, [*[50] * 18, 800, 800])
-    months.compute_due(now=T0)
-    assert {row.isd_as: row.to_user_p95_kbit for row in UsageMonth.objects.all()} == {
-        "": 950,
-        "17-ffaa:1:1": 900,
-        "17-ffaa:1:2": 800,
-    }
-
-
-def test_missing_slots_are_missing_and_not_zero(host: Host, link: Link) -> None:
-    slots(link, host, [600])
-    for n in range(1, 50):
-        add_slot(UsageSeries.objects.get(), T0 + n * 5 * MINUTE, to_user_bytes=9)
-    months.compute_due(now=T0)
-    row = UsageMonth.objects.get(isd_as="")
-    assert (row.to_user_p95_kbit, row.to_user_slots) == (600, 1)
-
-
 def test_last_month_is_computed_while_something_may_come_and_then_stands(host: Host, link: Link) -> None:
     slots(link, host, [600])
     months.compute_due(now=datetime(2026, 12, 4, tzinfo=UTC))
