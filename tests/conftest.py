@@ -45,6 +45,7 @@ from tests.cast import (  # noqa: F401  fixtures of the service
     teammate,
     user_as,
 )
+from tests.support.browser import admin_page, browser, page  # noqa: F401  fixtures
 
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)
@@ -103,6 +104,7 @@ LONG = (
     "tests/kernel/test_station",
     "tests/cockpit/test_cockpit_browser.py",
     "tests/linktests/test_link_tests_axe.py",
+    "tests/site/test_extensions_alone.py",
     "tests/site/test_pages_axe.py",
     "tests/site/test_pages_policy.py",
     "tests/lab/test_seed_demo.py",

@@ -7,11 +7,11 @@ from playwright.sync_api import expect
 
 from scionlab.accounts.models import User
 from tests.factories import PASSWORD
-from tests.site.test_pages_axe import judge, pytestmark
-from tests.site.test_pages_browser import browser
-from tests.site.test_pages_policy import Witness, log_in, witness
+from tests.site.test_pages_policy import Witness, witness
+from tests.support.browser import IN_A_BROWSER, judge, log_in
 
-__all__ = ["browser", "pytestmark", "witness"]  # fixtures, and what the tests need
+__all__ = ["witness"]  # the fixture
+pytestmark = IN_A_BROWSER
 
 HOME = "/account/second-factor/"
 USB_KEY = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": True, "isUserVerified": True}

@@ -23,7 +23,7 @@ from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import link_status
 from scionlab.limits.defaults import ap_default_set, fan_out
 from scionlab.limits.update import link_set_active, link_set_bandwidth
-from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit
 from scionlab.testbed.selectors import with_relations
 from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
 from scionlab.usage.models import UsageSeries
@@ -206,53 +206,6 @@ def test_trouble_comes_first(door: Client, ap: AttachmentPoint, ap_b: Attachment
         assert rows[0].text == first, query
 
 
-def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
-    door: Client, link: Link, receipt: HostReceipt, ap: AttachmentPoint
-) -> None:
-    url = reverse("cockpit_not_enforced")
-    assert "All requested limits are enforced." in get(door, url).text
-    LinkEnforcement.objects.update(state="error", problem="local_address_missing: nothing leads to 198.51.100.7")
-    text = get(door, url).text
-    for words in (
-        "1 link",
-        "17-ffaa:1:1",
-        "owner@example.org",
-        "Failed: local_address_missing: nothing leads to 198.51.100.7",
-    ):
-        assert words in text
-    assert "No link is in this state." in get(door, url, why="no_report").text
-    assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
-
-
-def test_what_a_maximum_holds_back_is_listed_as_such(
-    door: Client, staff: User, ap: AttachmentPoint, receipt: HostReceipt
-) -> None:
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff)
-    fan_out()
-    host = Host.objects.get(pk=ap.host_id)
-    versions = {"config_version": host.config_version, "limits_version": host.limits_version}
-    now = timezone.now()
-    LinkEnforcement.objects.update(
-        kbit=600, to_user_rate_kbit=600, from_user_rate_kbit=600, received_at=now, **versions
-    )
-    HostReceipt.objects.update(received_at=now, **versions)
-    text = get(door, reverse("cockpit_not_enforced"), why="clamped").text
-    assert "Clamped: enforced at the maximum of 600 kbit/s since" in text
-
-
-def test_links_of_every_state_are_listed(door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt) -> None:
-    attach(owner, spec(ap, public_port=50_010))
-    Link.objects.filter(enforcement=None).update(active=False)
-    chips = [
-        one.attrs["href"] for one in get(door, OVERVIEW).root.one("ul", **{"aria-label": "Links by state"}).all("a")
-    ]
-    assert chips == [f"{reverse('cockpit_not_enforced')}?why={state}" for state in ("enforced", "inactive")]
-    for url, words in zip(chips, ("Enforced in both directions", "Inactive:"), strict=True):
-        (row,) = get(door, url).root.one("tbody").all("tr")
-        assert words in row.text
-    assert "17-ffaa:1:1" not in get(door, f"{chips[0]}&why=above").root.one("tbody").text
-
-
 def test_a_default_that_the_worker_has_not_applied_yet_is_told(
     door: Client, staff: User, ap: AttachmentPoint, link: Link
 ) -> None:
@@ -323,14 +276,6 @@ def test_the_sites_cost_needs_a_currency(door: Client) -> None:
     assert (policy.cost_per_gb, policy.currency) == (Decimal("0.1"), "EUR")
 
 
-def test_the_two_administrations_lead_to_each_other(door: Client, ap: AttachmentPoint) -> None:
-    assert f'href="{reverse("cockpit")}"' in door.get("/admin/").content.decode()
-    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
-    for url in ("admin:testbed_attachmentpoint_change", "admin:testbed_host_change"):
-        key = ap.pk if "point" in url else ap.host_id
-        assert page.root.all("a", href=reverse(url, args=[key]))
-
-
 @pytest.fixture
 def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
     return [
@@ -341,16 +286,6 @@ def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
         reverse("cockpit_traffic"),
         reverse("cockpit_traffic_csv"),
     ]
-
-
-def test_nobody_but_administrators_sees_any_of_it(client: Client, owner: User, every_page: list[str]) -> None:
-    for url in every_page:
-        assert client.get(url).status_code == 302
-    client.force_login(owner)
-    for url in every_page:
-        response = client.get(url)
-        assert response.status_code == 403
-        assert "17-ffaa:0:1107" not in response.content.decode()
 
 
 def test_odd_addresses_are_no_errors(door: Client, every_page: list[str]) -> None:
@@ -366,18 +301,6 @@ def statements(door: Client, url: str) -> int:
     with CaptureQueriesContext(connection) as captured:
         door.get(url)
     return len(captured)
-
-
-def test_more_links_take_no_more_statements(
-    door: Client, owner: User, ap: AttachmentPoint, link: Link, every_page: list[str]
-) -> None:
-    before = {url: statements(door, url) for url in every_page if door.get(url)}  # the first one makes rows
-    for number in range(4):
-        attach(owner, spec(ap, public_port=50_020 + number))
-    assert UserAS.objects.count() == 5
-    assert {url: statements(door, url) for url in every_page} == before
-    assert before.pop(OVERVIEW) <= WITH_NOTICES
-    assert max(before.values()) <= 10
 
 
 def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: AttachmentPoint, link: Link) -> None:

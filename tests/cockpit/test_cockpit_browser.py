@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits.models import MaximumException
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
 from scionlab.usage.models import UsageCounter, UsageDay, UsageSeries
-from tests.factories import PASSWORD, UserFactory, attach, spec
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser
+from tests.factories import attach, spec
+from tests.support.browser import IN_A_BROWSER, judge
 
-__all__ = ["browser"]  # a fixture
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
-
-
-@pytest.fixture
-def admin_page(browser: Browser, live_server: LiveServer, db: None) -> Iterator[Page]:
-    """An administrator's browser, logged in."""
-    admin = UserFactory(email="a.long.name.of.an.administrator@example.org", is_staff=True)
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
-    page.set_default_timeout(30_000)
-    page.goto("/login/?next=/cockpit/")
-    page.get_by_label("Email address").fill(admin.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Cockpit")).to_be_visible()
-    yield page
-    context.close()
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture

@@ -94,20 +94,6 @@ def test_a_gap_that_lasts_and_one_that_began_before_yesterday_count(ap: Attachme
     assert reports_of(ap_b).words == "never reported"
 
 
-def test_flapping_is_seen_and_sorted_by(
-    door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt, stranger: User
-) -> None:
-    for minutes in range(10, 700, 10):
-        ReportGap.objects.create(
-            host=ap.host, begins_at=NOW - minutes * MINUTE, ends_at=NOW - minutes * MINUTE + 4 * MINUTE
-        )
-    page = Page(door.get(OVERVIEW, {"sort": "gaps"}))
-    rows = page.root.one("tbody").all("tr")
-    assert "17-ffaa:0:1107" in rows[0].text
-    assert "69 gaps, 4 h" in rows[0].text
-    assert "never reported" in rows[1].text
-
-
 def test_links_of_a_silent_agent_are_one_row(
     door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, stranger: User
 ) -> None:
@@ -146,14 +132,6 @@ def test_the_map_shows_every_attachment_point_by_its_links_and_what_needs_attent
         ("ffaa:0:1108", 10, "info", "1 link, waiting"),
         ("ffaa:0:1303", 4, "none", "no links"),
     ]
-
-
-def test_the_map_is_reached_with_the_keyboard_and_read_aloud(door: Client, ap: AttachmentPoint, link: Link) -> None:
-    section = Page(door.get(OVERVIEW)).root.one("section", **{"aria-labelledby": "map"})
-    (node,) = section.all("a")
-    assert node.attrs["href"] == f"/cockpit/aps/{ap.pk}/"
-    assert node.text == "ffaa:0:1107 1 link, waiting"
-    assert node.one("svg").attrs["aria-hidden"] == "true", "the words say what the drawing shows"
 
 
 @pytest.mark.parametrize("is_silent", [False, True])

@@ -143,18 +143,6 @@ def test_a_host_of_another_service_loses_nothing_by_the_commands_of_the_readme(
     assert machine.unit_log == []
 
 
-def test_after_which_the_stock_client_alone_costs_nothing_either(
-    site: str, machine: StockHost, user_host: Host, tmp_path: Path
-) -> None:
-    machine.install_other()
-    run_commands(machine, user_host, site, tmp_path)
-    with pytest.raises(Ended) as ended:
-        machine.run(host_id=user_host.uid, host_secret=user_host.secret, url=site)
-    assert ended.value.is_temporary
-    assert machine.files == OTHER_FILES
-    assert machine.unit_log == []
-
-
 def test_nor_by_a_client_that_shows_its_version(site: str, machine: StockHost, user_host: Host) -> None:
     """A host that both services know, as an imported one: only its url was changed."""
     machine.install_other(host_id=user_host.uid)
@@ -331,14 +319,6 @@ def test_a_secret_that_is_sent_all_the_same_is_not_stored(user_host: Host) -> No
 
 
 # --- take over -------------------------------------------------------------------------------------------------------
-
-
-def test_a_take_over_is_kept_with_who_did_it(user_host: Host, staff: User) -> None:
-    say(user_host, other_manifest())
-    host_take_over(host_id=user_host.pk, actor=staff)
-    row = BandwidthChange.objects.filter(kind="host_take_over").get()
-    assert (row.actor, row.text) == (staff, f"Taken over from {OTHER_URL} 1.37")
-    assert ask(user_host).status_code == 200
 
 
 def test_it_can_be_undone_until_the_host_has_fetched(user_host: Host, staff: User) -> None:
@@ -553,15 +533,6 @@ def test_every_page_that_shows_the_host_says_it(
     assert ap.json()["scion_files"] == state
     own = {"Authorization": f"Token {api_token(owner)}"}
     assert client.get(f"/api/v1/ases/{user_host.AS_id}/", headers=own).json()["scion_files"] == state
-
-
-def test_nothing_is_said_where_this_service_coordinates(door: Client, host: Host, user_host: Host, owner: User) -> None:
-    say(user_host, {})
-    for path in (f"/cockpit/aps/{host.attachment_point.pk}/", f"/ases/{user_host.AS_id}/"):
-        assert "SCION files" not in page(door, path)
-    own = {"Authorization": f"Token {api_token(owner)}"}
-    answer = door.get(f"/api/v1/ases/{user_host.AS_id}/", headers=own)
-    assert answer.json()["scion_files"] == "this_service"
 
 
 def test_the_readme_with_limits_only_has_no_command_of_the_stock_client(user_as: UserAS, user_host: Host) -> None:

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-import pytest
 from playwright.sync_api import Page, expect
 
 from scionlab.delivery.installed import Manifest, host_set_limits_only, manifest_note
 from scionlab.testbed.models import Host, UserAS
-from tests.cockpit.test_cockpit_browser import admin_page
 from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser
+from tests.support.browser import IN_A_BROWSER, judge
 
-__all__ = ["admin_page", "browser"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
-
-PICTURES = os.environ.get("SLBW_PICTURES", "")  # a folder: what the pages look like
-
-
-def picture(page: Page, name: str, *, is_ours: bool = True) -> None:
-    """Nothing to scroll sideways on a telephone, unless the page is Django's own."""
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 800})
-        if PICTURES:
-            page.screenshot(path=Path(PICTURES) / f"{name}-{width}.png", full_page=True)
-        assert not is_ours or page.evaluate("document.documentElement.scrollWidth") <= width, name
-    page.set_viewport_size({"width": 1280, "height": 800})
+pytestmark = IN_A_BROWSER
 
 
 def show_other(host: Host) -> None:
@@ -45,14 +21,11 @@ def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> 
     host = Host.objects.get(AS=user_as.pk)
     show_other(host)
     admin_page.goto("/cockpit/")
-    picture(admin_page, "cockpit-notice")
     judge(admin_page, "cockpit-notice")
     admin_page.get_by_role("alert").get_by_role("link", name="Owner's AS").click()
     expect(admin_page.get_by_text("/etc/scion/crypto/as/cp-as.key")).to_be_visible()
-    picture(admin_page, "files-other")
     admin_page.get_by_role("button", name="Take over").click()
     expect(admin_page.get_by_role("button", name="Undo takeover")).to_be_visible()
-    picture(admin_page, "files-taken-over")
     admin_page.get_by_role("button", name="Undo takeover").click()
     expect(admin_page.get_by_role("button", name="Take over")).to_be_visible()
 
@@ -61,15 +34,10 @@ def test_the_page_of_an_as_and_the_cockpit_say_it(admin_page: Page, user_as: Use
     show_other(Host.objects.get(AS=user_as.pk))
     admin_page.goto(f"/ases/{user_as.pk}/")
     expect(admin_page.get_by_text("ask an administrator to take over the host")).to_be_visible()
-    picture(admin_page, "as-other")
     judge(admin_page, "as-other")
     host_set_limits_only(host_id=host.pk, limits_only=True, actor=None)
     admin_page.goto(f"/cockpit/aps/{host.attachment_point.pk}/")
     expect(admin_page.get_by_role("link", name="Limits only")).to_be_visible()
-    picture(admin_page, "cockpit-limits-only")
     judge(admin_page, "cockpit-limits-only")
     admin_page.goto(f"/admin/testbed/host/{host.pk}/files/")
     expect(admin_page.get_by_role("button", name="Switch off limits only")).to_be_visible()
-    picture(admin_page, "files-limits-only")
-    admin_page.goto(f"/admin/testbed/host/{host.pk}/agent/")
-    picture(admin_page, "agent-limits-only", is_ours=False)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.test import Client
-from django.utils import timezone
-from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
@@ -23,9 +20,8 @@ from scionlab.usage.packing import pack
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case
 from tests.factories import attach, spec
-from tests.limits.test_pages_link import MAX_BYTES, MAX_STATEMENTS, busy, client, url_of, weight
+from tests.limits.test_pages_link import client
 from tests.limits.test_pages_status import confirm
-from tests.support.html import Page
 
 __all__ = ["client"]  # a fixture
 
@@ -127,20 +123,3 @@ def test_the_newest_change_has_the_time_of_its_confirmation(
         timed_limit_create(link_id=link.pk, profile=constant(Limits.both(100), 600), begins_at=None, actor=None)
         confirm(link, at=at, since=at)
         assert set(confirmed()) == {None}
-
-
-def test_the_page_shows_them_and_is_light(
-    client: Client, owner: User, ap: AttachmentPoint, django_assert_max_num_queries: DjangoAssertNumQueries
-) -> None:
-    link = busy(owner, ap)
-    for number in range(3):
-        samples(link, timezone.now() - timedelta(minutes=10 * number), key=f"k{number}")
-    url = url_of(link, "history/")
-    with django_assert_max_num_queries(MAX_STATEMENTS):
-        assert weight(client, url) <= MAX_BYTES
-    page = Page(client.get(url))
-    minutes = page.root.all("tr", class_="minute")
-    assert len(minutes) == 25, "all were made in this minute"
-    assert minutes[0].text.startswith("To your AS: ")
-    assert len(minutes[0].all("svg")) == 2
-    assert not Page(client.get(url_of(link))).root.all("tr", class_="minute")

@@ -315,18 +315,3 @@ def test_a_page_of_django_admin_that_is_older_makes_no_preview(
     answer = door.post(url, {"default_bandwidth_kbit": "700", "_shown": shown})
     assert "saved other values" in answer.content.decode()
     assert not DefaultChange.objects.exists()
-
-
-def test_the_page_of_defaults_offers_the_sites(door: Client, points: list[AttachmentPoint]) -> None:
-    answer = choose(door, scope="site", value="0")
-    page = Page(door.get(answer["Location"]))
-    for words in (
-        "Preview: Site default: set to 0",
-        "2 links of 1 owner; 2 of them blocked",
-        "A default of 0 blocks all links at 2 attachment points",
-    ):
-        assert words in page.text
-    assert page.root.one("table").all("tr")[1].text == "Site default 1 000 kbit/s 0 kbit/s"
-    change = DefaultChange.objects.get()
-    done = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Cut."}, follow=True))
-    assert "Done: 2 attachment points have a new default." in done.text

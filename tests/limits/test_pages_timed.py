@@ -13,7 +13,6 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
-from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import Link, TimedLimit, UserAS
 from tests.cases import case, table
@@ -87,22 +86,6 @@ def test_each_kind_is_drawn_first_and_then_started(
     send(client, link, kind, **given)
     timed = TimedLimit.objects.get()
     assert (timed.kind, levels(timed)) == (kind, expected)
-
-
-def test_until_a_time_in_the_readers_zone(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
-    User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
-    until = (timezone.now() + timedelta(days=2)).replace(hour=12, minute=0, second=0, microsecond=0)
-    summer = {True: 2, False: 1}[3 < until.month < 10]
-    written = (
-        f"{until + timedelta(hours=summer):%Y-%m-%d %H:%M}"
-        if until.month not in {3, 10}
-        else f"{until:%Y-%m-%dT%H:%MZ}"
-    )
-    send(
-        client, link, to_user="500", from_user="", ends="until", until=written, amount="", amount_unit="h", begins_at=""
-    )
-    timed = TimedLimit.objects.get()
-    assert timed.ends_at == until
 
 
 class SlowClock:
@@ -198,14 +181,6 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(
     assert not TimedLimit.objects.exists()
 
 
-def test_an_overlap_is_refused_with_the_others_times(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
-    other = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
-    page = send(client, link, to_user="56", from_user="", begins_at="", **FOR)
-    assert "overlaps with another temporary limit of this link" in page.beside("Start")
-    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Start")
-    assert TimedLimit.objects.count() == 1
-
-
 def test_a_timed_limit_is_cancelled_on_the_page_of_its_link(
     client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
 ) -> None:
@@ -229,24 +204,6 @@ def test_the_timed_limit_of_somebody_elses_link_cannot_be_cancelled_through_ones
     assert client.post(url_of(link, f"timed/{theirs.pk}/cancel/")).status_code == 404
     theirs.refresh_from_db()
     assert theirs.cancelled_at is None
-
-
-def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
-    begins_at = timezone.now() + timedelta(hours=30, minutes=30)
-    timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
-    page = Page(client.get(url_of(link, "")))
-    assert "Scheduled Constant: 9 kbit/s" in page.text
-    assert "Begins in 1 d 6 h" in page.text
-
-
-def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
-    client: Client, owner: User, user_as: UserAS, link: Link
-) -> None:
-    link_update(link_id=link.pk, limits=Limits(500, 500), actor=owner)
-    timed_limit_create(link_id=link.pk, profile=constant(Limits(900, 900), 3600), begins_at=None, actor=owner)
-    link.attachment_point.__class__.objects.filter(pk=link.attachment_point.pk).update(maximum_kbit=300)
-    page = Page(client.get(url_of(link, "")))
-    assert "Requested temporarily 300 kbit/s" in page.text
 
 
 @table("written", ["9999-12-31 23:59Z", "0001-01-01 13:00"])

@@ -88,20 +88,6 @@ def test_the_site_default_counts_where_there_is_no_other(
     assert enforced(ap_b) == [300]
 
 
-def test_a_default_of_its_own_may_be_above_the_sites(three: list[Link], ap: AttachmentPoint, staff: User) -> None:
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=5000, actor=staff)
-    link = link_set_bandwidth(link_id=three[0].pk, bandwidth_kbit=5000, actor=None)
-    assert link.enforced_kbit == 5000
-    assert selectors.default_in_force(AttachmentPoint.objects.get(pk=ap.pk)) == 5000
-
-
-def test_a_default_of_0_is_a_default(three: list[Link], ap: AttachmentPoint, staff: User) -> None:
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=0, actor=staff)
-    fan_out()
-    assert selectors.default_in_force(AttachmentPoint.objects.get(pk=ap.pk)) == 0
-    assert enforced(ap) == [0, 0, 0]
-
-
 def test_a_number_is_judged_by_the_default_in_force_and_not_by_the_one_carried_out(
     three: list[Link], ap: AttachmentPoint, staff: User
 ) -> None:
@@ -236,10 +222,3 @@ def test_audit_rows_are_never_altered(link: Link) -> None:
     with pytest.raises(ValueError, match="cannot be changed"):
         row.save()
     assert BandwidthChange.objects.get().new_kbit == 1000
-
-
-def test_a_change_through_the_web_form_names_its_author(link: Link, user_as: UserAS, owner: User) -> None:
-    browser = Client()
-    browser.force_login(owner)
-    browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "250"})
-    assert audit()[-1] == ("link", LINK_1, WHO, 1000, 250, "")

@@ -26,7 +26,7 @@ Refusals = set[tuple[str, str, str]]  # (field, code, sentence)
 
 @dataclass(frozen=True)
 class Rule:
-    """A value that breaks one rule; `text` in full where the sentence itself matters."""
+    """A value that breaks one rule; `text`: its sentence, of some (all: tests/contract/test_bandwidth_config.py)."""
 
     values: dict[str, str]
     field: str
@@ -50,19 +50,9 @@ def port(value: str, code: str = "port_range", text: str = "") -> Rule:
 _NB = "\N{NO-BREAK SPACE}"
 RULES: dict[str, Rule] = {
     # bandwidth
-    "no bandwidth": kbit(
-        "", "bandwidth_required", "A bandwidth is missing. Enter a whole number of kbit/s, for example 500."
-    ),
-    "below 0": kbit(
-        "-1",
-        "bandwidth_negative",
-        f"Bandwidth -1{_NB}kbit/s is below 0. Choose 0 to block the link, or a number up to 1{_NB}000.",
-    ),
-    "a fraction": kbit(
-        "1.5",
-        "bandwidth_invalid",
-        '"1.5" is not a whole number of kbit/s. Enter a whole number of kbit/s, for example 500.',
-    ),
+    "no bandwidth": kbit("", "bandwidth_required"),
+    "below 0": kbit("-1", "bandwidth_negative"),
+    "a fraction": kbit("1.5", "bandwidth_invalid"),
     "an exponent": kbit("1e3", "bandwidth_invalid"),
     "a hexadecimal number": kbit("0x10", "bandwidth_invalid"),
     "digits of another script": kbit("٣٠٠", "bandwidth_invalid"),
@@ -78,27 +68,14 @@ RULES: dict[str, Rule] = {
     "2^64": kbit(str(2**64), "bandwidth_too_high"),
     "a number of 400 digits": kbit("9" * 400, "bandwidth_too_high"),
     # addresses
-    "no address": address(
-        "",
-        "address_required",
-        "A public IP is missing. Enter one like 192.0.2.7 or 2001:db8::7, or choose the VPN.",
-    ),
+    "no address": address("", "address_required"),
     "no address at all": address("198.51.100", "address_invalid"),
-    "a port in the address": address(
-        "198.51.100.7:50000",
-        "address_invalid",
-        '"198.51.100.7:50000" is not an IP address. Enter one like 192.0.2.7 or 2001:db8::7, without a port.',
-    ),
+    "a port in the address": address("198.51.100.7:50000", "address_invalid"),
     "a leading zero": address("198.51.100.07", "address_invalid"),
     "a host name": address("host.example.org", "address_invalid"),
     "a shell command as address": address("198.51.100.7; reboot", "address_invalid"),
     "a zone": address("fe80::1%eth0", "address_invalid"),
-    "loopback": address(
-        "127.0.0.1",
-        "address_refused",
-        "127.0.0.1 is a loopback address; other hosts cannot reach it. Use the address of this AS as seen by the "
-        "attachment point.",
-    ),
+    "loopback": address("127.0.0.1", "address_refused"),
     "loopback of IPv6": address("::1", "address_refused"),
     "unspecified": address("0.0.0.0", "address_refused"),
     "unspecified of IPv6": address("::", "address_refused"),
@@ -117,9 +94,7 @@ RULES: dict[str, Rule] = {
     # ports
     "no port": Rule({"public_port": ""}, "public_port", "port_required", doors={"form"}),
     "port 0": port("0"),
-    "port 1023": port(
-        "1023", text="Port 1023 is outside 1024 to 65535. Choose a port in that range, for example 50000."
-    ),
+    "port 1023": port("1023"),
     "port 65536": port("65536"),
     "port -1": port("-1"),
     "port 2^31": port(str(2**31)),
@@ -131,34 +106,14 @@ RULES: dict[str, Rule] = {
     ),
     # binding
     "a bind address that is none": Rule({"bind_ip": "eth0"}, "bind_ip", "address_invalid"),
-    "a bind address on loopback": Rule(
-        {"bind_ip": "127.0.0.1"},
-        "bind_ip",
-        "address_refused",
-        "127.0.0.1 is a loopback address; a socket bound to it cannot reach other hosts. Use an address of a "
-        "network card of the host, or leave the bind IP empty.",
-    ),
-    "a bind address of the other family": Rule(
-        {"bind_ip": "2001:db8::5"},
-        "bind_ip",
-        "address_family",
-        "2001:db8::5 is an IPv6 address, but the public address is IPv4. Use an IPv4 address.",
-    ),
+    "a bind address on loopback": Rule({"bind_ip": "127.0.0.1"}, "bind_ip", "address_refused"),
+    "a bind address of the other family": Rule({"bind_ip": "2001:db8::5"}, "bind_ip", "address_family"),
     "a bind port below 1024": Rule({"bind_port": "80"}, "bind_port", "port_range"),
     # the attachment point
-    "no VPN there": Rule(
-        {"use_vpn": "on"},
-        "use_vpn",
-        "vpn_missing",
-        "17-ffaa:0:1107 has no VPN. Give a public IP, or choose an attachment point with a VPN.",
-    ),
+    "no VPN there": Rule({"use_vpn": "on"}, "use_vpn", "vpn_missing"),
     "no such attachment point": Rule(
-        {"attachment_point_id": "4711"},
-        "attachment_point_id",
-        "attachment_point_unknown",
-        "Attachment point 4711 does not exist. Choose one from the list.",
-        {"api", "service"},  # the form's list says it in the same words, with a code of Django's
-    ),
+        {"attachment_point_id": "4711"}, "attachment_point_id", "attachment_point_unknown", doors={"api", "service"}
+    ),  # the form's list says it in the same words, with a code of Django's
     "an attachment point beyond the database": Rule(
         {"attachment_point_id": str(2**70)}, "attachment_point_id", "attachment_point_unknown", doors={"api", "service"}
     ),

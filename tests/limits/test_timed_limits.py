@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
-from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits, generate_link_info
 from contract.link_info import parse_link_info
@@ -392,21 +391,6 @@ def test_receipt_of_an_agent_that_knows_one_limit(link: Link, host: Host) -> Non
     assert "300" in Mail.objects.get().subject
 
 
-@table(
-    ("limits", "words"),
-    [
-        (Limits(500, 300), "Enforced in both directions since"),
-        (Limits(0, 300), "Enforced: blocked to the user AS, limited from it, since"),
-        (Limits(500, 0), "Enforced: limited to the user AS, blocked from it, since"),
-        (Limits(0, 0), "Blocked in both directions since"),
-    ],
-)
-def test_words_say_which_direction_is_blocked(limits: Limits, words: str, link: Link, host: Host) -> None:
-    link_update(link_id=link.pk, limits=limits, actor=None)
-    told(host, link, 1, *limits)
-    assert link_status(fresh(link), now=at(2)).text.startswith(words)
-
-
 def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Link, host: Host) -> None:
     create(link)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=None)
@@ -414,16 +398,3 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
     assert (one.limits_at(at(10)), one.limits_at(at(240))) == (Limits(200, 100), Limits(700, 700))
     told(host, link, 10, 200, 100)
     assert link_status(fresh(link), now=at(11)).stage == "enforced"
-
-
-def test_many_timed_limits_cost_one_statement(
-    link: Link, host: Host, user_as: UserAS, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    for number in range(10):
-        create(link, begins_at=T0 + (number + 1) * HOUR)
-    with django_assert_num_queries(2):
-        status = link_status(links_of(user_as)[0], now=T0)
-    assert len(status.upcoming) == 10
-    read = Host.objects.get(pk=host.pk)
-    with django_assert_num_queries(4):
-        assert len(read.link_ends[0].timed) == 10

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scionlab.linktests.test_hours import Hours, next_begin, say_hours
+from scionlab.linktests.test_hours import Hours, next_begin
 
 ZURICH = "Europe/Zurich"
 MINUTE = timedelta(minutes=1)
@@ -67,10 +67,3 @@ def test_what_is_allowed_stays_allowed_and_every_minute_of_a_year_has_a_next_beg
         assert moment <= found <= moment + timedelta(days=2)
         assert next_begin(hours, found, MINUTE) == found
         moment += 613 * MINUTE
-
-
-def test_hours_in_words() -> None:
-    assert say_hours([]) == "at any time"
-    assert say_hours([Hours(22, 6, ZURICH), Hours(8, 24, "UTC")]) == (
-        "22:00 to 06:00 Europe/Zurich or 08:00 to 24:00 UTC"
-    )

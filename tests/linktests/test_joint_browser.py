@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from playwright.sync_api import Page
 
 from scionlab.accounts.models import User
@@ -12,17 +11,9 @@ from scionlab.linktests.joint_test import joint_test_create
 from scionlab.testbed.models import AttachmentPoint
 from tests.factories import spec
 from tests.joint_world import confirm, enforced, measured
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser, page
+from tests.support.browser import IN_A_BROWSER, judge
 
-__all__ = ["browser", "page"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(300),
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = IN_A_BROWSER
 
 
 def test_pages_of_joint_tests_are_accessible_and_fit_a_phone(

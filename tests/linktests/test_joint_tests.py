@@ -23,7 +23,6 @@ from scionlab.linktests.models import JointTest, LinkTest, TestPolicy, TestResul
 from scionlab.linktests.pages.joint_panel import joint_panel
 from scionlab.linktests.test_mails import link_tests_notify
 from scionlab.linktests.test_slots import SlotTakenError
-from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.cases import case, table
@@ -240,14 +239,6 @@ def test_one_that_is_over_stays(wide: UserAS, owner: User, now: Now) -> None:
     joint_test_cancel(joint_test_id=made.pk, actor=owner)
     assert not LinkTest.objects.exclude(cancelled_at=None).exists()
     assert JointTest.objects.get().cancelled_at is None
-
-
-def test_it_is_kept_as_long_as_its_parts(wide: UserAS, owner: User, now: Now) -> None:
-    made = create(wide, owner)
-    old_rows_forget(now=made.ends_at + timedelta(days=90))
-    assert JointTest.objects.count() == 1
-    old_rows_forget(now=made.ends_at + timedelta(days=90, seconds=1))
-    assert (JointTest.objects.count(), LinkTest.objects.count()) == (0, 0)
 
 
 # --- what was found -------------------------------------------------------------------------------------------------

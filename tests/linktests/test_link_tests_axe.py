@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from django.utils import timezone
 from playwright.sync_api import Page
 
@@ -17,17 +16,9 @@ from scionlab.testbed.models import Host, Link
 from station.tools import TOOLS
 from tests.limits.test_pages_status import confirm
 from tests.linktests.test_sending_tests import half, report
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser, page
+from tests.support.browser import IN_A_BROWSER, judge
 
-__all__ = ["browser", "page"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(300),
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = IN_A_BROWSER
 
 
 def over(test: LinkTest, minutes: int) -> LinkTest:

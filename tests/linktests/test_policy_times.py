@@ -240,14 +240,6 @@ def test_administrators_set_hours_and_load(door: Client, values: dict[str, Any],
     assert TestPolicy.objects.exists() == (not words)
 
 
-def test_preview_has_load_and_hours(door: Client) -> None:
-    policy("quick", max_load_percent=70, **ZURICH_MORNING)
-    shown = door.get("/admin/linktests/testpolicy/").content.decode()
-    assert "<td>at most 70 %</td><td>09:00 to 11:00 Europe/Zurich</td>" in shown
-    assert "<td>any</td><td>at any time</td>" in shown  # of the other tools
-    assert "<td>-</td><td>at any time</td>" in shown  # of a watch
-
-
 def test_database_has_both_hours_or_none() -> None:
     for values in ({"hours_begin": 9}, {"hours_end": 9}, {"hours_begin": 24, "hours_end": 9}):
         with pytest.raises(IntegrityError), transaction.atomic():

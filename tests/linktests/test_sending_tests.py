@@ -56,11 +56,6 @@ def ready(receipt: HostReceipt) -> None:
     HostReceipt.objects.filter(pk=receipt.pk).update(says_tests=True, sending_tests="on", says_tcp_tests=True)
 
 
-@pytest.fixture
-def host(link: Link) -> Host:
-    return Host.objects.get(pk=link.interface_a.host_id)
-
-
 def create(link: Link, actor: User, begins_s: float | None = None, tool: str = "quick", **parameters: int) -> LinkTest:
     begins_at = None if begins_s is None else at(begins_s)
     return link_test_create(link_id=link.pk, tool=tool, parameters=parameters, begins_at=begins_at, actor=actor)
@@ -498,42 +493,28 @@ def test_missed_because_the_operator_turned_it_off(link: Link, owner: User, now:
     assert (found.state, words in found.text) == ("missed", True)
 
 
-def test_receipt_says_whether_tests_may_send(link: Link, host: Host) -> None:
-    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-25T00:00:01Z", "writes": 0, "problems": []}
-    row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}, "tests": []}
-    for number, (value, code) in enumerate([("on", 200), ("stopped", 200), ("off", 200), ("x", 400), (1, 400)]):
-        answer = Client().post(
-            f"/api/v4/host/{host.uid}/enforcement",
-            json.dumps({**row, "sending_tests": value, "run": f"{number:032x}", "number": 1}),
-            content_type="application/json",
-            headers={"Authorization": basic(host, host.secret)},
-        )
-        assert answer.status_code == code
-        expected = value if code == 200 else "off"
-        assert HostReceipt.objects.get(host=host).sending_tests == expected
-
-
-@pytest.mark.parametrize(
-    ("kinds", "code", "says"),
+@table(
+    "said, code, sending, says_tcp",
     [
-        (["tcp", "udp", "watch"], 200, True),
-        (["udp", "of a newer one"], 200, False),
-        (None, 400, True),
-        ([1], 400, True),
+        ({"sending_tests": "on", "test_kinds": ["tcp", "udp", "watch"]}, 200, "on", True),
+        ({"sending_tests": "stopped", "test_kinds": ["udp", "of a newer one"]}, 200, "stopped", False),
+        ({"sending_tests": "x"}, 400, "on", True),
+        ({"test_kinds": [1]}, 400, "on", True),
     ],
 )
-def test_receipt_lists_the_kinds_of_tests_of_its_agent(
-    link: Link, host: Host, kinds: object, code: int, says: bool
+def test_receipt_says_whether_tests_may_send_and_of_which_kinds(
+    link: Link, host: Host, said: dict[str, Any], code: int, sending: str, says_tcp: bool
 ) -> None:
     row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-25T00:00:01Z", "writes": 0, "problems": []}
     row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}, "tests": []}
     answer = Client().post(
         f"/api/v4/host/{host.uid}/enforcement",
-        json.dumps({**row, "test_kinds": kinds, "run": "1" * 32, "number": 1}),
+        json.dumps({**row, **said, "run": "1" * 32, "number": 1}),
         content_type="application/json",
         headers={"Authorization": basic(host, host.secret)},
     )
-    assert (answer.status_code, HostReceipt.objects.get(host=host).says_tcp_tests) == (code, says)
+    receipt = HostReceipt.objects.get(host=host)
+    assert (answer.status_code, receipt.sending_tests, receipt.says_tcp_tests) == (code, sending, says_tcp)
 
 
 # --- mails and alarms -------------------------------------------------------------------------------------------
@@ -647,42 +628,6 @@ def test_pages_set_up_show_and_draw_a_test(
     assert "Quick, " in browser.get(page).content.decode()
 
 
-@table(
-    "tool, parameters, names",
-    [
-        ("sizes", {"steps": 2, "from_bytes": 1000, "to_bytes": 10_000}, ["1 000 bytes", "10 000 bytes"]),
-        ("rates", {"steps": 2, "from_percent": 50, "to_percent": 200}, ["500 kbit/s", "2 000 kbit/s"]),
-    ],
-)
-def test_figures_of_the_thesis_are_drawn_for_ones_own_link(
-    link: Link, host: Host, owner: User, now: Now, tool: str, parameters: dict[str, int], names: list[str]
-) -> None:
-    """The second of both phases has a second in which nothing arrived whole, and is last in its report."""
-    made = create(link, owner, tool=tool, **parameters)
-    now.moment = made.ends_at
-    for side, store in (("ap", None), ("user", user_report_store)):
-        phases = half(made, side, received=4)
-        for one in phases:
-            sends = one["direction"] == ("to_user" if side == "ap" else "from_user")
-            late = [] if one["number"] % 2 else [[0, 0, 7, 7]]
-            one["seconds"] = [[40, 40, 0, 0]] * 3 if sends else [[0, 0, 7, 7]] * 2 + late
-        found = report(side, phases=phases)
-        if store is None:
-            assert upload(made, host, found).json() == {"stored": True}
-        else:
-            store(test_id=made.pk, report=found)
-    browser = Client()
-    browser.force_login(owner)
-    page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/tests/{made.pk}/"
-    drawn = browser.get(page).content.decode().replace("\N{NO-BREAK SPACE}", " ")
-    assert drawn.count(f"No complete packet arrived for 1 s at {names[1]}.") == 2
-    assert [drawn.count(f"<span>{name}</span>") for name in names] == [2, 2]
-    assert drawn.count("V100z") >= 2, "an area for each direction"
-    assert drawn.count('data-label="Silent">1 s<') == drawn.count('data-label="Silent">0 s<') == 2
-    LinkTest.objects.get(pk=made.pk).results.filter(side="user").delete()
-    assert "The rate of arrival is not known for every phase." in browser.get(page).content.decode()
-
-
 def tcp_report(test: LinkTest, side: str) -> dict[str, Any]:
     """Five seconds each way over two connections, 475 and 480 kbit/s of payload."""
     found = []
@@ -731,14 +676,6 @@ def test_agent_that_is_too_old_for_tcp_is_named_and_other_tools_go_on(link: Link
         True,
     )
     assert create(link, owner).kind == "udp"
-
-
-def test_page_says_why_nothing_can_be_sent(link: Link, owner: User) -> None:
-    HostReceipt.objects.update(sending_tests="off")
-    browser = Client()
-    browser.force_login(owner)
-    card = browser.get(f"/ases/{link.interface_b.AS_id}/links/{link.pk}/").content.decode()
-    assert "Not possible now: the operator of the attachment point has not enabled tests that send." in card
 
 
 def test_results_of_both_ends_go_with_the_test(link: Link, host: Host, owner: User, now: Now) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scionlab.limits.framing import Framing
-from scionlab.linktests.pages.why import bars_of
-from scionlab.linktests.throughput import Step
 
 IPV4, IPV6, VPN = Framing(4, False, 1472), Framing(6, False, 1472), Framing(4, True, 1472)
 
@@ -20,11 +18,3 @@ def test_headers_and_heartbeats_are_those_of_the_underlay(
     """134 and 178 bytes are those of `bandwidth_config.HEARTBEAT_MINIMUM_KBIT`."""
     assert (framing.header_bytes, framing.largest_bytes, framing.heartbeat_bytes) == (headers, largest, heartbeat)
     assert framing.heartbeat_kbit == pytest.approx((heartbeat * 8 / 200, heartbeat * 8 / 150))
-
-
-def test_nothing_is_drawn_of_what_is_not_known() -> None:
-    steps = [Step("a", 1000, ""), Step("b", 500, ""), Step("c", None, ""), Step("d", 400, "")]
-    assert [(bar.left, bar.lost) for bar in bars_of(steps)] == [
-        ("1000.0", "0.0"), ("500.0", "500.0"), ("", ""), ("400.0", "100.0")
-    ]  # fmt: skip
-    assert [(bar.left, bar.lost) for bar in bars_of([Step("a", 0, "")])] == [("0.0", "0.0")]

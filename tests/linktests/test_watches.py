@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from scionlab.linktests.link_test import SlotTakenError, link_test_cancel, link_
 from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
 from scionlab.linktests.test_policy import BUILT_IN, Allowance, allowance_of, who_may_what
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
-from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.factories import HostReceiptFactory, api_token, attach, spec
 from tests.support.access import basic
@@ -32,11 +30,6 @@ from tests.support.standing_clock import T0, Now, at, now
 
 __all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def host(link: Link) -> Host:
-    return Host.objects.get(pk=link.interface_a.host_id)
 
 
 def create(link: Link, actor: User, duration_s: int = 60, begins_s: float | None = None) -> LinkTest:
@@ -244,20 +237,6 @@ def test_administrators_edit_policies_and_see_who_may_what(door: Client) -> None
     assert "Permissions in force" in shown
 
 
-def test_administrators_put_people_into_groups_by_their_addresses(door: Client, owner: User, stranger: User) -> None:
-    page = "/admin/auth/group/"
-    refused = door.post(f"{page}add/", {"name": "students", "members": "owner@example.org\nnobody@example.org"})
-    assert "No account has the email address nobody@example.org." in refused.content.decode()
-    assert not Group.objects.exists()
-    assert door.post(f"{page}add/", {"name": "students", "members": "Owner@example.org "}).status_code == 302
-    group = Group.objects.get()
-    assert list(group.user_set.all()) == [owner]
-    change = f"{page}{group.pk}/change/"
-    assert "owner@example.org" in door.get(change).content.decode()
-    assert door.post(change, {"name": "students", "members": stranger.email}).status_code == 302
-    assert list(group.user_set.all()) == [stranger]
-
-
 # --- results and states -------------------------------------------------------------------------------------
 
 
@@ -437,15 +416,6 @@ def test_rest_makes_reads_lists_and_cancels(link: Link, host: Host, owner: User,
     later = api.post(path, {"duration_s": 10, "begins_at": "2026-10-25T01:00:00Z"}, content_type="application/json")
     assert api.delete(later["Location"]).status_code == 204
     assert api.get(later["Location"]).json()["state"] == "cancelled"
-
-
-def test_tests_are_kept_for_ninety_days(link: Link, host: Host, owner: User, now: Now) -> None:
-    made = create(link, owner, 10)
-    send(host, upload(made, range(11), is_final=True))
-    old_rows_forget(now=made.ends_at + timedelta(days=90))
-    assert TestResult.objects.exists()
-    old_rows_forget(now=made.ends_at + timedelta(days=90, seconds=1))
-    assert not LinkTest.objects.exists()
 
 
 # --- pages --------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from django.urls import reverse
 from bandwidth_config import Limits
 from contract.scion_files import PATH_METADATA_PATH
 from scionlab.accounts.models import User
-from scionlab.delivery.installed import full_configuration, host_set_limits_only
+from scionlab.delivery.installed import full_configuration
 from scionlab.delivery.render import config_for
-from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, refuse_older_page
+from scionlab.limits.defaults import ap_update, refuse_older_page
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_update
@@ -93,13 +93,6 @@ def test_siblings_of_the_control_service_s_host_do_not_restart(publishing: Attac
     assert metadata(sibling) is None
 
 
-def test_limits_only_has_none(publishing: AttachmentPoint, client: Client, owner: User, link: Link) -> None:
-    host_set_limits_only(host_id=publishing.host_id, limits_only=True, actor=None)
-    assert metadata(publishing.host) is None
-    client.force_login(owner)
-    assert "path metadata" not in page_of(client, link)
-
-
 def test_an_attachment_point_that_is_deleted_takes_its_metadata_along(ap_b: AttachmentPoint) -> None:
     set_ap(ap_b, path_metadata=NOTE)
     counters = Counters()
@@ -145,29 +138,6 @@ def test_one_configuration_has_the_same_bytes_however_often_it_is_made(publishin
     assert second[:2] == (first[0], first[1] + 2)
     assert made() == second
     assert limit_of(link) == 300
-
-
-def test_0_and_what_is_observed_is_not_published(publishing: AttachmentPoint, link: Link) -> None:
-    link_update(link_id=link.pk, actor=None, limits=Limits(500, 0))
-    assert limit_of(link) is None
-    link_update(link_id=link.pk, actor=None, limits=Limits.both(500))
-    assert limit_of(link) == 500
-    link_update(link_id=link.pk, actor=None, observe_only=True)
-    assert limit_of(link) is None
-    link_update(link_id=link.pk, actor=None, observe_only=False)
-    set_ap(publishing, observe_only=True)
-    assert limit_of(link) is None
-
-
-def test_a_lowered_maximum_is_what_is_published(publishing: AttachmentPoint, link: Link) -> None:
-    ap_default_set(attachment_point_id=publishing.pk, default_bandwidth_kbit=250, actor=None)
-    fan_out()
-    assert limit_of(link) == 250
-
-
-def test_an_inactive_link_is_not_published(publishing: AttachmentPoint, link: Link) -> None:
-    link_update(link_id=link.pk, actor=None, active=False)
-    assert metadata(publishing.host) == {}
 
 
 def test_a_control_service_on_another_host_than_the_links_has_the_limits_of_its_versions(owner: User) -> None:

@@ -29,7 +29,7 @@ from scionlab.linktests.link_test import link_test_create
 from scionlab.linktests.models import LinkTest
 from scionlab.paths.path_view import PathView, path_views
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed.models import AttachmentPoint, Host, Link
+from scionlab.testbed.models import AttachmentPoint, Link
 from scionlab.usage.models import UsageSeries
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
@@ -147,12 +147,6 @@ def test_of_another_user_s_link_only_what_scion_tells_everybody(
         [found] = look(text, owner).links
         assert (found.kind, found.limit_kbit, found.is_narrowest) == (kind, kbit, kbit is not None)
         assert (found.status, found.direction, found.enforced_kbit, found.used) == (None, None, None, None)
-
-
-def test_a_limit_that_is_in_no_configuration_of_scion_is_not_published(other: Link, owner: User) -> None:
-    AttachmentPoint.objects.update(publishes_limits=True)
-    Host.objects.filter(pk=other.interface_a.host_id).update(limits_only=True)
-    assert look(across(other), owner).links[0].kind == "withheld"
 
 
 def test_a_link_is_known_by_both_of_its_ends(link: Link, core: Link, owner: User) -> None:

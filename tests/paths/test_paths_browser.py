@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Link
 from tests.factories import attach, spec
 from tests.limits.test_pages_status import confirm
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import CHROMIUM, browser, page
+from tests.support.browser import IN_A_BROWSER, judge
 
-__all__ = ["browser", "page"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = IN_A_BROWSER
 
 
 def test_the_page_is_accessible_and_fits_a_phone(page: Page, link: Link, ap: AttachmentPoint, teammate: User) -> None:

@@ -18,7 +18,6 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from msgspec.structs import replace
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
@@ -28,7 +27,6 @@ from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import Direction, LinkReceipt, Receipt
-from scionlab.enforcement.status import link_status
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
 from scionlab.platform.metrics import names, shared
@@ -167,42 +165,6 @@ def test_the_way_from_save_to_kernel_is_timed_once_per_change(host_a: Host, link
     receipt_store(host_id=host_a.pk, receipt=receipt_of(host_a, link, 650))
     receipt_store(host_id=host_a.pk, receipt=receipt_of(host_a, link, 700))
     assert scrape()["scionlab_save_to_kernel_seconds_count"] == 1
-
-
-def stages() -> dict[str, float]:
-    cache.delete("scionlab.metrics.figures")
-    found = scrape()
-    shown = {stage: found[f"scionlab_links{{stage={stage}}}"] for stage in figures.STAGES}
-    return {stage: number for stage, number in shown.items() if number}
-
-
-def test_links_are_counted_as_their_pages_show_them(
-    host_a: Host, link: Link, receipt: HostReceipt, owner: User
-) -> None:
-    def page_says() -> dict[str, float]:
-        fresh = selectors.with_relations(Link.objects.filter(pk=link.pk)).get()
-        return {link_status(fresh, now=timezone.now()).stage: 1}
-
-    assert stages() == page_says() == {"enforced": 1}
-    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=owner)
-    assert stages() == page_says() == {"waiting": 1}
-    host_a.refresh_from_db()
-    Host.objects.filter(pk=host_a.pk).update(
-        delivered_config_version=host_a.config_version, delivered_limits_version=host_a.limits_version
-    )
-    assert stages() == page_says() == {"delivered": 1}
-    failed = receipt_of(host_a, link, 700)
-    said = failed.links[link.interface_a.interface_id]
-    broken = replace(said, state="error", problem="local_address_missing")
-    receipt_store(host_id=host_a.pk, receipt=replace(failed, links={link.interface_a.interface_id: broken}))
-    assert stages() == page_says() == {"failed": 1}
-    HostReceipt.objects.update(received_at=timezone.now() - timedelta(hours=1))
-    assert stages() == page_says() == {"silent": 1}
-    HostReceipt.objects.all().delete()
-    Host.objects.filter(pk=host_a.pk).update(config_version_deployed=host_a.config_version)
-    assert stages() == page_says() == {"not_verified": 1}
-    Link.objects.update(active=False)
-    assert stages() == page_says() == {"inactive": 1}
 
 
 def test_hosts_and_mails_are_counted(host_a: Host, host_b: Host, link: Link, receipt: HostReceipt) -> None:

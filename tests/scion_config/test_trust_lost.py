@@ -20,7 +20,6 @@ from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.certificates import Kind
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.scion_config.tasks import renew_keys
-from scionlab.testbed.host import host_create
 from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, UserAS
 from scionlab.user_ases.user_as import user_as_delete
@@ -44,34 +43,7 @@ from tests.trust_world import (
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def core(db: None) -> AS:
-    return make_core()
-
-
-@pytest.fixture
-def further(core: AS, staff: User) -> Host:
-    """A second host of the core AS, with a border router alone."""
-    Host.objects.filter(AS=core).update(internal_ip="10.0.0.1")
-    values = {"public_ipv4": "192.0.2.99", "public_ipv6": None, "bind_ip": None, "internal_ip": "10.0.0.2"}
-    return host_create(as_=core, actor=staff, label="", **values)
-
-
 # --- lost and leaked keys -------------------------------------------------------------------------------------
-
-
-def test_new_keys_for_an_as_raise_h_of_its_host_once(core: AS, user_as: UserAS, staff: User) -> None:
-    version, old = version_of(user_as), files_for(host_of(user_as))
-    as_new_keys(as_id=user_as.pk, actor=staff, reason="laptop stolen")
-    new = files_for(host_of(user_as))
-    assert version_of(user_as) == version + 1
-    assert [name for name in new if new[name] != old[name]] == [
-        "etc/scion/crypto/as/ISD17-ASffaa_1_1.pem",
-        "etc/scion/crypto/as/cp-as.key",
-    ]
-    row = BandwidthChange.objects.order_by("-pk")[0]
-    assert (row.subject, row.actor, row.reason) == ("17-ffaa:1:1", staff, "laptop stolen")
-    assert trcs() == ["ISD17-B1-S1"]
 
 
 def test_new_master_keys_reach_all_hosts_of_the_as(core: AS, staff: User, further: Host) -> None:
@@ -99,12 +71,6 @@ def test_an_as_that_is_not_core_has_no_voters_to_renew(core: AS, user_as: UserAS
     with pytest.raises(RuleError) as refused:
         as_new_keys(as_id=user_as.pk, actor=staff, core=True)
     assert refused.value.code == "as_not_core"
-
-
-def test_nobody_issues_new_keys_in_an_isd_without_a_core_as(user_as: UserAS, staff: User) -> None:
-    with pytest.raises(RuleError) as refused:
-        as_new_keys(as_id=user_as.pk, actor=staff)
-    assert refused.value.code == "isd_without_core_as"
 
 
 def lose(as_: AS, kind: Kind) -> None:

@@ -25,7 +25,6 @@ from scionlab.scion_config.pki.certificates import Kind, isd_as_of
 from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.scion_config.renewal import keys_renew
 from scionlab.scion_config.tasks import renew_keys
-from scionlab.testbed.host import host_create
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from tests.factories import HostFactory, attach, spec
 from tests.support.counters import Counters
@@ -48,19 +47,6 @@ pytestmark = pytest.mark.django_db
 
 
 OF_A_CONTROL_SERVICE = ["etc/scion/crypto/as/cp-as.key", *MASTER_KEYS]
-
-
-@pytest.fixture
-def core(db: None) -> AS:
-    return make_core()
-
-
-@pytest.fixture
-def further(core: AS, staff: User) -> Host:
-    """A second host of the core AS, with a border router alone."""
-    Host.objects.filter(AS=core).update(internal_ip="10.0.0.1")
-    values = {"public_ipv4": "192.0.2.99", "public_ipv6": None, "bind_ip": None, "internal_ip": "10.0.0.2"}
-    return host_create(as_=core, actor=staff, label="", **values)
 
 
 def issues(kind: str) -> list[tuple[str, str]]:

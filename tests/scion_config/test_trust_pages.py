@@ -22,7 +22,7 @@ from scionlab.scion_config.isd import isd_ensure
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.site.figures import families
 from scionlab.testbed.infrastructure import infrastructure_as_create
-from scionlab.testbed.models import AS, ISD, BandwidthChange, Host, UserAS
+from scionlab.testbed.models import AS, BandwidthChange, Host, UserAS
 from tests.admin_pages import CHANGE, page
 from tests.cases import table
 from tests.pki_testbed import isd_keys
@@ -47,18 +47,6 @@ def keys_page(as_: AS) -> str:
     return reverse("admin:testbed_as_keys", args=[as_.pk])
 
 
-def test_page_of_an_isd_shows_its_trcs_and_who_votes(door: Client, core: AS) -> None:
-    infrastructure_as_create(isd=17, as_text="ffaa:0:1102", label="", is_core=True, public_ipv4="192.0.2.42")
-    shown = text_of(door, page(ISD, CHANGE, core.isd_id))
-    assert shown.index("ISD17-B1-S2") < shown.index("ISD17-B1-S1")
-    assert "<td>ffaa:0:1101, ffaa:0:1102</td><td>17-ffaa:0:1101, 17-ffaa:0:1102; quorum 2 of 2</td>" in shown
-    assert shown.count(">replaced<") == 1
-
-
-def test_page_of_an_isd_without_a_core_as_says_that_there_is_none(door: Client, user_as: UserAS) -> None:
-    assert '<div class="readonly">none</div>' in text_of(door, page(ISD, CHANGE, user_as.isd_id))
-
-
 def test_page_of_an_as_shows_its_certificates_until_when_and_no_key(door: Client, core: AS, user_as: UserAS) -> None:
     keys = ASKeys.objects.get(AS=user_as)
     for as_, url in ((user_as, page(UserAS, CHANGE, user_as.pk)), (core, page(AS, CHANGE, core.pk))):
@@ -70,13 +58,6 @@ def test_page_of_an_as_shows_its_certificates_until_when_and_no_key(door: Client
                 assert content.decode().removeprefix("-----BEGIN PRIVATE KEY-----\n")[:24] not in shown
     for kind in ("sensitive voter", "regular voter", "root", "CA"):
         assert f"<td>{kind}</td>" in shown
-
-
-def test_new_keys_are_asked_for_before_they_are_made(door: Client, core: AS, user_as: UserAS) -> None:
-    before = list(ASKeys.objects.values_list())
-    assert 'name="core"' not in text_of(door, keys_page(user_as))
-    assert 'name="core"' in text_of(door, keys_page(core))
-    assert list(ASKeys.objects.values_list()) == before
 
 
 def test_button_makes_new_keys_once_and_keeps_who_did_it_and_why(

@@ -18,7 +18,6 @@ from scionlab.delivery.enrolment import enrolment_token_create
 from scionlab.delivery.models import EnrolmentToken, SigningKey
 from scionlab.delivery.signing import key_ring
 from scionlab.enforcement.models import HostReceipt
-from scionlab.limits import defaults
 from scionlab.linktests.models import TestPolicy
 from scionlab.linktests.test_policy import BUILT_IN
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
@@ -35,7 +34,7 @@ from scionlab.testbed.models import (
     Link,
     UserAS,
 )
-from tests.admin_pages import ADD, CHANGE, LIST, confirm_preview, page, versions
+from tests.admin_pages import ADD, CHANGE, LIST, page, versions
 from tests.cases import table
 from tests.factories import attach, spec
 
@@ -112,17 +111,6 @@ def test_every_page_is_refused_to_others(client: Client, owner: User, one_of_eac
             assert response["Location"].startswith(reverse("admin:login")), url
 
 
-def test_a_user_who_is_no_administrator_changes_nothing(client: Client, owner: User, link: Link, host_a: Host) -> None:
-    client.force_login(owner)
-    before, secret = versions(host_a), host_a.secret
-    client.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "5", "active": "on"})
-    client.post(page(Host, "rotate", host_a.pk))
-    link.refresh_from_db()
-    assert link.bandwidth_kbit == 1000
-    assert versions(host_a) == before
-    assert Host.objects.get(pk=host_a.pk).secret == secret
-
-
 READ_ONLY = [Mail, HostReceipt, Interface, SigningKey, EnrolmentToken]
 
 
@@ -143,61 +131,7 @@ def test_the_site_default_is_one_row_that_stays(door: Client) -> None:
     assert BandwidthPolicy.objects.count() == 1
 
 
-def test_the_pages_have_the_services_name(door: Client) -> None:
-    text = door.get(reverse("admin:index")).content.decode()
-    assert "SCIONLab Bandwidth Service" in text
-    assert "Django administration" not in text
-
-
 # --- bandwidths ---------------------------------------------------------------------------------------------
-
-BAD_BANDWIDTHS = [
-    ("", "bandwidth_required"),
-    ("-1", "bandwidth_negative"),
-    ("1.5", "bandwidth_invalid"),
-    ("1e3", "bandwidth_invalid"),
-    ("1001", "bandwidth_too_high"),
-    (str(2**63), "bandwidth_too_high"),
-    ("9" * 400, "bandwidth_too_high"),
-]
-
-
-@table(("written", "code"), BAD_BANDWIDTHS)
-def test_a_bandwidth_that_breaks_a_rule_is_refused_at_the_link(
-    door: Client, link: Link, host_a: Host, written: str, code: str
-) -> None:
-    before = versions(host_a)
-    response = door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": written, "active": "on"})
-    assert [found for found, _ in field_errors(response)["bandwidth_kbit"]] == [code]
-    link.refresh_from_db()
-    assert link.bandwidth_kbit == 1000
-    assert versions(host_a) == before
-
-
-def test_the_sentence_at_the_link_is_the_one_that_users_read(door: Client, link: Link) -> None:
-    response = door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "120000", "active": "on"})
-    text = (
-        (
-            "Bandwidth 120 000 kbit/s is above this link's maximum of 1 000 kbit/s. "
-            "Choose at most 1 000, or ask the administrators to raise it."
-        )
-        .replace(" 000", "\N{NO-BREAK SPACE}000")
-        .replace(" kbit/s", "\N{NO-BREAK SPACE}kbit/s")
-    )
-    assert response.context["adminform"].form.errors["bandwidth_kbit"] == [text]
-
-
-@table(("written", "code"), [*BAD_BANDWIDTHS[:4], *BAD_BANDWIDTHS[5:], ("100000001", "bandwidth_too_high")])
-def test_a_default_that_breaks_a_rule_is_refused(door: Client, ap: AttachmentPoint, written: str, code: str) -> None:
-    BandwidthPolicy.objects.get_or_create(pk=1)
-    response = door.post(page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": written})
-    assert [found for found, _ in field_errors(response)["default_bandwidth_kbit"]] == [code]
-    if written:  # at an attachment point an empty field says that the site's default counts
-        response = door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": written})
-        assert [found for found, _ in field_errors(response)["default_bandwidth_kbit"]] == [code]
-    assert BandwidthPolicy.objects.get().default_bandwidth_kbit == 1000
-    assert AttachmentPoint.objects.get(pk=ap.pk).default_bandwidth_kbit is None
-    assert not BandwidthChange.objects.exclude(kind="link").exists()
 
 
 def test_a_changed_bandwidth_raises_limits_of_the_attachment_points_host_alone(
@@ -214,79 +148,7 @@ def test_a_changed_bandwidth_raises_limits_of_the_attachment_points_host_alone(
     assert (change.actor, change.old_kbit, change.new_kbit, change.reason) == (staff, 1000, 0, "It floods.")
 
 
-def test_saving_a_link_unchanged_raises_nothing(door: Client, link: Link, host_a: Host) -> None:
-    before, changes = versions(host_a, link.interface_b.host), BandwidthChange.objects.count()
-    assert door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "1000", "active": "on"}).status_code == 302
-    assert versions(host_a, link.interface_b.host) == before
-    assert BandwidthChange.objects.count() == changes
-
-
-def test_deactivating_a_link_raises_the_configuration_of_both_ends_once(door: Client, link: Link, host_a: Host) -> None:
-    hosts = (host_a, link.interface_b.host)
-    before = versions(*hosts)
-    assert door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "1000"}).status_code == 302
-    assert not Link.objects.get(pk=link.pk).active
-    assert versions(*hosts) == [(config + 1, limits) for config, limits in before]
-
-
-def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
-    door: Client, owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, ap_other: AttachmentPoint
-) -> None:
-    attach(owner, spec(ap, bandwidth_kbit=1000))
-    attach(teammate, spec(ap_b, bandwidth_kbit=400, public_ip="198.51.100.8"))
-    attach(teammate, spec(ap_other, bandwidth_kbit=1000, public_ip="198.51.100.9"))
-    defaults.ap_default_set(attachment_point_id=ap_other.pk, default_bandwidth_kbit=5000, actor=None)
-    defaults.fan_out()
-    hosts = (ap.host, ap_b.host, ap_other.host)
-    (config, limits), below, own_default = versions(*hosts)
-    response = door.post(
-        page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": "500", "reason": "The line is full."}
-    )
-    confirm_preview(door, response, reason="The line is full.")
-    assert defaults.fan_out() == [ap.host.pk]
-    assert versions(*hosts) == [(config, limits + 1), below, own_default]
-    assert defaults.fan_out() == []
-    assert Link.objects.get(interface_a__AS=ap.AS).bandwidth_kbit == 1000
-    change = BandwidthChange.objects.get(kind="site_default")
-    assert (change.old_kbit, change.new_kbit, change.reason) == (1000, 500, "The line is full.")
-
-
-def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link: Link, ap: AttachmentPoint) -> None:
-    ((config, limits),) = versions(ap.host)
-    confirm_preview(
-        door,
-        door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": "0", "reason": "Maintenance."}),
-    )
-    defaults.fan_out()
-    assert AttachmentPoint.objects.get(pk=ap.pk).maximum_kbit == 0
-    confirm_preview(door, door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": ""}))
-    defaults.fan_out()
-    ap.refresh_from_db()
-    assert (ap.default_bandwidth_kbit, ap.maximum_kbit) == (None, 1000)
-    assert versions(ap.host) == [(config, limits + 2)]
-    kinds = BandwidthChange.objects.filter(kind="ap_default").order_by("pk")
-    assert [(change.old_kbit, change.new_kbit) for change in kinds] == [(None, 0), (0, None)]
-
-
 # --- hosts --------------------------------------------------------------------------------------------------
-
-
-def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: Host, settings: Any) -> None:
-    settings.SITE_URL = "https://scionlab.example.org"
-    response = door.get(page(Host, "agent", host_a.pk))
-    (key,) = key_ring().entries
-    assert response.context["agent_toml"].splitlines() == [
-        'url = "https://scionlab.example.org"',
-        f'host_id = "{host_a.uid}"',
-        f'host_secret = "{host_a.secret}"',
-        f'service_keys = ["{key["public_key"]} {key["not_after"]}"]',
-    ]
-    text = response.content.decode()
-    assert "scionlab-bw-limiter --config agent.toml plan" in text
-    assert "scionlab-bw-agent --config agent.toml run" in text
-    assert "no-store" in response["Cache-Control"]
-    settings.SITE_URL = "http://127.0.0.1:8000"
-    assert "allow_plain_http = true" in door.get(page(Host, "agent", host_a.pk)).context["agent_toml"]
 
 
 def test_the_agent_accepts_the_snippet_as_it_is(door: Client, host_a: Host, settings: Any, tmp_path: Any) -> None:
@@ -348,22 +210,6 @@ def test_a_refused_address_stands_beside_its_field(
     assert versions(host_a, link.interface_b.host) == before
 
 
-def test_a_moved_host_gives_both_ends_a_new_configuration(door: Client, link: Link, host_a: Host, host_b: Host) -> None:
-    hosts = (host_a, link.interface_b.host)
-    before, other = versions(*hosts), versions(host_b)
-    assert door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, public_ipv4="192.0.2.77")).status_code == 302
-    assert Interface.objects.get(pk=link.interface_a_id).public_ip == "192.0.2.77"
-    assert [config for config, _ in versions(*hosts)] == [config + 1 for config, _ in before]
-    assert versions(host_b) == other
-
-
-def test_a_renamed_host_gives_nobody_a_new_configuration(door: Client, link: Link, host_a: Host) -> None:
-    before = versions(host_a)
-    door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, label="rack 7"))
-    assert Host.objects.get(pk=host_a.pk).label == "rack 7"
-    assert versions(host_a) == before
-
-
 # --- ASes ---------------------------------------------------------------------------------------------------
 
 
@@ -407,23 +253,6 @@ def test_a_malformed_or_taken_as_id_is_refused_with_its_sentence(
     assert AS.objects.count() == count
 
 
-@table(
-    ("values", "field", "code"),
-    [
-        ({"public_ipv4": ""}, "public_ipv4", "address_required"),
-        ({"public_ipv4": "255.255.255.255"}, "public_ipv4", "address_refused"),
-        ({"public_ipv6": "192.0.2.1"}, "public_ipv6", "address_family"),
-        ({"bind_ip": "10.0.0"}, "bind_ip", "address_invalid"),
-    ],
-)
-def test_a_new_ass_address_is_judged_beside_its_field(
-    door: Client, isd: ISD, values: dict[str, str], field: str, code: str
-) -> None:
-    response = door.post(page(AS, ADD), new_as(isd, "ffaa:0:77", **values))
-    assert [found for found, _ in field_errors(response)[field]] == [code]
-    assert not AS.objects.exists()
-
-
 def test_core_is_in_the_configuration_and_the_label_is_not(door: Client, link: Link, ap: AttachmentPoint) -> None:
     before = versions(ap.host)
     door.post(page(AS, CHANGE, ap.AS.pk), {"label": "Renamed"})
@@ -437,16 +266,6 @@ def test_core_is_in_the_configuration_and_the_label_is_not(door: Client, link: L
 def deleted(door: Client, model: Any, pk: int) -> str:
     """What the page says after the attempt."""
     return door.post(page(model, "delete", pk), {"post": "yes"}, follow=True).content.decode()
-
-
-def test_deleting_a_user_as_gives_the_attachment_points_host_a_new_configuration(
-    door: Client, user_as: UserAS, host_a: Host
-) -> None:
-    before = versions(host_a)
-    deleted(door, UserAS, user_as.pk)
-    assert not UserAS.objects.exists()
-    assert not AS.objects.filter(pk=user_as.pk).exists()
-    assert versions(host_a) == [(config + 1, limits) for config, limits in before]
 
 
 def test_what_links_depend_on_is_not_deleted(
@@ -478,13 +297,6 @@ def test_no_list_offers_to_delete_what_is_selected(door: Client, one_of_each: No
     for model in registered():
         if model is not BandwidthPolicy:
             assert "delete_selected" not in door.get(page(model, LIST)).content.decode(), model
-
-
-def test_user_ases_are_switched_off_from_the_list(door: Client, user_as: UserAS, link: Link, host_a: Host) -> None:
-    before = versions(host_a)
-    door.post(page(UserAS, LIST), {"action": "deactivate", "_selected_action": [user_as.pk]})
-    assert not Link.objects.get(pk=link.pk).active
-    assert versions(host_a) == [(config + 1, limits) for config, limits in before]
 
 
 # --- attachment points and VPNs -----------------------------------------------------------------------------

@@ -83,23 +83,6 @@ def test_ases_are_filtered_by_what_they_are(door: Client, three_links: list[Link
 
 
 @table(
-    ("model", "term", "count"),
-    [
-        (AS, "b6", 1),
-        (AS, "ffaa:0:", 1),
-        (UserAS, "f00d", 1),
-        (Host, "17-ffaa:1:b6", 1),
-        (Interface, "b6", 1),
-        (AS, "ffaa:1:1g", 0),
-    ],
-)
-def test_other_lists_are_searched_by_hexadecimal_ids_too(
-    door: Client, three_links: list[Link], model: Any, term: str, count: int
-) -> None:
-    assert len(rows(door.get(page(model, LIST), {"q": term}))) == count
-
-
-@table(
     ("query", "found"),
     [
         ({"kind": "user"}, ["b6", "f00d"]),

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -89,24 +90,44 @@ class Server:
         return [line for line in lines if not line.startswith(("--", "\\"))]
 
 
-@pytest.fixture
-def server(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Server]:
-    """A new service's database, owned by a user who may do nothing else; this process works in it, as that user."""
-    one = Server(tmp_path)
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """The name of a new service's database, owned by a user who may do nothing else."""
+    one, name = Server(tmp_path_factory.mktemp("new")), f"{NAME}_new"
     one.run(f"psql --quiet --dbname=postgres --command='CREATE ROLE {NAME} LOGIN'")
-    before = {name: connection.settings_dict[name] for name in ("NAME", "USER")}
-    with django_db_blocker.unblock():
-        connection.close()
-        try:
-            one.run(f"createdb --owner={NAME} {NAME}")
-            connection.settings_dict |= {"NAME": NAME, "USER": NAME}
+    try:
+        one.run(f"createdb --owner={NAME} {name}")
+        with django_db_blocker.unblock(), connected_to(name):
             call_command("migrate", verbosity=0)
+        yield name
+    finally:
+        one.run(f"dropdb --if-exists --force {name}; psql --quiet --dbname=postgres --command='DROP ROLE {NAME}'")
+
+
+@contextmanager
+def connected_to(name: str) -> Iterator[None]:
+    """As the user of the service."""
+    before = {key: connection.settings_dict[key] for key in ("NAME", "USER")}
+    connection.close()
+    try:
+        connection.settings_dict |= {"NAME": name, "USER": NAME}
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict |= before
+        ContentType.objects.clear_cache()
+
+
+@pytest.fixture
+def server(tmp_path: Path, migrated: str, django_db_blocker: DjangoDbBlocker) -> Iterator[Server]:
+    """A copy of the new database; this process works in it."""
+    one = Server(tmp_path)
+    one.run(f"createdb --owner={NAME} --template={migrated} {NAME}")
+    try:
+        with django_db_blocker.unblock(), connected_to(NAME):
             yield one
-        finally:
-            connection.close()
-            connection.settings_dict |= before
-            ContentType.objects.clear_cache()
-            one.run(f"dropdb --if-exists --force {NAME}; psql --quiet --dbname=postgres --command='DROP ROLE {NAME}'")
+    finally:
+        one.run(f"dropdb --if-exists --force {NAME}")
 
 
 def carry(day: datetime) -> None:

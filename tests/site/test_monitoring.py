@@ -7,42 +7,14 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from scionlab.site.figures import STAGES
-from tests.monitoring_files import DASHBOARD, PANELS, RULES, RULES_FILE
+from tests.monitoring_files import RULES, RULES_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_every_alert_has_a_name_of_its_own_a_summary_and_a_severity() -> None:
-    rules = [rule for group in RULES["groups"] for rule in group["rules"]]
-    assert len(rules) >= 10
-    assert all(rule["annotations"]["summary"] and rule["labels"]["severity"] for rule in rules)
-    assert len({rule["alert"] for rule in rules}) == len(rules)
-
-
-def test_panels_have_a_place_of_their_own_and_a_title() -> None:
-    taken: dict[tuple[int, int], str] = {}
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24, panel["title"]
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
-
-
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_expressions_are_balanced_and_of_the_chosen_data_source(panel: dict[str, Any]) -> None:
-    assert panel["datasource"]["uid"] == "${datasource}"
-    for target in panel["targets"]:
-        for opening, closing in ("()", "{}", "[]"):
-            assert target["expr"].count(opening) == target["expr"].count(closing)
 
 
 def test_the_scrape_configuration_asks_where_the_parts_answer() -> None:

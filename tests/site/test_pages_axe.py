@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
-import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
@@ -23,52 +20,9 @@ from scionlab.usage import live
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.limits.test_pages_link import busy
 from tests.limits.test_pages_status import confirm, deliver
-from tests.site.test_pages_browser import CHROMIUM, browser, page, refused_form
+from tests.support.browser import IN_A_BROWSER, judge, narrow
 
-__all__ = ["browser", "page"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
-# In the dark only the colours are others. Of what is no violation axe need not say where it stands.
-ONLY: Any = {"resultTypes": ["violations"]}
-RULES: dict[str, Any] = {
-    "light": {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}, **ONLY},
-    "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}, **ONLY},
-}
-# Axe needs 5 to 10 ms for an element: of rows and items that differ in their words alone one is judged.
-ONE_OF_EACH = """
-    for (const list of document.querySelectorAll("tbody, ul, ol")) {
-        const seen = new Set();
-        for (const one of [...list.children]) {
-            const parts = [one, ...one.querySelectorAll("*")].map(
-                part => [part.tagName, part.getAttribute("class"), ...part.getAttributeNames()].join(" "));
-            if (seen.has(parts.join("/"))) one.remove();
-            seen.add(parts.join("/"));
-        }
-    }
-"""
-
-
-def judge(page: Page, what: str) -> None:
-    """On a telephone it does not scroll sideways, and axe finds nothing. Of the page one row of each kind is left."""
-    narrow(page, what)
-    page.evaluate(ONE_OF_EACH)
-    for scheme, rules in RULES.items():
-        # Without motion: a colour half way between two schemes is nobody's.
-        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
-        found = Axe().run(page, options=rules).response["violations"]
-        told = [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found]
-        assert told == [], f"{what}, {scheme}"
-
-
-def narrow(page: Page, what: str) -> None:
-    page.wait_for_load_state()  # a click waits until the next page begins to arrive only
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360, what
-    page.set_viewport_size({"width": 1280, "height": 800})
+pytestmark = IN_A_BROWSER
 
 
 def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: AttachmentPoint) -> None:
@@ -96,7 +50,8 @@ def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: 
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         judge(page, url)
     page.goto("/ases/new/")
-    refused_form(page)
+    page.get_by_role("button", name="Create AS").click()
+    expect(page.get_by_role("alert")).to_be_visible()
     judge(page, "a form with its errors")
 
 

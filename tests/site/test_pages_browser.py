@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
 from scionlab.accounts.models import User
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from scionlab.usage import live
-from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
 from tests.limits.test_pages_status import confirm
+from tests.support.browser import IN_A_BROWSER
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # playwright's own event loop runs in this thread
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def page(browser: Browser, live_server: LiveServer, owner: User) -> Iterator[Page]:
-    """The owner's browser, logged in."""
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
-    page.set_default_timeout(30_000)
-    page.goto("/login/")
-    page.get_by_label("Email address").fill(owner.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
-    yield page
-    context.close()
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture
@@ -58,16 +28,13 @@ def choices(ap: AttachmentPoint, ap_other: AttachmentPoint) -> AttachmentPoint:
     return ap_other
 
 
-def test_hint_and_untouched_number_follow_the_attachment_point(choices: AttachmentPoint, page: Page) -> None:
+def test_hint_and_untouched_number_follow_the_attachment_point_and_a_typed_one_stays(
+    choices: AttachmentPoint, page: Page
+) -> None:
     page.goto("/ases/new/")
     page.get_by_label("Attachment point").select_option(str(choices.pk))
     assert page.get_by_label(BANDWIDTH).input_value() == "60000"
     expect(page.get_by_text("Initial value and maximum at 19-ffaa:0:1303: 60\u00a0000\u00a0kbit/s.")).to_be_visible()
-
-
-def test_a_number_that_was_typed_stays_when_another_attachment_point_is_chosen(
-    choices: AttachmentPoint, page: Page
-) -> None:
     page.goto("/ases/new/")
     page.get_by_label(BANDWIDTH).fill("640")
     page.get_by_label("Attachment point").select_option(str(choices.pk))
@@ -118,45 +85,6 @@ def test_after_a_mistake_the_summary_has_the_focus_and_leads_to_the_field(ap: At
     expect(page.get_by_role("alert")).to_be_focused()
     page.get_by_role("alert").get_by_role("link").click()
     expect(page.get_by_label(BANDWIDTH)).to_be_focused()
-
-
-@pytest.fixture
-def every_stage(link: Link, owner: User, ap: AttachmentPoint) -> list[str]:
-    """The addresses of all pages, on which every kind of link and a label that is hard to break are to be seen."""
-    label = "A long label that has to wrap somewhere, and Averylongwordwithoutanyspaceinitatall"
-    busy = attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(4)], label=label)
-    failed, blocked, off, _ = Link.objects.filter(interface_b__AS=busy).order_by("pk")
-    Link.objects.filter(pk=blocked.pk).update(bandwidth_kbit=0)
-    Link.objects.filter(pk=off.pk).update(active=False)
-    confirm(failed, state="error", problem="tun0 is not there.", from_user_rate_kbit=None)
-    received = failed.interface_a.host.receipt.received_at
-    LinkEnforcementFactory(link=Link.objects.get(pk=blocked.pk), received_at=received)
-    own = [f"/ases/{busy.pk}/{rest}" for rest in ("", "edit/", "delete/")]
-    link_page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/"
-    pages = [link_page, f"{link_page}history/", *(f"{link_page}timed/?kind={kind}" for kind in ("constant", "square"))]
-    return ["/ases/", *own, *pages, "/nowhere/", "/ases/new/"]
-
-
-def refused_form(page: Page) -> None:
-    """From the empty form: the page with the summary of errors."""
-    page.get_by_role("button", name="Create AS").click()
-    expect(page.get_by_role("alert")).to_be_visible()
-
-
-def test_no_page_scrolls_sideways(every_stage: list[str], page: Page) -> None:
-    def scrolls(url: str) -> list[tuple[str, int]]:
-        found = []
-        for width in (1280, 890, 600, 320):
-            page.set_viewport_size({"width": width, "height": 800})
-            if page.evaluate("document.documentElement.scrollWidth") > width:
-                found.append((url, width))
-        return found
-
-    for url in every_stage:
-        page.goto(url)
-        assert scrolls(url) == []
-    refused_form(page)
-    assert scrolls("the form with errors") == []
 
 
 def test_one_click_decides_about_a_page_that_somebody_made_old(page: Page, link: Link, staff: User) -> None:

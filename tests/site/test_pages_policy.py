@@ -22,17 +22,10 @@ from scionlab.delivery.signing import signing_key_rotate
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.models import TestPolicy
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
-from tests.factories import PASSWORD
 from tests.site.test_access_matrix import MAY
-from tests.site.test_pages_browser import CHROMIUM, browser
+from tests.support.browser import IN_A_BROWSER, log_in, window
 
-__all__ = ["browser"]  # the fixture
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = IN_A_BROWSER
 
 
 class Witness:
@@ -63,21 +56,10 @@ def list_of(model: str) -> str:
 
 @pytest.fixture
 def witness(browser: Browser, live_server: LiveServer) -> Iterator[Witness]:
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
-    page = context.new_page()
-    page.set_default_timeout(10_000)
-    found = Witness(page)
-    yield found
-    context.close()
+    with window(browser, live_server) as page:
+        found = Witness(page)
+        yield found
     assert found.said == []
-
-
-def log_in(page: Page, user: User) -> None:
-    page.goto("/login/")
-    page.get_by_label("Email address").fill(user.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Cockpit" if user.is_staff else "My ASes")).to_be_visible()
 
 
 def test_no_page_of_a_user_breaks_the_policy(witness: Witness, owner: User, user_as: UserAS, link: Link) -> None:

@@ -51,27 +51,6 @@ def ask(host: Host, secret: str, endpoint: str) -> HttpResponse:
     return Client().post(url, data, headers=headers, **kind)  # type: ignore[return-value]
 
 
-ENDPOINTS = ["config", "deployed_config_version", "enforcement"]
-
-
-@table("endpoint", ENDPOINTS)
-def test_former_secret_is_accepted_until_its_grace_time_is_over(host: Host, staff: User, endpoint: str) -> None:
-    former = host.secret
-    new = rotate(host, staff)
-    assert [ask(host, one, endpoint).status_code == 401 for one in (former, new)] == [False, False]
-    Host.objects.filter(pk=host.pk).update(previous_secret_until=timezone.now())
-    assert [ask(host, one, endpoint).status_code == 401 for one in (former, new)] == [True, False]
-
-
-@table("endpoint", ENDPOINTS)
-def test_stolen_secret_is_refused_at_once_and_so_is_the_one_before(host: Host, staff: User, endpoint: str) -> None:
-    first = host.secret
-    second = rotate(host, staff)
-    third = rotate(host, staff, keep_previous=False)
-    assert [ask(host, one, endpoint).status_code == 401 for one in (first, second, third)] == [True, True, False]
-    assert Host.objects.get(pk=host.pk).previous_secret == "", "nor is it kept"
-
-
 def test_only_one_former_secret_is_kept(host: Host, staff: User) -> None:
     first = host.secret
     second = rotate(host, staff)
@@ -119,16 +98,6 @@ def test_agent_hears_of_its_new_secret_with_the_former_one(host: Host, staff: Us
         file = tar.extractfile("scionlab-config.json")
         assert file is not None
         assert json.load(file)["host_secret"] == new
-
-
-def test_stock_client_is_called_only_where_that_was_chosen(host: Host, host_b: Host, staff: User) -> None:
-    ((config, limits), other) = versions(host, host_b)
-    rotate(host, staff)
-    assert versions(host, host_b) == [(config, limits + 1), other]
-    rotate(host, staff, keep_previous=False)
-    assert versions(host, host_b) == [(config, limits + 2), other]
-    rotate(host, staff, for_stock_client=True)
-    assert versions(host, host_b) == [(config + 1, limits + 3), other]
 
 
 # --- the pages ----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, qu
 from scionlab.platform.redis_client import REST
 from scionlab.site import tasks
 from scionlab.testbed import selectors
-from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, UserAS
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link
 from scionlab.testbed.versions.changes import Changes
 from tests.delivery.test_host_api import manifest_of, poll
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
@@ -159,12 +159,6 @@ def test_poll_after_the_task_renders_nothing(link: Link, renders: list[int]) -> 
     assert renders == [host.pk]
 
 
-def test_rendering_twice_renders_once(link: Link, renders: list[int]) -> None:
-    render_host(link.interface_a.host_id)
-    render_host(link.interface_a.host_id)
-    assert len(renders) == 1
-
-
 def test_new_limit_is_a_new_tarball(link: Link, owner: User, renders: list[int]) -> None:
     host = link.interface_a.host
     render_host(host.pk)
@@ -276,12 +270,6 @@ def test_cache_that_is_down_makes_no_poll_fail(link: Link, monkeypatch: pytest.M
     render_host(host.pk)
 
 
-def test_download_of_a_user_as_is_its_own(user_as: UserAS) -> None:
-    name, content = render.user_download(user_as)
-    assert name == "scionlab_17-ffaa_1_1.tar.gz"
-    assert content[:2] == b"\x1f\x8b"
-
-
 # --- defaults -----------------------------------------------------------------------------------------------
 
 
@@ -315,11 +303,6 @@ def test_mail_is_sent_once(sent: Sent) -> None:
     mail = Mail.objects.get()
     assert (mail.attempts, mail.last_error) == (1, "")
     assert mail.sent_at is not None
-
-
-def test_mail_that_is_gone_is_no_error() -> None:
-    send_mail(999_999)
-    assert outbox.outbox == []
 
 
 @pytest.fixture
@@ -454,13 +437,6 @@ def test_mail_of_a_receipt_that_is_rolled_back_does_not_exist(
     with pytest.raises(RuntimeError), transaction.atomic():
         receipt_store(host_id=link.interface_a.host_id, receipt=receipt)
     assert not Mail.objects.exists()
-
-
-def test_sweep_queues_the_mails_that_nobody_sent(sent: Sent) -> None:
-    unsent = a_mail("a").pk
-    Mail.objects.filter(pk=a_mail("b").pk).update(sent_at=timezone.now())
-    tasks.sweep()
-    assert sent == [(SEND_MAIL, (unsent,))]
 
 
 def test_sweep_with_nothing_to_do_changes_nothing(link: Link, sent: Sent) -> None:

@@ -136,14 +136,6 @@ def test_user_ases_are_not_offered_as_ends(door: Client, core: Host, user_as: Us
     assert refused(door.post(page(Link, ADD), new_link(router_of(core), theirs)), "router_b") == ["invalid_choice"]
 
 
-def test_the_bandwidth_of_an_infrastructure_link_never_becomes_0(door: Client, core: Host, host_a: Host) -> None:
-    made = infrastructure_link_create(a=core.AS, b=host_a.AS, type=Link.Type.PROVIDER)
-    response = door.post(page(Link, CHANGE, made.pk), {"bandwidth_kbit": "0", "active": "on"})
-    assert refused(response, "bandwidth_kbit") == ["infrastructure_bandwidth"]
-    made.refresh_from_db()
-    assert made.bandwidth_kbit == 1_000_000
-
-
 # --- hosts and border routers -----------------------------------------------------------------------------------
 
 
@@ -337,26 +329,6 @@ def test_an_internal_address_is_told_to_the_hosts_of_the_as_once(
     assert counters.risen() == {core: CONFIG, second: CONFIG}
     door.post(page(Host, CHANGE, second.pk), addresses(Host.objects.get(pk=second.pk)))
     assert counters.risen() == {core: CONFIG, second: CONFIG}, "unchanged values raise nothing"
-
-
-def test_a_host_of_several_has_no_loopback_address(door: Client, core: Host, second: Host) -> None:
-    response = door.post(page(Host, CHANGE, second.pk), addresses(second, internal_ip="127.0.0.1"))
-    assert field_errors(response)["internal_ip"] == [
-        (
-            "address_refused",
-            "127.0.0.1 is a loopback address; other hosts of the AS cannot reach it. Use an address of this "
-            "host in the AS's own network.",
-        )
-    ]
-    second.refresh_from_db()
-    assert second.internal_ip == "10.0.0.7"
-
-
-def test_an_infrastructure_host_keeps_a_public_address(door: Client, core: Host) -> None:
-    response = door.post(page(Host, CHANGE, core.pk), addresses(core, public_ipv4="", public_ipv6=""))
-    assert refused(response, "public_ipv4") == ["address_required"]
-    core.refresh_from_db()
-    assert core.public_ips == ["192.0.2.11", "2001:db8::11"]
 
 
 def test_a_user_ass_host_needs_no_address_of_its_own(door: Client, user_as: UserAS) -> None:

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link
-from scionlab.usage.cockpit.traffic import Billed, bill_of, csv_lines
+from scionlab.usage.cockpit.traffic import Billed, bill_of
 from scionlab.usage.models import UsageDay, UsageMonth, UsageSeries
 from scionlab.usage.report import TrafficRow
 from tests.cases import table
@@ -152,7 +152,3 @@ def test_the_page_names_owners_and_percentiles_and_leads_to_other_months(door: C
     empty = Page(door.get(url, {"month": "2020-02"})).text
     assert "Traffic and cost, 2020-02" in empty
     assert "No agent reported traffic in this month." in empty
-
-
-def test_the_file_of_an_empty_month_has_its_head(door: Client) -> None:
-    assert len(list(csv_lines(bill_of(2020, 2)))) == 1

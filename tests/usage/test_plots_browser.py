@@ -5,22 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint
 from tests.limits.test_pages_link import busy
-from tests.site.test_pages_browser import CHROMIUM, browser, page
+from tests.support.browser import IN_A_BROWSER
 
-__all__ = ["browser", "page"]  # fixtures
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(300),
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = IN_A_BROWSER
 
 
 def test_the_pointer_reads_the_value_and_the_time_of_one_plot(page: Page, owner: User, ap: AttachmentPoint) -> None:

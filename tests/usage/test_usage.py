@@ -87,13 +87,6 @@ def test_a_batch_that_comes_again_is_known(host: Host) -> None:
     assert levels() == [2000, 2000, 2000]
 
 
-def test_the_same_samples_in_another_batch_count_once(host: Host) -> None:
-    store(host, simple(host, T0, [1000, 2000, 3000]), T0 + MINUTE)
-    store(host, simple(host, T0 + timedelta(seconds=10), [2000, 3000, 5000]), T0 + MINUTE)
-    roll_up()
-    assert levels() == [5000, 5000, 5000]
-
-
 # --- gaps and spikes ------------------------------------------------------------------------------------------
 
 
@@ -116,23 +109,6 @@ def test_a_new_segment_counts_from_zero_and_never_shows_a_spike(host: Host, link
     roll_up()
     assert levels() == [5_702_000, 5_702_000, 5_702_000]
     assert rates(link, T0, T0 + timedelta(seconds=30), "10s") == [1, None, 1]
-
-
-def test_one_lost_sample_is_no_gap(host: Host, link: Link) -> None:
-    store(host, simple(host, T0, [0, 3001, 6001], step_s=20), T0 + MINUTE)
-    points = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(seconds=40), step="10s").points
-    assert [point.to_user and point.to_user.bytes for point in points] == [1500, 1501, 1500, 1500]
-    assert [point.to_user and point.to_user.covered_s for point in points] == [10.0] * 4
-
-
-def test_time_at_the_limit_and_the_limit_itself(host: Host, link: Link) -> None:
-    full = 1_250_000  # 10 s of 1000 kbit/s
-    store(host, simple(host, T0, [0, full, 2 * full, 2 * full + 10]), T0 + MINUTE)
-    roll_up()
-    (day,) = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + MINUTE, step="day").points
-    assert day.begins_at == datetime(2026, 11, 21, tzinfo=UTC)
-    assert day.to_user is not None
-    assert (day.to_user.at_limit_s, day.to_user.covered_s, day.to_user.limit_kbit) == (20.0, 30.0, 1000)
 
 
 # --- whose ----------------------------------------------------------------------------------------------------
@@ -225,22 +201,6 @@ def test_a_clock_that_may_be_right_is_believed(host: Host, off: timedelta) -> No
 
 
 # --- adding up, and forgetting --------------------------------------------------------------------------------
-
-
-def test_all_levels_say_the_same_before_it_is_added_up_and_after(host: Host, link: Link) -> None:
-    def told() -> list[int]:
-        spans = {
-            step: usage_of_link(link.pk, begins_at=T0, ends_at=T0 + HOUR, step=step) for step in ("10s", "5min", "day")
-        }
-        return [sum(p.to_user.bytes for p in usage.points if p.to_user) for usage in spans.values()]
-
-    for minute in range(1, 8):
-        counters = [minute * 6000 + 1000 * n for n in range(6)]
-        store(host, simple(host, T0 + minute * MINUTE, counters), T0 + HOUR)
-        assert told() == [counters[-1]] * 3
-        if minute in {2, 5}:
-            roll_up()
-            assert told() == [counters[-1]] * 3
 
 
 def test_killed_while_it_adds_up_leaves_nothing_half_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
-from lab.seed_usage import seed_usage
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.usage import months
@@ -23,7 +22,6 @@ from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_n
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.rows import LARGEST_KBIT
 from scionlab.usage.series import usage_of_link
-from scionlab.usage.totals import next_month
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
@@ -96,27 +94,6 @@ def test_percentile_is_the_nearest_rank(host: Host, link: Link, rates_kbit: list
     assert (row.to_user_slots, row.begins_on.isoformat()) == (len(rates_kbit), "2026-11-01")
 
 
-def test_an_attachment_points_percentile_is_of_its_sum_in_each_slot(host: Host, link: Link, other: Link) -> None:
-    """Their highest slots are other ones, so it is not the sum of the percentiles."""
-    slots(link, host, [900, 900, *[100] * 18])
-    slots(other, host, [*[50] * 18, 800, 800])
-    months.compute_due(now=T0)
-    assert {row.isd_as: row.to_user_p95_kbit for row in UsageMonth.objects.all()} == {
-        "": 950,
-        "17-ffaa:1:1": 900,
-        "17-ffaa:1:2": 800,
-    }
-
-
-def test_missing_slots_are_missing_and_not_zero(host: Host, link: Link) -> None:
-    slots(link, host, [600])
-    for n in range(1, 50):
-        add_slot(UsageSeries.objects.get(), T0 + n * 5 * MINUTE, to_user_bytes=9)
-    months.compute_due(now=T0)
-    row = UsageMonth.objects.get(isd_as="")
-    assert (row.to_user_p95_kbit, row.to_user_slots) == (600, 1)
-
-
 def test_last_month_is_computed_while_something_may_come_and_then_stands(host: Host, link: Link) -> None:
     slots(link, host, [600])
     months.compute_due(now=datetime(2026, 12, 4, tzinfo=UTC))
@@ -124,11 +101,6 @@ def test_last_month_is_computed_while_something_may_come_and_then_stands(host: H
     UsageSlot.objects.all().delete()
     months.compute_due(now=datetime(2026, 12, 5, tzinfo=UTC))
     assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 600
-
-
-def test_months_follow_each_other() -> None:
-    assert next_month(datetime(2026, 12, 1, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
-    assert next_month(datetime(2026, 11, 1, tzinfo=UTC)) == datetime(2026, 12, 1, tzinfo=UTC)
 
 
 # --- bills ----------------------------------------------------------------------------------------------------
@@ -153,16 +125,6 @@ def test_a_bill_survives_the_as_and_its_owner(
     assert month.attachment_points == [TrafficRow(ap_id, "17-ffaa:0:1107", "", "", 8000, 500, *nothing)]
     assert month.computed_at is None
     assert monthly_traffic(2026, 10).ases == monthly_traffic(2026, 12).ases == []
-
-
-def test_a_bill_has_its_percentiles(host: Host, link: Link) -> None:
-    store(host, simple(host, T0, [0, 1_250_000, 2_500_000]), T0 + MINUTE)
-    roll_up()
-    months.compute_due(now=T0)
-    (ap_row,) = monthly_traffic(2026, 11).attachment_points
-    (as_row,) = monthly_traffic(2026, 11).ases
-    for row in (ap_row, as_row):
-        assert (row.to_user_bytes, row.to_user_p95_kbit, row.from_user_p95_kbit) == (2_500_000, 1000, None)
 
 
 def test_a_bill_keeps_its_percentiles_when_the_owner_has_another_address(host: Host, link: Link) -> None:
@@ -326,16 +288,3 @@ def test_files_for_people(host: Host, link: Link, user_as: UserAS, owner: User, 
         assert browser.get(f"{address}csv{wrong}").status_code == 400
     theirs = Link.objects.get(interface_b__AS__useras__owner=stranger)
     assert browser.get(f"/ases/{user_as.pk}/links/{theirs.pk}/usage.csv").status_code == 404
-
-
-def test_the_demo_has_some_hours_of_traffic(link: Link, other: Link) -> None:
-    now = timezone.now()
-    made = [link.interface_b.AS_id, other.interface_b.AS_id]
-    assert seed_usage(made, now=now) == 2
-    usage = usage_of_link(link.pk, begins_at=now - timedelta(hours=6), ends_at=now)
-    known = [point.to_user for point in usage.points if point.to_user is not None]
-    assert 60 <= len(known) <= 71, "of six hours 20 minutes are a gap"
-    assert all(one.kbit is None or one.kbit <= one.limit_kbit for one in known)
-    assert any(one.at_limit_s for one in known)
-    assert any(one.drops for one in known)
-    assert len(traffic_now([link.interface_a.AS.attachment_point.pk])) == 2

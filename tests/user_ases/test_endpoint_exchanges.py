@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS, VPNClient
 from scionlab.user_ases.attachment_rules import check_attachments
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_update
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 NEW = None
@@ -109,12 +110,22 @@ A, B, A1, A6 = on("198.51.100.7"), on("198.51.100.8"), on("198.51.100.7", 50001)
 VPN = AttachmentSpec(attachment_point_id=0, use_vpn=True, public_port=50000, bandwidth_kbit=500)
 
 
-@example(case=([A, B], [(0, B), (1, A)]))  # two addresses exchanged
-@example(case=([A, A1], [(0, A1), (1, A)]))  # two ports
-@example(case=([A], [(NEW, A), (0, B)]))  # a new one takes what a kept one leaves
-@example(case=([A, A1], [(NEW, A), (0, A1), (1, B)]))  # a chain of these
-@example(case=([A, A6], [(0, A6), (1, A)]))  # two families, and so the attachment point's addresses
-@example(case=([A, VPN], [(0, VPN), (1, A)]))  # the VPN goes from one Link to the other
+EXCHANGES: dict[str, tuple[list[AttachmentSpec], list[tuple[int | None, AttachmentSpec]]]] = {
+    "two addresses": ([A, B], [(0, B), (1, A)]),
+    "two ports": ([A, A1], [(0, A1), (1, A)]),
+    "a new one takes what a kept one leaves": ([A], [(NEW, A), (0, B)]),
+    "a chain of these": ([A, A1], [(NEW, A), (0, A1), (1, B)]),
+    "two families, and so the attachment point's addresses": ([A, A6], [(0, A6), (1, A)]),
+    "the VPN goes from one Link to the other": ([A, VPN], [(0, VPN), (1, A)]),
+}
+
+
+@table("name", EXCHANGES)
+def test_each_kind_of_exchange_is_one_save(name: str, aps: list[AttachmentPoint]) -> None:
+    try_exchange(*EXCHANGES[name], aps)
+
+
+@pytest.mark.long
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=wishes())
 def test_any_exchange_of_endpoints_is_one_save(

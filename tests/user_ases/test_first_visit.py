@@ -48,27 +48,6 @@ def test_strangers_have_the_testbed_counted_at_most_every_ten_seconds(link: Link
     assert Page(Client().get("/")).root.one("main").text == before
 
 
-def test_an_empty_site_says_so() -> None:
-    assert "This site has no attachment point yet." in front_text()
-
-
-@table(
-    ("is_open", "domains", "sentence", "links"),
-    [
-        (True, [], "Anyone with an email address can register.", 1),
-        (True, ["ethz.ch", "ovgu.de"], "Anyone with an email address at ethz.ch, ovgu.de can register.", 1),
-        (False, [], "Registration is closed: ask the administrators for an account.", 0),
-    ],
-)
-def test_the_front_page_says_who_may_register(
-    settings: Settings, is_open: bool, domains: list[str], sentence: str, links: int
-) -> None:
-    settings.REGISTRATION_OPEN, settings.REGISTRATION_DOMAINS = is_open, domains
-    main = Page(Client().get("/")).root.one("main")
-    assert sentence in main.text
-    assert len(main.all("a", href="/account/register/")) == links
-
-
 @table(("is_staff", "start"), [(False, "/ases/"), (True, "/cockpit/")])
 def test_people_land_where_they_work(is_staff: bool, start: str) -> None:
     person = UserFactory(email="person@example.org", is_staff=is_staff)

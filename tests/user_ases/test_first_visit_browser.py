@@ -12,63 +12,48 @@ from pytest_django.live_server_helper import LiveServer
 from scionlab.accounts.models import User
 from tests.accounts.test_accounts import ask, deliver, path_in
 from tests.cockpit.test_setup import CORE, POINT
-from tests.factories import PASSWORD
-from tests.site.test_pages_axe import judge
-from tests.site.test_pages_browser import browser, pytestmark  # noqa: F401  a fixture, and when to skip
+from tests.support.browser import IN_A_BROWSER, judge, log_in, window
+
+pytestmark = IN_A_BROWSER
 
 
 @pytest.mark.parametrize(("zone", "offered"), [("Asia/Tokyo", "Asia/Tokyo"), ("Etc/GMT+3", "UTC")])
 def test_who_registers_is_offered_the_time_zone_of_their_browser(
-    browser: Browser,  # noqa: F811
-    live_server: LiveServer,
-    settings: Settings,
-    zone: str,
-    offered: str,
+    browser: Browser, live_server: LiveServer, settings: Settings, zone: str, offered: str
 ) -> None:
     ask("register", "new@example.org")
     (mail,) = deliver()
-    context = browser.new_context(base_url=live_server.url, timezone_id=zone)
-    page = context.new_page()
-    page.goto(path_in(mail, settings))
-    expect(page.get_by_label("Time zone")).to_have_value(offered)
-    judge(page, "a new account")
-    page.get_by_label("Password", exact=True).fill("a long new phrase")
-    page.get_by_label("Repeat password").fill("a long new phrase")
-    page.get_by_role("button", name="Create my account").click()
-    expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
+    with window(browser, live_server, timezone_id=zone) as page:
+        page.goto(path_in(mail, settings))
+        expect(page.get_by_label("Time zone")).to_have_value(offered)
+        judge(page, "a new account")
+        page.get_by_label("Password", exact=True).fill("a long new phrase")
+        page.get_by_label("Repeat password").fill("a long new phrase")
+        page.get_by_role("button", name="Create my account").click()
+        expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
     assert User.objects.get().time_zone == offered
-    context.close()
 
 
 def test_front_page_setup_and_mails_are_accessible_and_fit_a_phone(
-    browser: Browser,  # noqa: F811
-    live_server: LiveServer,
-    staff: User,
-    settings: Settings,
-    tmp_path: Path,
+    browser: Browser, live_server: LiveServer, staff: User, settings: Settings, tmp_path: Path
 ) -> None:
     settings.SHOW_MAILS, settings.EMAIL_FILE_PATH = True, str(tmp_path)
     (tmp_path / "1.log").write_text("Subject: Hello\nTo: a@b.example\n\nOpen http://127.0.0.1/" + 90 * "x" + "/\n")
-    context = browser.new_context(base_url=live_server.url)
-    page = context.new_page()
-    for url in ("/", "/mails/"):
-        page.goto(url)
-        judge(page, url)
-    page.goto("/login/")
-    page.get_by_label("Email address").fill(staff.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    page.get_by_role("link", name="Set up this site").click()
-    judge(page, "the first step")
-    page.get_by_role("button", name="Set the default and continue").click()
-    page.get_by_role("button", name="Create").click()
-    judge(page, "a step with its errors")
-    for values in (CORE, POINT):
-        for name, value in values.items():
-            if name != "step":
-                page.locator(f"[name={name}]").fill(value)
+    with window(browser, live_server) as page:
+        for url in ("/", "/mails/"):
+            page.goto(url)
+            judge(page, url)
+        log_in(page, staff)
+        page.get_by_role("link", name="Set up this site").click()
+        judge(page, "the first step")
+        page.get_by_role("button", name="Set the default and continue").click()
         page.get_by_role("button", name="Create").click()
-    page.get_by_role("button", name="Create a token").click()
-    expect(page.locator("pre")).to_have_count(2)
-    judge(page, "the token")
-    context.close()
+        judge(page, "a step with its errors")
+        for values in (CORE, POINT):
+            for name, value in values.items():
+                if name != "step":
+                    page.locator(f"[name={name}]").fill(value)
+            page.get_by_role("button", name="Create").click()
+        page.get_by_role("button", name="Create a token").click()
+        expect(page.locator("pre")).to_have_count(2)
+        judge(page, "the token")

@@ -11,8 +11,6 @@ from django.test import Client
 from scionlab.accounts.models import User
 from scionlab.delivery.installed import full_configuration
 from scionlab.delivery.render import config_for
-from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
@@ -64,14 +62,6 @@ def test_other_packages_raise_h_once_and_the_same_ones_do_not(door: Client, user
         "scion-router@br-1.service",
     ]
     assert {"etc/scion/daemon.toml", "etc/scion/dispatcher.toml"} <= members(host).keys()
-
-
-def test_packages_that_nobody_knows_are_refused(user_as: UserAS, staff: User) -> None:
-    host = Host.objects.get(AS=user_as.pk)
-    with pytest.raises(FieldRuleError) as refused:
-        host_set_addresses(host_id=host.pk, actor=staff, **addresses(host), scion_packages="nix")
-    assert (refused.value.code, refused.value.field) == ("scion_packages_unknown", "scion_packages")
-    assert refused.value.message == '"nix" is not a set of SCION packages. Choose one of: scionlab, upstream.'
 
 
 # --- MTUs ------------------------------------------------------------------------------------------------------------

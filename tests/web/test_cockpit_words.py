@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scionlab.enforcement.problems import EXPLANATIONS, in_short, reported
-from scionlab.web.templatetags.scionlab_cockpit import bar, percent
+from scionlab.web.templatetags.scionlab_cockpit import percent
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
 
@@ -49,11 +49,3 @@ def test_many_reports_of_a_kind_are_one_line() -> None:
 )
 def test_what_is_not_nothing_is_not_written_as_nothing(share: float | None, text: str) -> None:
     assert percent(share).replace("\N{NO-BREAK SPACE}", " ") == text
-
-
-def test_a_bar_is_full_above_the_whole_and_says_so_in_its_colour() -> None:
-    assert 'width="50.0"' in bar(0.5, "x")
-    assert "bar-good" in bar(0.5, "x")
-    assert 'width="100.0"' in bar(3.2, "x")
-    assert "bar-bad" in bar(3.2, "x")
-    assert bar(None, "x") == ""

@@ -5,22 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
-from django.utils import timezone
 
-from scionlab.accounts.models import ApiToken, User
+from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
-from scionlab.limits.default_changes import default_change_preview
-from scionlab.limits.default_plan import Operation
 from scionlab.limits.models import DefaultChange
 from scionlab.linktests.models import LinkTest
-from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
+from scionlab.testbed.models import Link, TimedLimit, UserAS
 from scionlab.web.pages.own_pages import MAX_TYPED_BYTES
 from tests.cases import table
 from tests.factories import PASSWORD
@@ -101,17 +97,6 @@ def kbit() -> int:
     return Link.objects.get().bandwidth_kbit
 
 
-def ap_page(link: Link) -> str:
-    return f"/cockpit/aps/{link.interface_a.AS.attachment_point.pk}/"
-
-
-def preview_page(link: Link) -> str:
-    actor = User.objects.get(is_staff=True)
-    keys = [link.interface_a.AS.attachment_point.pk]
-    change = default_change_preview(keys=keys, operation=Operation("set", 123), chosen="one", actor=actor)
-    return f"/cockpit/defaults/{change.pk}/"
-
-
 def enforced_page(link: Link) -> str:
     """Of a link over which tests may send."""
     confirm(link)
@@ -129,11 +114,6 @@ CASES: dict[str, Callable[[Link], Case]] = {
         TimedLimit.objects.count,
         {"start": "1"},
     ),
-    "watch": lambda link: Case(
-        f"{enforced_page(link)}watch/",
-        {"watch-duration_s": "77", "watch-begins_at": f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"},
-        LinkTest.objects.count,
-    ),
     "test that sends": lambda link: Case(
         f"{enforced_page(link)}test/quick/", {"test-seconds": "7", "test-percent": "110"}, LinkTest.objects.count
     ),
@@ -143,30 +123,10 @@ CASES: dict[str, Callable[[Link], Case]] = {
         lambda: (UserAS.objects.get().label, kbit()),
         {"save": "1"},
     ),
-    "new AS": lambda link: Case(
-        "/ases/new/",
-        {
-            "label": "another",
-            "attachments-0-attachment_point": str(link.interface_a.AS.attachment_point.pk),
-            "attachments-0-public_ip": "192.0.2.99",
-            "attachments-0-bandwidth_kbit": "444",
-        },
-        UserAS.objects.count,
-        {"save": "1"},
-    ),
     "profile": lambda _: Case(
         "/account/", {"full_name": "Ada"}, lambda: list(User.objects.values_list("full_name", flat=True))
     ),
-    "API token": lambda _: Case("/account/tokens/", {"name": "laptop", "days": "30"}, ApiToken.objects.count),
     "defaults": lambda _: Case("/cockpit/defaults/", {"kind": "set", "value": "123"}, DefaultChange.objects.count),
-    "reason of new defaults": lambda link: Case(
-        preview_page(link),
-        {"reason": "The uplink is full."},
-        lambda: AttachmentPoint.objects.get(AS=link.interface_a.AS).default_bandwidth_kbit,
-    ),
-    "uplink": lambda link: Case(
-        ap_page(link), {"uplink_kbit": "12000"}, lambda: AttachmentPoint.objects.get(AS=link.interface_a.AS).uplink_kbit
-    ),
 }
 
 

@@ -8,15 +8,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bandwidth_config import Limits, LinkStep
 from scionlab.limits.presets import PRESETS, offered
 from scionlab.web.pages.plots import (
-    LIMIT_IN_VIEW,
     Mark,
     Slot,
-    profile_plot,
-    round_values,
-    scale_of,
     slots_of,
     usage_plot,
 )
@@ -73,25 +68,6 @@ def test_marks_are_0_and_round_values_and_the_limit_has_its_own() -> None:
     assert usage_plot([]).values == ""
 
 
-@given(st.floats(1, 2e8))
-def test_marks_are_one_to_three_multiples_of_a_round_step(top: float) -> None:
-    zero, *others = round_values(top)
-    assert zero == 0
-    assert 1 <= len(others) <= 3
-    assert others[-1] <= top
-    step = others[0]
-    assert others == [step * number for number in range(1, len(others) + 1)]
-    assert str(step).rstrip("0") in {"1", "2", "5"}
-
-
-def test_a_limit_far_above_what_is_used_does_not_press_it_flat() -> None:
-    assert scale_of([[slot(10, limit=1000)]]) < 1000 / LIMIT_IN_VIEW * 2
-    plot = usage_plot([slot(10, limit=1000)])
-    assert plot.is_limit_above
-    assert plot.limit == ""
-    assert not usage_plot([slot(100, limit=1000)]).is_limit_above
-
-
 @given(st.lists(st.one_of(st.none(), st.integers(0, 10**9)), max_size=60), st.integers(1, 40))
 def test_sums_are_kept_whatever_the_slots(values: list[int | None], count: int) -> None:
     points = [
@@ -111,15 +87,6 @@ def test_bytes_after_a_gap_count_without_being_a_rate() -> None:
         [(BEGIN, Point(10**9, covered_s=0))], begins_at=BEGIN, ends_at=BEGIN + timedelta(hours=1), count=1
     )
     assert (found.bytes, found.kbit) == (10**9, None)
-
-
-def test_a_course_shows_both_directions_where_they_differ() -> None:
-    steps = [LinkStep(0, Limits(0, 500)), LinkStep(50, Limits(1000, 500))]
-    plot = profile_plot(steps, 100, standing=Limits(1000, 1000), elapsed_s=25)
-    assert plot.to_user == "M0 7.4H80V100H500V7.4H920V7.4H1000"
-    assert plot.from_user == "M0 7.4H80V53.7H500V53.7H920V7.4H1000"
-    assert (plot.begin_x, plot.end_x, plot.now_x) == ("80", "920", "290")
-    assert profile_plot([LinkStep(0, Limits(5, 5))], 9, standing=Limits(1, 1)).from_user == ""
 
 
 def test_well_known_links_are_offered_up_to_the_maximum_with_both_directions() -> None:
