@@ -101,23 +101,12 @@ def _alone(started: threading.Barrier, function: Callable[[], Any]) -> Result:
         connections.close_all()
 
 
-class Patience:
-    """How long the first waits for the others: not long where a lock may hold them, long where it was taken away."""
-
-    seconds = 0.5
-
-
 @pytest.fixture
-def patience() -> Patience:
-    return Patience()
-
-
-@pytest.fixture
-def meet_in(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> Callable[..., Meeting]:
+def meet_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Meeting]:
     """`meet_in(module, "function")`: threads wait for each other right after that function has answered."""
 
-    def patch(module: Any, name: str, *, count: int = 2, patience_s: float | None = None) -> Meeting:
-        meeting, original = Meeting(count, patience_s or patience.seconds), getattr(module, name)
+    def patch(module: Any, name: str, *, count: int = 2, patience_s: float = 0.5) -> Meeting:
+        meeting, original = Meeting(count, patience_s), getattr(module, name)
 
         def answered_and_waiting(*args: Any, **kwargs: Any) -> Any:
             answer = original(*args, **kwargs)
@@ -126,16 +115,5 @@ def meet_in(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> Callable[...
 
         monkeypatch.setattr(module, name, answered_and_waiting)
         return meeting
-
-    return patch
-
-
-@pytest.fixture
-def without_lock(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> Callable[[Any, str], None]:
-    """`without_lock(module, "lock_x")`: the function does nothing, to show what the lock is for."""
-
-    def patch(module: Any, name: str) -> None:
-        patience.seconds = 5.0
-        monkeypatch.setattr(module, name, lambda *_args, **_kwargs: [])
 
     return patch

@@ -12,13 +12,13 @@ from django.utils.crypto import get_random_string
 
 from bandwidth_config import RuleError
 from scionlab.accounts import account, api_token, mail_links
-from scionlab.accounts.account import account_create, account_delete, email_change
+from scionlab.accounts.account import email_change
 from scionlab.accounts.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
 from scionlab.accounts.models import ApiToken, Mail, User
 from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, NoticeWatch
 from scionlab.enforcement.notices import notices_find
-from scionlab.testbed.models import AttachmentPoint, UserAS
+from scionlab.testbed.models import AttachmentPoint
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -48,15 +48,6 @@ def test_a_link_works_for_one_of_two_who_have_both_looked(at_once: AtOnce, owner
     assert Mail.objects.filter(purpose="").count() == 1
 
 
-def test_two_links_for_one_address_make_one_account(at_once: AtOnce, meet_in: MeetIn) -> None:
-    tokens = [token_for("register", "new@example.org") for _ in range(2)]
-    meeting = meet_in(account, "check_registration")
-    made = at_once(*[lambda token=token: account_create(token=token, full_name="", password="x") for token in tokens])
-    assert codes(made) == ["account_exists", "done"]
-    assert meeting.met
-    assert User.objects.count() == 1
-
-
 @pytest.mark.parametrize("is_locked", [False, True])
 def test_the_last_token_is_one_person_s_last(
     at_once: AtOnce, owner: User, meet_in: MeetIn, is_locked: bool, monkeypatch: pytest.MonkeyPatch
@@ -70,17 +61,6 @@ def test_the_last_token_is_one_person_s_last(
     made = at_once(*[lambda name=name: api_token_create(user_id=owner.pk, name=name) for name in ("a", "b")])
     assert sum(isinstance(one, IssuedApiToken) for one in made) == (1 if is_locked else 2)
     assert ApiToken.objects.count() == (MAX_TOKENS if is_locked else MAX_TOKENS + 1)
-
-
-def test_nobody_gets_an_as_whose_account_ends(at_once: AtOnce, owner: User, ap: AttachmentPoint) -> None:
-    ended, made = at_once(lambda: account_delete(user_id=owner.pk), lambda: attach(owner, spec(ap)))
-    if isinstance(made, UserAS):
-        assert isinstance(ended, RuleError)
-        assert User.objects.filter(pk=owner.pk).exists()
-    else:
-        assert isinstance(made, User.DoesNotExist)
-        assert ended is None
-        assert not UserAS.objects.exists()
 
 
 @pytest.mark.parametrize("is_locked", [False, True])

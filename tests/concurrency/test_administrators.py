@@ -77,14 +77,3 @@ def test_one_administrator_stays_whichever_doors_the_last_two_take(
     answers = at_once(first(ada, bob), second(bob, ada))
     assert [one for one in answers if isinstance(one, Exception)] == []
     assert len(administrators()) == 1
-
-
-def test_without_the_lock_none_stays(
-    two: list[User], at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the lock is for: each one sees the other one."""
-    monkeypatch.setattr(account, "lock_administrators", lambda user_id: User.objects.get(pk=user_id))
-    meeting = meet_in(account, "other_administrators", patience_s=10)
-    at_once(*(partial(account.account_delete, user_id=user.pk) for user in two))
-    assert meeting.met
-    assert administrators() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -10,22 +9,19 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
 
 from scionlab.accounts.models import User
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed import locks
-from scionlab.testbed.models import VPN, AttachmentPoint, Host, Interface, Link, UserAS, VPNClient, numbers
+from scionlab.testbed.models import VPN, AttachmentPoint, Host, Interface, UserAS, VPNClient, numbers
 from scionlab.testbed.selectors import links_of
 from scionlab.user_ases import attachment_rules, user_as
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.concurrency.conftest import Meeting
-from tests.factories import UserFactory, attach, spec
+from tests.factories import attach, spec
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
 
 
 def failures(results: list[Any]) -> list[Exception]:
@@ -44,23 +40,6 @@ def test_two_creates_at_two_attachment_points_get_two_as_ids(
     assert failures(made) == []
     assert not meeting.met, "the second waits for the lock before it looks"
     assert sorted(one.isd_as for one in made) == ["17-ffaa:1:1", "17-ffaa:1:2"]
-
-
-def test_without_the_lock_on_as_ids_one_of_them_fails(
-    owner: User,
-    teammate: User,
-    ap: AttachmentPoint,
-    ap_b: AttachmentPoint,
-    at_once: AtOnce,
-    meet_in: MeetIn,
-    without_lock: WithoutLock,
-) -> None:
-    without_lock(locks, "lock_as_ids")
-    other = spec(ap_b, public_ip="198.51.100.8")
-    meeting = meet_in(numbers, "free_user_as_id")
-    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, other))
-    assert meeting.met
-    assert [type(one) for one in failures(made)] == [IntegrityError]
 
 
 # --- interface ids and ports of one attachment point --------------------------------------------------------------
@@ -99,16 +78,6 @@ def test_two_links_added_at_one_attachment_point_get_two_ids_and_ports(
     near = Interface.objects.filter(AS=ap.AS).order_by("interface_id")
     assert [(one.interface_id, one.public_port) for one in near] == [(1, 50000), (2, 50001), (3, 50002), (4, 50003)]
     assert Host.objects.get(pk=ap.host.pk).config_version == before + 2
-
-
-def test_without_the_lock_on_the_attachment_point_one_of_them_fails(
-    two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    without_lock(locks, "lock_attachment_points")
-    meeting = meet_in(numbers, "free_port")
-    results = at_once(*(partial(_add, one, ap, 50001) for one in two_ases))
-    assert meeting.met
-    assert [type(one) for one in failures(results)] == [IntegrityError]
 
 
 # What is scarce, the error that names it, and how the last one of it is made to be at hand.
@@ -153,58 +122,6 @@ def test_the_last_one_is_given_once_and_the_other_is_told_that_there_is_none(
     assert grown == ((0, 1) if what == "VPN address" else (2, 0)), "the one has it, the other nothing half"
 
 
-@pytest.mark.parametrize("what", LAST)
-def test_without_the_lock_the_last_one_is_given_twice_and_the_database_throws_one_out(
-    what: str,
-    two_ases: list[UserAS],
-    ap: AttachmentPoint,
-    at_once: AtOnce,
-    meet_in: MeetIn,
-    without_lock: WithoutLock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    take = _take_last(what, ap, monkeypatch)
-    without_lock(locks, "lock_attachment_points")
-    meet_in(numbers, LAST[what][1])
-    results = at_once(*(partial(take, one) for one in two_ases))
-    assert [type(one) for one in failures(results)] == [IntegrityError], "a server error instead of a sentence"
-
-
-def test_two_ases_cannot_get_one_address_and_port(
-    owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
-) -> None:
-    first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
-    meet_in(attachment_rules, "_taken")
-    results = at_once(*(partial(_move_to, one, ap) for one in (first, second)))
-    (refused,) = failures(results)
-    assert isinstance(refused, FieldRuleError)
-    assert refused.code == "endpoint_taken"
-
-
-def test_without_the_lock_both_get_it(
-    owner: User,
-    teammate: User,
-    ap: AttachmentPoint,
-    ap_b: AttachmentPoint,
-    at_once: AtOnce,
-    meet_in: MeetIn,
-    without_lock: WithoutLock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No constraint of the database sees this one, because the ends belong to different hosts; the constraints on
-    other numbers would hide that by chance, so these numbers are given out without looking."""
-    first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
-    without_lock(locks, "lock_attachment_points")
-    without_lock(locks, "lock_addresses")
-    for name, start in (("free_interface_id", 100), ("free_port", 60_000)):
-        given = itertools.count(start)
-        monkeypatch.setattr(numbers, name, lambda *_args, given=given: next(given))
-    meeting = meet_in(attachment_rules, "_taken")
-    assert failures(at_once(*(partial(_move_to, one, ap) for one in (first, second)))) == []
-    assert meeting.met
-    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
-
-
 def _behind_one_nat(people: list[User], aps: list[AttachmentPoint]) -> list[Callable[[], UserAS]]:
     """ASes of two people that exist move behind one NAT, each at an attachment point of its own."""
     ases = [
@@ -226,40 +143,9 @@ def test_a_forwarded_port_is_given_once_at_two_attachment_points(
     assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 1
 
 
-def test_without_the_lock_on_addresses_both_get_the_forwarded_port(
-    owner: User,
-    teammate: User,
-    ap: AttachmentPoint,
-    ap_b: AttachmentPoint,
-    at_once: AtOnce,
-    meet_in: MeetIn,
-    without_lock: WithoutLock,
-) -> None:
-    moves = _behind_one_nat([owner, teammate], [ap, ap_b])
-    without_lock(locks, "lock_addresses")
-    meeting = meet_in(attachment_rules, "_taken")
-    assert failures(at_once(*moves)) == []
-    assert meeting.met
-    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
-
-
 def _move_to(one: UserAS, ap: AttachmentPoint) -> UserAS:
     there = spec(ap, public_ip="198.51.100.77", public_port=50077)
     return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=[there])
-
-
-def test_eight_people_at_one_attachment_point(ap: AttachmentPoint, at_once: AtOnce) -> None:
-    people = [UserFactory(email=f"p{n}@example.org") for n in range(8)]
-    made = at_once(
-        *(partial(attach, one, spec(ap, use_vpn=n % 2 == 0, public_port=50000 + n)) for n, one in enumerate(people))
-    )
-    assert failures(made) == []
-    assert sorted(one.as_id & 0xFFFF for one in made) == list(range(1, 9))
-    near = Interface.objects.filter(AS=ap.AS)
-    assert sorted(one.interface_id for one in near) == list(range(1, 9))
-    assert len({(one.public_ip, one.public_port) for one in near}) == 8
-    assert sorted(VPNClient.objects.values_list("ip", flat=True)) == [f"10.10.1.{n}" for n in range(2, 6)]
-    assert Host.objects.get(pk=ap.host.pk).config_version == 1 + 8
 
 
 # --- quota -------------------------------------------------------------------------------------------------------
@@ -277,39 +163,7 @@ def test_the_quota_holds_when_two_creates_race(
     assert UserAS.objects.count() == 1
 
 
-def test_without_locks_the_quota_is_exceeded(
-    owner: User,
-    ap: AttachmentPoint,
-    ap_b: AttachmentPoint,
-    at_once: AtOnce,
-    meet_in: MeetIn,
-    without_lock: WithoutLock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    User.objects.filter(pk=owner.pk).update(as_quota=1)
-    without_lock(locks, "lock_as_ids")
-    monkeypatch.setattr(user_as, "lock_user", lambda pk: User.objects.get(pk=pk))
-    given = iter((0xFFAA_0001_0001, 0xFFAA_0001_0002))
-    monkeypatch.setattr(numbers, "free_user_as_id", lambda: next(given))
-    meeting = meet_in(user_as, "check_quota")
-    results = at_once(partial(attach, owner, spec(ap)), partial(attach, owner, spec(ap_b, public_port=50001)))
-    assert meeting.met
-    assert failures(results) == []
-    assert UserAS.objects.filter(owner=owner).count() == 2
-
-
 # --- one AS in two windows ------------------------------------------------------------------------------------------
-
-
-def test_an_as_saved_in_two_windows_ends_as_one_of_them(
-    owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce
-) -> None:
-    made = attach(owner, spec(ap))
-    results = at_once(partial(_move_to, made, ap_b), partial(_add, made, ap, 50001))
-    # Who came second knew of a Link that was gone; or moved away from what the first had added.
-    assert [getattr(one, "code", one) for one in failures(results)] in ([], ["link_unknown"])
-    assert [link.interface_a.AS.isd_as for link in links_of(made)] == ["17-ffaa:0:1108"]
-    assert Link.objects.count() == 1
 
 
 def _as_attachment_point(one: UserAS) -> AttachmentPoint:

@@ -36,21 +36,6 @@ def create(api: APIClient, ap: AttachmentPoint, number: int, key: str) -> Callab
     return lambda: api.post("/api/v1/ases/", body, format="json", headers={"Idempotency-Key": key})
 
 
-def test_without_the_constraint_two_with_one_key_do_it_twice(
-    at_once: AtOnce, api: APIClient, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What looking first and writing the key later would do."""
-
-    def look_then_work(*, work: Callable[[], Any], **_: Any) -> Any:
-        assert not ApiRequest.objects.exists()
-        time.sleep(0.2)  # the other one looks too
-        return work()
-
-    monkeypatch.setattr("scionlab.web.rest.base.answer_once", look_then_work)
-    at_once(create(api, ap, 30, "k"), create(api, ap, 31, "k"))
-    assert UserAS.objects.count() == 2
-
-
 def test_with_it_it_is_done_once_and_all_get_the_same_answer(
     at_once: AtOnce, api: APIClient, ap: AttachmentPoint
 ) -> None:
@@ -89,15 +74,6 @@ def two_for_one_state(at_once: AtOnce, api: APIClient, link: Link) -> list[int]:
         return lambda: api.patch(url, {name: 5}, format="json", headers=headers)
 
     return sorted(one.status_code for one in at_once(change("to_user_kbit"), change("from_user_kbit")))
-
-
-def test_without_the_lock_both_changes_for_one_state_pass(
-    at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, meet_in: MeetIn
-) -> None:
-    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
-    monkeypatch.setattr("scionlab.user_ases.rest.link_views.lock_link", lambda _: None)
-    meet_in(base, "check_if_match")
-    assert two_for_one_state(at_once, api, link) == [200, 200]
 
 
 def test_with_it_the_second_is_refused(

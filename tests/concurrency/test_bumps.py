@@ -8,22 +8,15 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import F
 
 from scionlab.accounts.models import User
-from scionlab.limits import defaults
 from scionlab.limits.defaults import fan_out, site_default_set
-from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.testbed import locks, selectors
+from scionlab.testbed import selectors
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Interface, Link, UserAS
-from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory
 
 AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
-POINTS, LINKS_EACH = 50, 20
 DEFAULT = 1000  # kbit/s, what all of them start with
 
 
@@ -69,61 +62,6 @@ def risen(aps: list[AttachmentPoint]) -> list[tuple[int, int]]:
 
 def failures(results: list[Any]) -> list[Exception]:
     return [one for one in results if isinstance(one, Exception)]
-
-
-def test_a_thousand_links_are_clamped_once_by_workers_that_run_at_once(owner: User, at_once: AtOnce) -> None:
-    """Meanwhile people save: each of their bumps counts as well."""
-    aps = network(owner, points=POINTS, links_each=LINKS_EACH)
-    site_default_set(default_bandwidth_kbit=300, actor=owner)
-    saved = Link.objects.filter(interface_b__interface_id__in=[1, 500, 1000])
-
-    def save() -> None:
-        for link_id in saved.order_by("pk").values_list("pk", flat=True):
-            link_set_bandwidth(link_id=link_id, bandwidth_kbit=100, actor=owner)
-
-    *workers, people = at_once(fan_out, fan_out, save)
-    assert failures([*workers, people]) == [], "no deadlock"
-    by_people = {one.interface_a.host_id for one in saved.select_related("interface_a")}
-    done = workers[0] + workers[1]
-    assert len(done) == len(set(done)), "no host was bumped for the default by both"
-    assert set(done) | by_people == {ap.host_id for ap in aps}
-    # A save carries the default of its attachment point out along with its own number, in one bump.
-    expected = [(0, (ap.host_id in done) + (ap.host_id in by_people)) for ap in aps]
-    assert risen(aps) == expected
-    assert not AttachmentPoint.objects.exclude(maximum_kbit=300).exists()
-    outdated = Link.objects.exclude(interface_a__host__limits_version__gte=F("wanted_limits_version"))
-    assert not outdated.exists()
-    assert Link.objects.filter(wanted_limits_version__gt=0).count() == POINTS * LINKS_EACH
-    assert (fan_out(), fan_out()) == ([], []), "done is done"
-
-
-def test_without_the_lock_every_host_is_bumped_twice(
-    owner: User, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    """With both workers at the same attachment point, each time."""
-    aps = network(owner, points=5, links_each=20)
-    site_default_set(default_bandwidth_kbit=300, actor=owner)
-    without_lock(locks, "lock_attachment_points")
-    without_lock(locks, "lock_links")
-    meet_in(selectors, "policy", patience_s=2)
-    assert failures(at_once(fan_out, fan_out)) == []
-    assert risen(aps) == [(0, 2)] * 5
-
-
-def test_a_bump_written_as_read_and_add_would_be_lost(owner: User, at_once: AtOnce) -> None:
-    """What counting in the database is for, over a whole fan-out."""
-    aps = network(owner, points=5, links_each=2)
-    both = threading.Barrier(2)
-
-    def bump_by_hand() -> None:
-        rows = list(Host.objects.filter(pk__in=[ap.host_id for ap in aps]).order_by("pk"))
-        both.wait(timeout=30)
-        for row in rows:
-            row.limits_version += 1
-            row.save(update_fields=["limits_version"])
-
-    assert failures(at_once(bump_by_hand, bump_by_hand)) == []
-    assert risen(aps) == [(0, 1)] * 5, "two were asked for"
 
 
 # --- a default that changes again while it is carried out -----------------------------------------------------------
@@ -178,18 +116,3 @@ def test_a_default_changed_again_during_the_fan_out_is_the_one_that_counts(
     assert 2 in rises
     carried_out = sum("policy.carried_out" in message for message in caplog.messages)
     assert sum(rises) == carried_out, "a rise per change that was carried out"
-
-
-def test_without_the_lock_a_worker_writes_the_former_default_over_the_newer_one(
-    owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, without_lock: WithoutLock
-) -> None:
-    network(owner, points=1, links_each=3)
-    site_default_set(default_bandwidth_kbit=300, actor=owner)
-    without_lock(locks, "lock_attachment_points")
-    pause = Pause(monkeypatch)
-    worker, had_to_wait = at_once(fan_out, _twice(pause, owner))
-    assert failures([worker, had_to_wait]) == []
-    assert had_to_wait is False
-    now = AttachmentPoint.objects.get().maximum_kbit
-    assert (now, selectors.policy().default_bandwidth_kbit) == (300, 200), "configurations would clamp to 300"
-    assert defaults.fan_out() != [], "the next sweep finds it, half a minute later"

@@ -7,18 +7,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
 
-from bandwidth_config import RuleError
 from scionlab.accounts.models import User
-from scionlab.testbed import infrastructure, infrastructure_links, locks
-from scionlab.testbed.host import border_router_create, host_create, host_set_addresses
-from scionlab.testbed.models import AS, ISD, BorderRouter, Host, Interface, Link, numbers
+from scionlab.testbed import infrastructure, infrastructure_links
+from scionlab.testbed.host import border_router_create, host_set_addresses
+from scionlab.testbed.models import AS, ISD, Host, Interface, Link, numbers
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
 
 
 @pytest.fixture
@@ -48,16 +45,6 @@ def test_two_routers_get_two_numbers(core: AS, owner: User, at_once: AtOnce, mee
     assert sorted(router.number for router in made) == [2, 3]
 
 
-def test_without_the_lock_on_the_as_one_of_two_routers_fails(
-    core: AS, owner: User, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    without_lock(locks, "lock_ases")
-    meeting = meet_in(numbers, "free_border_router_number")
-    made = two_routers(core, owner, at_once)
-    assert meeting.met
-    assert [isinstance(router, BorderRouter) for router in made].count(True) == 1
-
-
 def link_while_moving(core: AS, other: AS, owner: User, at_once: AtOnce) -> tuple[list[Any], str | None, str]:
     """What both returned, the address that the host of `core` ends up with, and that of its new interface."""
     host = core.hosts.get()
@@ -81,61 +68,9 @@ def test_a_host_that_moves_takes_a_link_along_that_is_being_made(
         Host.objects.filter(AS=core).update(public_ipv4=address)
 
 
-def test_without_the_lock_on_the_as_the_link_stays_behind(
-    core: AS, other: AS, owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, without_lock: WithoutLock
-) -> None:
-    """The Link has read the host's old address and waits until the move is committed: the race, made to happen."""
-    without_lock(locks, "lock_ases")
-    host = core.hosts.get()
-    original = infrastructure_links._addresses_of_one_family
-
-    def read_and_then_moved(a: Host, b: Host) -> tuple[str, str]:
-        found = original(a, b)
-        results = at_once(
-            partial(
-                host_set_addresses,
-                host_id=host.pk,
-                actor=owner,
-                public_ipv4="192.0.2.99",
-                public_ipv6=None,
-                bind_ip=None,
-            )
-        )
-        assert results == [None]
-        return found
-
-    monkeypatch.setattr(infrastructure_links, "_addresses_of_one_family", read_and_then_moved)
-    infrastructure_links.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE)
-    assert Host.objects.get(pk=host.pk).public_ipv4 == "192.0.2.99"
-    assert Interface.objects.get(host=host).public_ip == "192.0.2.11"
-
-
 def move(host: Host, owner: User, **addresses: str) -> Callable[[], None]:
     values = {"public_ipv4": host.public_ipv4, "public_ipv6": None, "bind_ip": None, **addresses}
     return partial(host_set_addresses, host_id=host.pk, actor=owner, **values)
-
-
-def test_two_hosts_that_raise_each_other_s_counters_move_at_once(
-    core: AS, other: AS, owner: User, at_once: AtOnce, meet_in: MeetIn
-) -> None:
-    """`core` has the hosts with the lowest and the highest key, and `other` the one between them, which is linked to
-    the highest: a host that is locked with its peers first, and with the rest of both ASes later, is locked in two
-    orders."""
-    first, between = core.hosts.get(), other.hosts.get()
-    values = {"label": "last", "public_ipv4": "192.0.2.13", "public_ipv6": None, "bind_ip": None}
-    last = host_create(as_=core, actor=owner, internal_ip="10.0.0.2", **values)
-    ends = {"router_a": last.border_routers.get(), "router_b": between.border_routers.get()}
-    infrastructure_links.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE, **ends)
-    assert first.pk < between.pk < last.pk
-    before = dict(Host.objects.values_list("pk", "config_version"))
-    meet_in(locks, "lock_hosts")
-    answers = at_once(
-        move(first, owner, internal_ip="10.0.0.9"),  # in the topology of both hosts of `core`
-        move(between, owner, public_ipv4="192.0.2.22"),  # the remote address of `last`
-    )
-    assert answers == [None, None]
-    risen = {pk: version - before[pk] for pk, version in Host.objects.values_list("pk", "config_version")}
-    assert risen == {first.pk: 2, between.pk: 1, last.pk: 2}
 
 
 def two_first_ases(at_once: AtOnce, *as_texts: str) -> list[Any]:
@@ -150,20 +85,3 @@ def test_two_administrators_make_the_first_ases_of_an_isd(at_once: AtOnce, meet_
     assert not meeting.met
     assert sorted(as_.isd_as for as_ in made) == ["18-ffaa:0:1201", "18-ffaa:0:1202"]
     assert ISD.objects.filter(isd_id=18).count() == 1
-
-
-def test_of_two_administrators_who_choose_one_id_the_second_is_told(at_once: AtOnce, meet_in: MeetIn) -> None:
-    meet_in(infrastructure, "check_isd_id")
-    made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
-    assert [as_.isd_as for as_ in made if isinstance(as_, AS)] == ["18-ffaa:0:1201"]
-    assert [exc.code for exc in made if isinstance(exc, RuleError)] == ["as_id_taken"]
-
-
-def test_without_the_lock_on_ids_the_second_of_two_gets_an_error_of_the_database(
-    at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    without_lock(locks, "lock_as_ids")
-    meeting = meet_in(infrastructure, "checked_internal_ip")
-    made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
-    assert meeting.met
-    assert [isinstance(exc, IntegrityError) for exc in made].count(True) == 1

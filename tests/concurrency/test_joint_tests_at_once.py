@@ -9,7 +9,7 @@ from threading import Barrier
 from django.db import connections
 
 from scionlab.accounts.models import User
-from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
+from scionlab.linktests.joint_test import joint_test_create
 from scionlab.linktests.link_test import SlotTakenError, link_test_create
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.platform.retry import retried
@@ -59,21 +59,3 @@ def test_beside_a_test_of_one_of_its_links_only_one_of_the_two_is_reserved(owner
     joints = JointTest.objects.count()
     assert LinkTest.objects.count() == (4 if joints else 1)
     assert LinkTest.objects.exclude(joint=None).count() == 4 * joints
-
-
-def test_joint_tests_of_ases_at_the_same_attachment_points_in_opposite_order_do_not_wait_for_each_other(
-    owner: User, teammate: User, ap: AttachmentPoint
-) -> None:
-    far = AttachmentPointFactory()
-    first = enforced(owner, spec(ap), spec(far, public_ip="198.51.100.8"))
-    second = enforced(teammate, spec(far, public_ip="198.51.100.9"), spec(ap, public_ip="198.51.100.10"))
-
-    def both(user_as_id: int, actor: User) -> int:
-        for _ in range(3):
-            made = joint_test_create(user_as_id=user_as_id, actor=actor)
-            joint_test_cancel(joint_test_id=made.pk, actor=actor)
-        return 3
-
-    found = at_once(lambda: both(first.pk, owner), lambda: both(second.pk, teammate))
-    assert found == [3, 3]
-    assert JointTest.objects.filter(cancelled_at=None).count() == 0

@@ -9,24 +9,19 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from django.db.models.query import QuerySet
 
 from scionlab.accounts.models import User
 from scionlab.limits import update
 from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed import locks, selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
 from scionlab.testbed.selectors import links_of
 from scionlab.testbed.versions import counters
-from scionlab.testbed.versions.counters import host_set_deployed_version, hosts_bump
-from tests.concurrency.conftest import Meeting
+from scionlab.testbed.versions.counters import hosts_bump
 from tests.factories import attach, spec
 
 AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
 
 
 @pytest.fixture
@@ -60,32 +55,6 @@ def test_two_bandwidths_saved_at_once_are_both_counted(links: list[Link], ap: At
     assert wanted == [limits + 1, limits + 2], "each waits for a version that has its own number"
 
 
-def test_even_without_locks_no_bump_is_lost_because_the_database_adds(
-    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(QuerySet, "select_for_update", lambda rows, **_: rows.all())
-    _, limits = versions(ap)
-    assert failures(at_once(save(links[0], 300), save(links[1], 400))) == []
-    assert versions(ap)[1] == limits + 2
-
-
-def test_reading_and_adding_by_hand_would_lose_one(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
-    """What F() is for: the same with read, add, save."""
-    both_read = threading.Barrier(2)
-
-    def bump_by_hand() -> None:
-        row = Host.objects.get(pk=ap.host.pk)
-        both_read.wait(timeout=30)
-        row.limits_version += 1
-        row.save(update_fields=["limits_version"])
-
-    _, limits = versions(ap)
-    assert failures(at_once(bump_by_hand, bump_by_hand)) == []
-    assert versions(ap)[1] == limits + 1
-    assert failures(at_once(*[partial(hosts_bump, limits_ids=[ap.host.pk])] * 2)) == []
-    assert versions(ap)[1] == limits + 3
-
-
 def test_a_hundred_bumps_by_eight_threads_in_any_order_of_hosts(
     links: list[Link], ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce
 ) -> None:
@@ -100,15 +69,6 @@ def test_a_hundred_bumps_by_eight_threads_in_any_order_of_hosts(
     assert failures(at_once(*(partial(many, ids) for ids in [there, back] * 4))) == []
     for point, (config, limits) in zip((ap, ap_b), before, strict=True):
         assert versions(point) == (config + 104, limits + 104)
-
-
-def test_a_save_and_an_activation_at_one_link(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
-    """Each writes its own column: neither undoes the other's."""
-    one = links[0]
-    off = partial(link_set_active, link_id=one.pk, actor=None, active=False)
-    assert failures(at_once(save(one, 300), off)) == []
-    one.refresh_from_db()
-    assert (one.bandwidth_kbit, one.active) == (300, False)
 
 
 def test_the_audit_has_an_unbroken_chain(links: list[Link], at_once: AtOnce) -> None:
@@ -166,35 +126,6 @@ def test_a_number_is_checked_against_a_default_that_cannot_change_meanwhile(
     assert links[0].wanted_limits_version == versions(ap)[1]
 
 
-@pytest.mark.parametrize("whose", ["site", "attachment point"])
-def test_without_the_lock_the_default_is_lowered_under_a_checked_number(
-    whose: str,
-    links: list[Link],
-    ap: AttachmentPoint,
-    at_once: AtOnce,
-    monkeypatch: pytest.MonkeyPatch,
-    without_lock: WithoutLock,
-) -> None:
-    without_lock(locks, "lock_attachment_points")
-    checked, go_on = threading.Event(), threading.Event()
-    _checked_then(monkeypatch, checked, go_on)
-    lower = _lower(None if whose == "site" else ap, 100)
-
-    def lower_meanwhile() -> bool:
-        assert checked.wait(timeout=30)
-        lower()
-        was_held_up = go_on.is_set()
-        go_on.set()
-        return was_held_up
-
-    saved, was_held_up = at_once(save(links[0], 900), lower_meanwhile)
-    assert failures([saved, was_held_up]) == []
-    assert was_held_up is False
-    links[0].refresh_from_db()
-    now = selectors.default_in_force(AttachmentPoint.objects.get(pk=ap.pk))
-    assert (links[0].bandwidth_kbit, now) == (900, 100), "stored above a default that was in force by then"
-
-
 def test_a_number_that_comes_after_the_lower_default_is_refused(
     links: list[Link], ap: AttachmentPoint, at_once: AtOnce
 ) -> None:
@@ -227,37 +158,7 @@ def test_the_clamp_is_carried_out_once_however_many_workers_try(
     assert versions(ap)[1] == limits + 1
 
 
-def test_without_the_lock_the_clamp_is_carried_out_twice(
-    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
-    _, limits = versions(ap)
-    without_lock(locks, "lock_attachment_points")
-    without_lock(locks, "lock_links")
-    meet_in(selectors, "policy")
-    at_once(fan_out, fan_out)
-    assert versions(ap)[1] == limits + 2
-
-
-def test_a_clamp_and_a_save_meet_in_one_link(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
-    """Whoever is first: in the end the maximum, the number and the wanted version go together."""
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
-    assert failures(at_once(fan_out, save(links[0], 50))) == []
-    first, second = Link.objects.order_by("pk")
-    assert [(one.bandwidth_kbit, one.enforced_kbit) for one in (first, second)] == [(50, 50), (1000, 100)]
-    assert max(first.wanted_limits_version, second.wanted_limits_version) == versions(ap)[1]
-
-
 # --- what hosts report ------------------------------------------------------------------------------------------------
-
-
-def test_of_two_reports_the_newer_version_stays(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
-    """Two answers of a client overtake each other: the deployed version never goes back."""
-    Host.objects.filter(pk=ap.host.pk).update(config_version=9)
-    for _ in range(5):
-        Host.objects.filter(pk=ap.host.pk).update(config_version_deployed=0)
-        at_once(*(partial(host_set_deployed_version, host_id=ap.host.pk, config_version=n) for n in (7, 8)))
-        assert Host.objects.get(pk=ap.host.pk).config_version_deployed == 8
 
 
 def test_two_answers_leave_the_newest_delivered_versions(

@@ -77,20 +77,6 @@ def test_first_receipt_that_comes_twice_at_once_is_stored_once(links: list[Link]
     assert Mail.objects.count() == LINKS
 
 
-def test_of_many_receipts_at_once_the_newest_stays(links: list[Link]) -> None:
-    host = links[0].interface_a.host
-    receipt_store(host_id=host.pk, receipt=receipt(host, 1000, T0), now=T0)
-    later = [receipt(host, 1000 - n, T0 + timedelta(seconds=n)) for n in range(1, 9)]
-    now = T0 + timedelta(seconds=60)
-
-    def storing(one: Receipt) -> Callable[[], object]:
-        return lambda: receipt_store(host_id=host.pk, receipt=one, now=now)
-
-    assert together(*map(storing, reversed(later))) == []
-    assert HostReceipt.objects.get().observed_at == T0 + timedelta(seconds=8)
-    assert set(LinkEnforcement.objects.values_list("kbit", flat=True)) == {992}
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(links: list[Link], owner: User, is_first: bool) -> None:
     """Saves lock Links, then hosts; a receipt refers to Links, then to the host."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import QuerySet
 
 import config_tar
 from scionlab.accounts.models import User
@@ -64,15 +63,6 @@ def render_while_somebody_saves(link: Link, owner: User, monkeypatch: pytest.Mon
     saver.join(10)
     assert done.is_set()
     return version_and_limit(rendered.content)
-
-
-def test_without_the_lock_a_tarball_holds_the_next_version_s_limits(
-    link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version = Host.objects.get(pk=link.interface_a.host_id).limits_version
-    with monkeypatch.context() as patched:
-        patched.setattr(QuerySet, "select_for_update", lambda rows, **_: rows.all())
-        assert render_while_somebody_saves(link, owner, patched) == (version, 500)
 
 
 def test_with_the_lock_it_holds_its_own(link: Link, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,7 @@ from django.utils import timezone
 
 from scionlab.accounts import account
 from scionlab.accounts.models import User
-from scionlab.limits import defaults, update
 from scionlab.limits.update import link_set_bandwidth
-from scionlab.testbed import host, infrastructure
 from scionlab.testbed.models import (
     AS,
     ISD,
@@ -32,17 +30,12 @@ from scionlab.testbed.models import (
     UserAS,
 )
 from scionlab.testbed.selectors import links_of
-from scionlab.user_ases import user_as
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
-from scionlab.web.pages import stale_pages
 from tests.admin_pages import CHANGE, page
-from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory, UserFactory, attach, spec
 from tests.support.html import Page
 
 AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
-EVERYWHERE = (host, infrastructure, update, defaults, user_as)  # who compares
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
 
@@ -64,17 +57,6 @@ def staff(transactional_db: None) -> User:
 @pytest.fixture
 def boss(transactional_db: None) -> User:
     return UserFactory(email="boss@example.org", is_staff=True)
-
-
-@pytest.fixture
-def unguarded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Switches the comparison off, wherever it is made."""
-
-    def off() -> None:
-        for module in EVERYWHERE:
-            monkeypatch.setattr(module, "refuse_stale", lambda **_: None)
-
-    return off
 
 
 def browser(user: User) -> Client:
@@ -127,16 +109,6 @@ def counters(ap: AttachmentPoint) -> tuple[int, int]:
 # --- two tabs -----------------------------------------------------------------------------------------------------
 
 
-def test_without_the_comparison_the_second_tab_undoes_the_first(
-    owner: User, made: UserAS, one: Link, unguarded: Callable[[], None]
-) -> None:
-    unguarded()
-    first, second = EditPage(owner, made), EditPage(owner, made)
-    assert first.save(bandwidth_kbit="300").status_code == 302
-    assert second.save(label="Lab").status_code == 302
-    assert kbit(one) == 900, "the lost update: nobody typed 900"
-
-
 def test_the_second_tab_is_told_keeps_what_was_typed_and_one_click_decides(
     owner: User, made: UserAS, one: Link, ap: AttachmentPoint
 ) -> None:
@@ -157,21 +129,6 @@ def test_the_second_tab_is_told_keeps_what_was_typed_and_one_click_decides(
     assert Page(second.client.get(second.url)).value(BANDWIDTH) == "300"
     assert second.again(told).status_code == 302
     assert (kbit(one), UserAS.objects.get(pk=made.pk).label) == (400, "Lab")
-
-
-def test_a_third_save_between_the_warning_and_the_decision_is_told_too(owner: User, made: UserAS, one: Link) -> None:
-    page_ = EditPage(owner, made)
-    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=300, actor=owner)
-    told = page_.save(bandwidth_kbit="400")
-    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=200, actor=owner)
-    told_again = page_.again(told)
-    assert told_again.status_code == 409
-    assert [cell.text for cell in Page(told_again).root.one("table").all("td")] == [
-        "300 kbit/s",
-        "200 kbit/s",
-        "400 kbit/s",
-    ]
-    assert kbit(one) == 200
 
 
 def test_a_mistake_in_an_old_page_does_not_make_it_a_new_one(owner: User, made: UserAS, one: Link) -> None:
@@ -206,21 +163,6 @@ def test_saving_what_stands_there_never_conflicts_and_raises_nothing(
     assert same.save(bandwidth_kbit="500").status_code == 302, "both want the same: there is nothing to decide"
 
 
-def test_an_attachment_removed_or_added_meanwhile_is_named(
-    owner: User, made: UserAS, one: Link, ap_b: AttachmentPoint
-) -> None:
-    page_ = EditPage(owner, made)
-    other = [spec(ap_b, public_port=50007)]
-    user_as_update(user_as_id=made.pk, actor=owner, label="Office", installation_type="dedicated", attachments=other)
-    told = page_.save(bandwidth_kbit="250")
-    assert told.status_code == 409
-    names = [row.text for row in Page(told).root.one("table").one("tbody").all("th")]
-    assert sorted(names) == ["Attachment to 17-ffaa:0:1107", "Attachment to 17-ffaa:0:1108"]
-    assert page_.again(told).status_code == 302
-    (now,) = links_of(made)
-    assert (now.pk != one.pk, now.bandwidth_kbit, now.interface_a.AS.isd_as) == (True, 250, "17-ffaa:0:1107")
-
-
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"label": [1]}', "[" * 9000, "9" * 20_000, '{"0.attachment_point_id": 1e9}']
 )
@@ -229,27 +171,6 @@ def test_a_page_that_does_not_say_what_it_showed_is_an_old_one(text: str, owner:
     page_.typed["shown"] = text
     assert page_.save(bandwidth_kbit="400").status_code == 409
     assert kbit(one) == 900
-
-
-def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link, staff: User) -> None:
-    detail, edit, admins = browser(owner), EditPage(owner, made), browser(staff)
-    quick = fields(detail.get(f"/ases/{made.pk}/links/{one.pk}/"), "limits")
-    admin_page = fields(admins.get(page(Link, CHANGE, one.pk)), "link_form")
-    user_as_update(
-        user_as_id=made.pk,
-        actor=owner,
-        label="",
-        installation_type="dedicated",
-        attachments=[spec(one.attachment_point, public_port=50009)],  # type: ignore[arg-type]
-    )
-    answer = detail.post(f"/ases/{made.pk}/links/{one.pk}/bandwidth/", quick, follow=True)
-    assert "The link was removed while this page was open. Nothing was saved." in Page(answer).text
-    user_as_delete(user_as_id=made.pk, actor=owner)
-    gone = edit.save(bandwidth_kbit="400")
-    assert gone.status_code == 404
-    assert "was deleted" in gone.content.decode()
-    answer = admins.post(page(Link, CHANGE, one.pk), admin_page, follow=True)
-    assert "Perhaps it was deleted?" in answer.content.decode()
 
 
 # --- the one number -----------------------------------------------------------------------------------------------
@@ -286,44 +207,6 @@ def test_of_two_tabs_saved_at_once_one_is_told(owner: User, made: UserAS, one: L
     saved = (300, 400)[[answer.status_code for answer in answers].index(302)]
     assert kbit(one) == saved
     assert BandwidthChange.objects.filter(link=one).count() == 2, "made, and changed once"
-
-
-def test_compared_before_the_lock_both_would_be_saved(
-    owner: User, made: UserAS, one: Link, at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Why the service compares, and not the view: the same comparison, made before the row is locked."""
-    first, second = EditPage(owner, made), EditPage(owner, made)
-    locked, compared = user_as._locked, user_as.refuse_stale
-
-    def compare_then_lock(user_as_id: int, ap_ids: set[int]) -> Any:
-        row = UserAS.objects.get(pk=user_as_id)
-        look(row)
-        return locked(user_as_id, ap_ids)
-
-    def look(row: UserAS) -> None:
-        shown = stale_pages.shown_from_text(first.typed["shown"])  # both pages were opened on the same values
-        compared(shown=shown, stored=user_as.values_of_user_as(row), wanted={})
-
-    monkeypatch.setattr(user_as, "_locked", compare_then_lock)
-    monkeypatch.setattr(user_as, "refuse_stale", lambda **_: None)
-    meeting = meet_in(user_as, "values_of_user_as")
-    answers = at_once(partial(first.save, bandwidth_kbit="300"), partial(second.save, bandwidth_kbit="400"))
-    assert meeting.met
-    assert [answer.status_code for answer in answers] == [302, 302]
-    assert BandwidthChange.objects.filter(link=one).count() == 3, "one of the two was undone, and nobody was told"
-
-
-def test_the_owner_deletes_the_as_while_an_administrator_edits_it(
-    owner: User, staff: User, made: UserAS, at_once: AtOnce
-) -> None:
-    """Whoever comes second finds the other's work: nothing half, no error page."""
-    edit, deleting = EditPage(staff, made), browser(owner)
-    answers = at_once(
-        partial(edit.save, bandwidth_kbit="300"), lambda: deleting.post(f"/ases/{made.pk}/delete/").status_code
-    )
-    assert answers[1] == 302
-    assert answers[0].status_code in {302, 404}
-    assert (UserAS.objects.count(), Link.objects.count()) == (0, 0)
 
 
 # --- two administrators --------------------------------------------------------------------------------------------
@@ -375,25 +258,6 @@ def opened(url: str, form: str, person: User) -> tuple[Client, dict[str, str]]:
     return window, fields(window.get(url), form)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_later_of_two_administrators_is_told(
-    kind: str, cases: dict[str, AdminCase], staff: User, boss: User
-) -> None:
-    row, form, field, mine, theirs = cases[kind]
-    url = page(type(row()), CHANGE, row().pk)
-    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
-    assert save(first, url, {**typed, field: theirs}) == 302
-    told = second.post(url, {**other, field: mine})
-    assert told.status_code == 200
-    text = told.content.decode()
-    assert "While this page was open, boss@example.org saved other values on" in text
-    assert str(getattr(row(), field)) == theirs
-    again = fields(told, form)
-    assert again[field] == mine, "what was typed is kept"
-    assert save(second, url, {**again, "_save": "1"}) == 302
-    assert str(getattr(row(), field)) == mine
-
-
 def test_a_mistake_in_an_administrators_old_page_does_not_make_it_a_new_one(
     cases: dict[str, AdminCase], staff: User, boss: User
 ) -> None:
@@ -439,16 +303,41 @@ def test_every_page_that_takes_values_compares_them(
     assert seen >= {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "ISD", "User"}
 
 
-def test_without_the_comparison_the_later_administrator_wins_unseen(
-    cases: dict[str, AdminCase], staff: User, boss: User, unguarded: Callable[[], None]
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_administrators_at_once_one_is_told(
+    kind: str, cases: dict[str, AdminCase], staff: User, boss: User, at_once: AtOnce
 ) -> None:
-    unguarded()
-    row, form, field, _, theirs = cases["host"]
-    url = page(Host, CHANGE, row().pk)
+    row, form, field, mine, theirs = cases[kind]
+    url = page(type(row()), CHANGE, row().pk)
     (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
-    first.post(url, {**typed, field: theirs})
-    assert second.post(url, {**other, "label": "new name"}).status_code == 302
-    assert str(getattr(row(), field)) != theirs, "an address that nobody meant to change"
+    answers = at_once(
+        lambda: save(first, url, {**typed, field: theirs}),
+        lambda: save(second, url, {**other, field: mine}),
+    )
+    assert sorted(answers) == [200, 302], answers
+    assert str(getattr(row(), field)) == (theirs, mine)[answers.index(302)]
+    assert ServiceState.objects.count() == 1
+
+
+def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link, staff: User) -> None:
+    detail, edit, admins = browser(owner), EditPage(owner, made), browser(staff)
+    quick = fields(detail.get(f"/ases/{made.pk}/links/{one.pk}/"), "limits")
+    admin_page = fields(admins.get(page(Link, CHANGE, one.pk)), "link_form")
+    user_as_update(
+        user_as_id=made.pk,
+        actor=owner,
+        label="",
+        installation_type="dedicated",
+        attachments=[spec(one.attachment_point, public_port=50009)],  # type: ignore[arg-type]
+    )
+    answer = detail.post(f"/ases/{made.pk}/links/{one.pk}/bandwidth/", quick, follow=True)
+    assert "The link was removed while this page was open. Nothing was saved." in Page(answer).text
+    user_as_delete(user_as_id=made.pk, actor=owner)
+    gone = edit.save(bandwidth_kbit="400")
+    assert gone.status_code == 404
+    assert "was deleted" in gone.content.decode()
+    answer = admins.post(page(Link, CHANGE, one.pk), admin_page, follow=True)
+    assert "Perhaps it was deleted?" in answer.content.decode()
 
 
 def test_a_login_while_an_administrator_saves_the_account_is_kept(
@@ -468,19 +357,3 @@ def test_a_login_while_an_administrator_saves_the_account_is_kept(
     assert client.post(url, {**typed, "as_quota": "9"}).status_code == 302
     found = User.objects.get(pk=owner.pk)
     assert (found.as_quota, found.last_login) == (9, now)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_two_administrators_at_once_one_is_told(
-    kind: str, cases: dict[str, AdminCase], staff: User, boss: User, at_once: AtOnce
-) -> None:
-    row, form, field, mine, theirs = cases[kind]
-    url = page(type(row()), CHANGE, row().pk)
-    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
-    answers = at_once(
-        lambda: save(first, url, {**typed, field: theirs}),
-        lambda: save(second, url, {**other, field: mine}),
-    )
-    assert sorted(answers) == [200, 302], answers
-    assert str(getattr(row(), field)) == (theirs, mine)[answers.index(302)]
-    assert ServiceState.objects.count() == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,7 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.limits import profiles, timed_limit
 from scionlab.limits.defaults import ap_default_set, fan_out
-from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
-from scionlab.limits.update import link_set_active
-from scionlab.testbed import locks
+from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit
 from scionlab.testbed.selectors import links_of
 from tests.concurrency.conftest import Meeting
@@ -24,7 +21,6 @@ from tests.factories import attach, spec
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
 
 SLOW = profiles.constant(Limits(200, 100), 3600)
 
@@ -46,17 +42,6 @@ def failures(results: list[Any]) -> list[Exception]:
 
 def limits_version(ap: AttachmentPoint) -> int:
     return Host.objects.get(pk=ap.host.pk).limits_version
-
-
-def test_without_the_locks_two_timed_limits_overlap(
-    links: list[Link], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    for lock in ("lock_attachment_points", "lock_links"):
-        without_lock(locks, lock)
-    meeting = meet_in(timed_limit, "_check_room")
-    assert failures(at_once(create(links[0]), create(links[0]))) == []
-    assert meeting.met
-    assert TimedLimit.objects.count() == 2
 
 
 def test_of_two_that_overlap_one_is_refused_with_the_other_named(
@@ -89,24 +74,6 @@ def test_cancelled_twice_at_once_is_written_down_once(links: list[Link], ap: Att
     assert failures(at_once(cancel, cancel, cancel)) == []
     assert limits_version(ap) == before + 1
     assert BandwidthChange.objects.filter(detail__startswith="cancelled").count() == 1
-
-
-def test_retired_twice_at_once_is_one_version(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
-    create(links[0])()
-    create(links[1])()
-    before = limits_version(ap)
-    retire = partial(timed_limits_retire, now=timezone.now() + timedelta(hours=2))
-    assert sorted(map(len, at_once(retire, retire))) == [0, 1]
-    assert limits_version(ap) == before + 1
-
-
-def test_link_that_is_deactivated_meanwhile_has_none_that_runs(links: list[Link], at_once: AtOnce) -> None:
-    for _ in range(3):
-        off = partial(link_set_active, link_id=links[0].pk, actor=None, active=False)
-        results = at_once(create(links[0]), off)
-        assert {getattr(one, "code", None) for one in failures(results)} <= {"timed_inactive"}
-        assert not TimedLimit.objects.filter(cancelled_at=None).exists()
-        link_set_active(link_id=links[0].pk, actor=None, active=True)
 
 
 def test_maximum_that_is_lowered_meanwhile_is_waited_for_by_every_timed_limit(

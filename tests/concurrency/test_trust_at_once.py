@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from django.db import IntegrityError
 from django.utils import timezone
 
 from scionlab.delivery import signing
@@ -19,13 +18,12 @@ from scionlab.scion_config import isd, renewal
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.scion_config.pki.updates import verify
-from scionlab.testbed import infrastructure, locks
+from scionlab.testbed import infrastructure
 from scionlab.testbed.models import AS, Host
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]
-WithoutLock = Callable[[Any, str], None]
 
 
 def make(number: int, *, is_core: bool) -> AS:
@@ -55,14 +53,6 @@ def promoted(candidates: list[AS], at_once: AtOnce) -> list[Any]:
     return at_once(*(partial(promote, as_id=one.pk, label="", is_core=True) for one in candidates))
 
 
-def test_two_core_ases_that_are_made_at_once_make_two_trcs(at_once: AtOnce, meet_in: MeetIn) -> None:
-    meeting = meet_in(isd, "newest_trc")
-    made = at_once(*(partial(make, number, is_core=True) for number in (1, 2)))
-    assert not meeting.met
-    assert [type(one) for one in made] == [AS, AS]
-    assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2"]
-
-
 def test_two_ases_that_become_core_at_once_make_two_trcs(
     candidates: list[AS], at_once: AtOnce, meet_in: MeetIn
 ) -> None:
@@ -70,17 +60,6 @@ def test_two_ases_that_become_core_at_once_make_two_trcs(
     assert [type(one) for one in promoted(candidates, at_once)] == [AS, AS]
     assert not meeting.met
     assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2", "ISD17-B1-S3"]
-
-
-def test_without_the_lock_on_the_isd_both_make_the_same_trc_and_one_fails(
-    candidates: list[AS], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
-) -> None:
-    without_lock(locks, "lock_isd")
-    meeting = meet_in(isd, "newest_trc")
-    answers = promoted(candidates, at_once)
-    assert meeting.met
-    assert [isinstance(one, IntegrityError) for one in answers].count(True) == 1
-    assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2"]
 
 
 def test_two_workers_renew_a_chain_once(candidates: list[AS], at_once: AtOnce, meet_in: MeetIn) -> None:

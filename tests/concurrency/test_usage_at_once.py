@@ -11,7 +11,7 @@ import pytest
 from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Host
 from scionlab.usage import ingest, rollup
-from scionlab.usage.models import UsageBatch, UsageDay, UsageSeries, UsageSlot
+from scionlab.usage.models import UsageBatch, UsageDay, UsageSlot
 from scionlab.usage.rollup import roll_up
 from tests.factories import attach, spec
 from tests.usage_world import simple, store, stored_samples, stored_sums
@@ -31,14 +31,6 @@ def levels() -> list[int]:
     return [level["to_user"][0] for level in found]
 
 
-def test_of_the_same_batch_twice_at_once_one_is_stored(host: Host, at_once: Callable[..., list[Any]]) -> None:
-    body = simple(host, T0, [1000, 2000])
-    answers = at_once(*[lambda: store(host, body, NOW).stored] * 4)
-    assert sorted(answers) == [False, False, False, True]
-    roll_up()
-    assert levels() == [2000, 2000, 2000]
-
-
 def test_batches_with_the_same_samples_at_once_count_them_once(
     host: Host, at_once: Callable[..., list[Any]], meet_in: Callable[..., Any]
 ) -> None:
@@ -50,14 +42,6 @@ def test_batches_with_the_same_samples_at_once_count_them_once(
     assert not meeting.met
     roll_up()
     assert levels() == [2000, 2000, 2000]
-
-
-def test_first_batches_of_a_link_at_once_make_one_series(host: Host, at_once: Callable[..., list[Any]]) -> None:
-    bodies = [simple(host, T0 + timedelta(seconds=n), [1000 + n]) for n in range(4)]
-    assert all(one.stored for one in at_once(*[lambda body=body: store(host, body, NOW) for body in bodies]))
-    assert UsageSeries.objects.count() == 1
-    roll_up()
-    assert levels() == [1003, 1003, 1003]
 
 
 def test_two_workers_add_each_batch_once(

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-import socket
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from bandwidth_config import Limits
 from lab.bench.__main__ import SUITES, load, page_of, parse
-from lab.bench.core import Outcome, Progress, Scale, Step, interleave, median, percentile, quartiles
-from lab.bench.engines import entries_of
-from lab.bench.packets import udp_frame
-from lab.bench.peers import thesis, tree, wondershaper
+from lab.bench.core import Outcome, Scale, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import PUBLISHED, Page, into_docs
 from lab.bench.report import Verdict, figure, replace_between, tables_of, write_json
-from lab.bench.rtnl import Message, Recorder, Recording, pieces, read_dumps
-from lab.bench.rtnl import parse as messages
 from lab.bench.suites import install, packet, save, service
-from lab.bench.world import make_links, user_addresses, with_limit
-from lab.measuring import tap
-from measuring.scion_packet import recognise
-
-NETFILTER = 12
-HEADER = struct.Struct("=IHHII")
-ADD_CLASS, GET_CLASS, GET_LINK, ASK_DUMP = 40, 42, 18, 0x301
-
 
 # --- samples, turns, steps -------------------------------------------------------------------------------------------
 
@@ -43,14 +26,6 @@ def test_medians_quartiles_and_percentiles() -> None:
     for nothing in (median, quartiles):
         with pytest.raises(ValueError, match="no samples"):
             nothing([])
-
-
-def test_every_variant_runs_once_per_round_and_each_round_in_its_own_order() -> None:
-    order = list(interleave("abcdef", 20))
-    rounds = [order[start : start + 6] for start in range(0, 120, 6)]
-    assert [sorted(one) for one in rounds] == [list("abcdef")] * 20
-    assert len({tuple(one) for one in rounds}) > 10
-    assert order == list(interleave("abcdef", 20))
 
 
 def test_samples_with_the_same_labels_are_one_series_and_all_of_them_are_kept(tmp_path: Path) -> None:
@@ -69,17 +44,6 @@ def test_samples_with_the_same_labels_are_one_series_and_all_of_them_are_kept(tm
         "labels": {"variant": "ours", "size": 10}, "unit": "ns", "samples": [3.0, 1.0, 2.0], "median": 2.0,
         "quartiles": [1.5, 2.5],
     }  # fmt: skip
-
-
-def test_time_left_follows_what_the_steps_before_really_took() -> None:
-    now, out = [0.0], io.StringIO()
-    steps = [Step(name, expected_s, lambda _: None) for name, expected_s in (("a", 10), ("b", 10), ("c", 20))]
-    progress = Progress(steps, out, lambda: now[0])
-    progress.begin("s", "a")
-    now[0] = 20.0  # twice as long as expected
-    progress.done()
-    progress.begin("s", "b")
-    assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
 
 
 # --- what a reader is told -------------------------------------------------------------------------------------------
@@ -232,92 +196,3 @@ def test_a_target_is_held_at_its_bound_and_missed_beyond(
 
 
 # --- messages, peers, frames -----------------------------------------------------------------------------------------
-
-
-def test_a_replay_packs_pieces_and_asks_once_for_an_answer() -> None:
-    packed = pieces([Message(ADD_CLASS, 0x5 | 0x600, bytes(84))] * 10, piece_bytes=310)  # three messages of 100 bytes
-    assert [len(one) for one in packed] == [300, 300, 300, 100]
-    found = [one for piece in packed for one in messages(piece)]
-    assert [one.flags & 0x4 for one in found] == [0] * 9 + [4]
-    assert [one.body for one in found] == [bytes(84)] * 10
-
-
-def test_a_recording_tells_writes_from_questions_and_leaves_filters_out_of_a_replay() -> None:
-    question = HEADER.pack(20, GET_CLASS, ASK_DUMP, 1, 0) + b"abcd"
-    record = Recording([question, question, *(HEADER.pack(16, kind, 5, 2, 0) for kind in (ADD_CLASS, 44, 36))])
-    assert record.dumps == [Message(GET_CLASS, ASK_DUMP, b"abcd")]
-    assert [one.kind for one in record.writes] == [40, 44, 36]
-    assert [one.kind for one in install.writes_again(record)] == [40, 36]
-
-
-def test_rtnetlink_sockets_are_watched_for_their_life_and_others_are_left_alone() -> None:
-    question = HEADER.pack(32, GET_LINK, ASK_DUMP, 1, 0) + bytes(16)
-    plain = socket.socket
-    with Recorder() as recorder:
-        first = recorder.start()
-        asker = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        asker.send(question)
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETFILTER) as other:
-            other.bind((0, 0))
-            other.sendto(question, (0, 0))
-    assert socket.socket is plain
-    asker.close()
-    assert first.messages == [Message(GET_LINK, ASK_DUMP, bytes(16))]
-    once, twice = (read_dumps(first.messages * times)[1] for times in (1, 2))
-    assert 100 < once * 2 == twice  # this machine has a loopback
-
-
-def test_the_peers_get_the_commands_of_their_users() -> None:
-    links = [thesis.ThesisLink(1, "2001:db8::c", 500), thesis.ThesisLink(2, "192.168.17.129", 500)]
-    commands = [" ".join(one) for one in thesis.enforce_commands("ens33", links)]
-    rate = "ceil 500kbit burst 5k prio 2 mtu 1500"
-    assert commands[:6] == [
-        "tc qdisc del dev ens33 root",
-        "tc qdisc del dev ens33 ingress",
-        "ip link del ifb0",
-        "ip link add ifb0 type ifb",
-        "ip link set ifb0 up",
-        "tc qdisc add dev ens33 root handle 1: htb default 9999",
-    ]
-    assert f"tc class add dev ens33 parent 1:0 classid 1:2 htb rate 500kbit {rate}" in commands
-    assert "tc filter add dev ens33 u32 match ip dst 192.168.17.129/32 flowid 1:2" in commands
-    assert "tc filter add dev ifb0 u32 match ip6 src 2001:db8::c/128 flowid 2:1" in commands
-    redirect = "u32 match ip src 0.0.0.0/0 action mirred egress redirect dev ifb0"
-    assert f"tc filter add dev ens33 parent ffff: protocol ip {redirect}" in commands
-    assert len(commands) == 20
-    assert wondershaper.set_command("1.1a-10.1", "eth0", 500) == ["wondershaper", "eth0", "500", "500"]
-    assert wondershaper.set_command("1.4.1-6", "eth0", 500) == ["wondershaper", "-a", "eth0", "-d", "500", "-u", "500"]
-    assert "ceil 475kbit" in wondershaper.scheme("eth0", "ifb0", 500)[2]
-    rate = "rate 500kbit ceil 500kbit burst 4000 cburst 4000 quantum 1514"
-    lines = tree.tree_lines(make_links(2, kbit=500))
-    assert lines[2] == f"class add dev slbw0 parent 51b0: classid 51b0:1 htb {rate}"
-    assert lines[3:5] == [
-        "qdisc add dev slbw0 parent 51b0:1 handle 1: bfifo limit 160000",
-        f"class add dev slbw1 parent 51b0: classid 51b0:1001 htb {rate}",
-    ]
-
-
-def test_links_differ_in_address_and_are_the_same_every_time() -> None:
-    for family in (4, 6):
-        assert len(set(user_addresses(4000, family))) == 4000
-        assert user_addresses(50, family) == user_addresses(50, family)
-    links = make_links(5, kbit=2_000)
-    assert [one.bandwidth_kbit for one in with_limit(links, 3, 5_000).values()] == [2_000, 2_000, 5_000, 2_000, 2_000]
-    links[2] = links[2].with_limits(Limits(700, 300))
-    told = entries_of(links)
-    assert "Bandwidth-To-User" not in told["1"]
-    assert (told["2"]["Bandwidth"], told["2"]["Bandwidth-To-User"]) == (300, 700)
-
-
-@pytest.mark.parametrize(("here", "there", "at"), [("192.0.2.1", "10.1.2.3", 34), ("2001:db8::1", "2001:db8::2", 54)])
-def test_frames_of_the_load_are_full_and_carry_the_ports(here: str, there: str, at: int) -> None:
-    frame = udp_frame(here, there, 56_001, 50_001)
-    assert len(frame) == 100
-    assert struct.unpack_from("!HH", frame, at) == (56_001, 50_001)
-    assert recognise(frame[at + 8 :]) is None  # data, not a heartbeat
-
-
-def test_the_tap_takes_ipv4_with_one_address_and_cuts_it() -> None:
-    lines = list(struct.iter_unpack("=HBBI", tap.program(tap.DESTINATION_OFFSET, "192.0.2.6")))
-    assert lines[1:4] == [(0x15, 0, 3, 0x0800), (0x20, 0, 0, 30), (0x15, 0, 1, 0xC0000206)]
-    assert lines[4:] == [(0x06, 0, 0, 64), (0x06, 0, 0, 0)]

@@ -25,15 +25,6 @@ def test_only_kills_count() -> None:
     assert cell({"survived": 2}) == "0 % of 2 (2 survived)"
 
 
-def test_another_run_is_another_column() -> None:
-    runs = {"before": {"a.py": {"killed": 3, "survived": 1}}, "after": {"a.py": {"killed": 4}, "b.py": {"no test": 4}}}
-    assert table(runs).rows == [
-        ["`a.py`", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
-        ["`b.py`", "-", "0 % of 4 (4 no test)"],
-        ["those in all columns", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
-    ]
-
-
 def test_the_page_shows_what_was_measured() -> None:
     page = PAGE.read_text(encoding="utf-8")
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))

@@ -8,26 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from bandwidth_config import Limits
-from contract.link_info import check_link_info
 from lab.bench.core import Outcome
-from lab.bench.engines import entries_of
 from lab.evaluation import grid, taps, together, witness
 from lab.evaluation.bed import Bed, Wire
-from lab.evaluation.beside import CASES, NEIGHBOUR, OVERLOAD, STRICTER
-from lab.evaluation.core import DIRECTIONS, EvaluationScale
+from lab.evaluation.core import EvaluationScale
 from lab.evaluation.fragment_runs import all_slots
 from lab.evaluation.grid import Cell
 from lab.evaluation.holding import Change, hold_after_s
-from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG, Link, install_peer, wrong
-from lab.evaluation.ours import link_infos
-from lab.evaluation.suites import beside, gigabit, latency, protocols, rates, sharing
+from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
+from lab.evaluation.suites import beside, gigabit, latency, protocols, rates
 from lab.measuring.iperf import IperfResult
 from measuring.arrivals import Arrivals
 from measuring.framing import Wire as FrameWire
 from measuring.iproute import LabError
 from measuring.judge import NS
-from measuring.netns import Namespace
 from measuring.traffic import EndpointResult, Results
 
 FULL, QUICK = EvaluationScale(), EvaluationScale(quick=True)
@@ -140,49 +134,6 @@ def test_the_moment_from_which_a_rate_holds(
 # --- what is sent, and who is told what ------------------------------------------------------------------------------
 
 
-def test_what_is_sent_where() -> None:
-    assert [one.wire for one in all_slots(FULL)] == list(range(1, 18))
-    assert {one.experiment for one in all_slots(QUICK)} == {"sizes", "limits", "IPv6"}
-    assert max(one.kbit * one.overload for one in all_slots(FULL)) == 20_000  # the machine carries more
-    for case in CASES:
-        assert sum(one.kbit for one in case.streams) / case.kbit == (0.6 if case.name == NEIGHBOUR else OVERLOAD)
-        assert sum(one.kbit for one in case.second_streams) == pytest.approx(0.6 * case.second_kbit)
-    assert [case.name for case in CASES if 0 < case.second_kbit < case.kbit] == [STRICTER]
-    ours = {(one.flows, one.direction) for one in gigabit.cases(FULL) if (one.limiter, one.packets) == (OURS, "frames")}
-    assert ours == {(flows, direction) for flows in (1, 2, 8) for direction in DIRECTIONS}
-    for scale in (FULL, QUICK):
-        assert {WRONG, NO_LIMIT} <= {one.limiter for one in gigabit.cases(scale)}
-    for count, wanted in ((2, 2), (15, 2), (100, 10), (4_000, 400)):
-        chosen = sharing.busy(count, seed=1)
-        assert len(set(chosen)) == wanted
-        assert set(chosen) <= set(range(1, count + 1))
-    assert len({sharing.crowd_address(one) for one in range(1, 4_001)}) == 4_000
-
-
-def test_only_questions_of_the_steady_state_count() -> None:
-    answers = Arrivals()
-    for asked_ns, took_ms in ((0, 1), (NS, 30), (2 * NS, 20)):
-        answers.sent_ns.append(asked_ns)
-        answers.arrived_ns.append(asked_ns + took_ms * MS)
-    assert latency.round_trips_ms(answers, NS) == [20.0, 30.0]
-
-
-LINKS = [Wire(1, 1).link(500), Wire(1, 2).link(Limits(1_000, 250)), Wire(1, 3).link(0, ipv6=True)]
-
-
-def test_our_engine_gets_the_links_with_both_limits_and_both_ends() -> None:
-    found = link_infos(LINKS)
-    assert [one.limits for one in found.values()] == [Limits.both(500), Limits(1_000, 250), Limits.both(0)]
-    assert (str(found[1].remote_ip), found[1].remote_port, found[1].local_port) == ("10.1.1.2", 50_001, 51_001)
-    assert str(found[3].remote_ip) == "fd00:1:3::2"
-    four = link_infos(LINKS, four_keys=True)[1]
-    assert (four.bandwidth_kbit, four.remote_port, four.local_ip) == (500, None, None)
-    for four_keys in (False, True):
-        links = link_infos(LINKS, four_keys=four_keys)
-        assert check_link_info(entries_of(links)) == links
-    assert wrong(LINKS[1]).limits == Limits(1_100, 275)
-
-
 class Host:
     """A host without a kernel: takes down what it is told to run."""
 
@@ -195,32 +146,6 @@ class Host:
 
     def ip(self, *words: str, check: bool = True) -> str:
         return self.run("ip", *words)
-
-
-@pytest.mark.parametrize(
-    ("limiter", "told"),
-    [
-        # It knows one number, the lower, and rebuilds an interface with all links behind it.
-        (THESIS, ["tc qdisc del dev eth1 root", "set -e", "classid 1:1 htb rate 400kbit", "dev ifb1", "dev eth2"]),
-        (WONDERSHAPER, ["class add dev eth1 parent 1: classid 1:1 htb rate 400kbit"]),
-        (NO_LIMIT, []),
-    ],
-)
-def test_limiters_that_are_not_ours_are_told_in_their_words(limiter: str, told: list[str]) -> None:
-    ap = Host()
-    links = [Link(1, "eth1", ("10.1.1.1", 1), ("10.1.1.2", 1), Limits(500, 400)), LINKS[1]]
-    install_peer(limiter, cast(Namespace, ap), links)
-    said = "\n".join(ap.said)
-    assert [words for words in told if words not in said] == []
-    assert bool(said) == bool(told)
-
-
-def test_an_unknown_limiter_and_a_bed_without_room_are_refused() -> None:
-    with pytest.raises(ValueError, match="nobody"):
-        install_peer("nobody", cast(Namespace, Host()), LINKS)
-    for count in (0, 251):
-        with pytest.raises(ValueError, match=f"{count} wires"):
-            Bed(cast(Any, None), NO_LIMIT, count)
 
 
 # --- one run of a grid -----------------------------------------------------------------------------------------------
@@ -261,13 +186,6 @@ def results_of(kbit: float, *, skipped: int = 0, beds: Sequence[Bed] = tuple(BED
             stream = {"kind": "data", "sent": 1, "refused": 0, "skipped": skipped if host is one.ap else 0}
             endpoints[host.name, "wire1"] = EndpointResult(cast(Any, None), [stream], {"data": arrivals}, 0, 0)
     return Results(START_NS, START_NS + (SECONDS + 1) * NS, endpoints, **more)
-
-
-def test_what_a_grid_offers_counts_payload_and_goes_both_ways() -> None:
-    ((left, right),) = grid._pairs([CELL], bed(OURS))
-    assert left.streams[0].kbit == pytest.approx(800 * 1042 / 1000)
-    assert (left.local, left.remote) == (("10.1.1.1", 51_001), ("10.1.1.2", 50_001))
-    assert left.streams == right.streams
 
 
 @pytest.mark.parametrize(

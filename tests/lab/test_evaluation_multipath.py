@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 
 from lab.bench.core import Outcome
 from lab.evaluation import congestion
-from lab.evaluation.core import EvaluationScale
 from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, bound_kb, labels
-from lab.evaluation.round_robin import BLOCK_BYTES, choose_in_turn
 from lab.evaluation.several_paths import COLUMNS, TABLE, needed
 from lab.evaluation.suites import multipath
-from multipath.core import Download, Rules
-from multipath.state import Facts
 from tests.cases import case
-
-FULL, QUICK = EvaluationScale(), EvaluationScale(quick=True)
-
-
-def test_every_cell_of_the_tables_is_downloaded_and_takes_ten_seconds_or_more() -> None:
-    tasks = [task for _, several in multipath._runs() for task in several]
-    cells = defaultdict(set)
-    for task in tasks:
-        cells[task.row, task.who].add((task.column, len(task.limits_kbit)))
-        assert task.seconds >= 10
-    table = {(column, paths) for column in COLUMNS for paths in TABLE}
-    assert cells["4.4", MPGET] == cells["4.4", ALONE] == table
-    for row, paths in (("4.7", 5), ("4.10", 2), ("4.11", 5)):
-        assert cells[row, MPGET] == {(column, paths) for column in COLUMNS}
-    assert cells["4.6", MPGET] == {(column, paths) for column in COLUMNS for paths in (1, 2)}
-    assert {column for column, _ in cells["4.10", ROUND_ROBIN]} == set(COLUMNS)
-    assert cells["4.10", MPTCP] == cells["4.10", SPRAYING] != set()
-
-
-def test_a_quick_run_expects_less_than_a_minute_and_a_full_one_five_repetitions() -> None:
-    assert sum(step.expected_s for step in multipath.steps(QUICK)) <= 60
-    steps = multipath.steps(FULL)
-    assert sum("(5 of 5)" in step.label for step in steps) == sum("(1 of 5)" in step.label for step in steps) > 0
-    assert sum(step.expected_s for step in steps) < 35 * 60
 
 
 def test_a_file_is_what_headers_leave_of_the_links_in_the_time() -> None:
@@ -49,26 +19,6 @@ def test_a_file_is_what_headers_leave_of_the_links_in_the_time() -> None:
     alone = Task("4.4", ALONE, (800, 160), 10)
     assert alone.sizes == [int(bound_kb([kbit]) * 10_000) for kbit in (800, 160)]
     assert task.sizes == [task.size_bytes]
-
-
-def test_round_robin_gives_each_path_its_own_blocks_and_nothing_else() -> None:
-    size = 5 * BLOCK_BYTES // 2
-    core = Download(2, Rules(), piece_bytes=None)
-    for index in range(2):
-        core.opened(index, Facts("http://192.0.2.1/file", size, "one"), 0.01, 100.0)
-    of_path: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
-    for index in (1, 0, 0, 0, 1):
-        if task := choose_in_turn(core, index, 100.0):
-            core.free.cut(task.pos, task.end)
-            of_path[index].append((task.pos, task.end))
-    assert of_path == {0: [(0, BLOCK_BYTES), (2 * BLOCK_BYTES, size)], 1: [(BLOCK_BYTES, 2 * BLOCK_BYTES)]}
-
-
-def test_the_rates_of_a_download_are_those_of_all_its_paths() -> None:
-    document = {"interval_s": 0.5, "paths": [{"series_bytes": [1000, 3000]}, {"series_bytes": [500, 500]}]}
-    assert congestion.rates_kb(document) == [3.0, 4.0]
-    with pytest.raises(ValueError, match="samples each 2 s"):
-        congestion.rates_kb(document | {"interval_s": 2})
 
 
 # --- claims -------------------------------------------------------------------------------------------------------
@@ -169,19 +119,3 @@ def test_a_quick_run_claims_the_rows_that_it_measures_and_nothing_measured_holds
     assert len(multipath.claims(empty)) == 13
     assert not any(one.holds for one in multipath.claims(empty))
     assert multipath.plots(empty) == []
-
-
-def test_a_step_that_fails_is_measured_once_more_and_that_is_noted() -> None:
-    runs = iter([0.5, 1.0])
-
-    def measure(found: Outcome) -> None:
-        share = next(runs)
-        for one in outcome_of(row_5_1=share).find(experiment="5.1"):
-            for sample in one.samples:
-                found.add(sample, one.unit, **one.labels)
-
-    outcome = Outcome(multipath.NAME)
-    multipath._until_it_holds(measure, ("5.1",), outcome)
-    assert [len(one.samples) for one in outcome.series] == [1, 1]
-    assert len(outcome.notes) == 1
-    assert outcome.notes[0].startswith("A first run was made once more: 5.1: ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,15 +91,6 @@ def test_suites_that_did_not_run_stay_as_they_were(tmp_path: Path) -> None:
     ]
 
 
-def test_the_page_in_docs_says_in_a_sentence_what_was_done_and_counts_the_notes(tmp_path: Path) -> None:
-    one = replace(section("sizes"), intro="\nLimit 500 kbit/s,\ndatagrams of 1000 B. Counted at the receiver.\n")
-    one.outcome.notes += ["Another.", "A third."]
-    write(tmp_path, MACHINE, "./dev evaluate", [one], ORDER, is_whole=False)
-    page = (tmp_path / "evaluation.md").read_text()
-    assert "\n\nLimit 500 kbit/s, datagrams of 1000 B.\n\n" in page
-    assert "\n- A note.\n- Further notes in the report of that run: 2.\n" in page
-
-
 # --- the command line ---------------------------------------------------------------------------------------------
 
 
@@ -159,24 +149,6 @@ def test_the_exit_code_says_whether_every_claim_was_measured_and_holds(
     assert words in capsys.readouterr().out
     assert "`./dev evaluate sizes QUICK=1`" in (measuring / "results" / "evaluation.md").read_text()
     assert not (measuring / "docs").exists(), "a quick run leaves the documentation alone"
-
-
-def test_a_whole_run_writes_its_verdicts_into_the_documentation_and_its_samples_beside_the_report(
-    measuring: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command_line, "load", lambda _: Suite())
-    assert command_line.main(["sizes"]) == 0
-    assert "| It holds | measured | bound | holds |" in (measuring / "docs" / "evaluation.md").read_text()
-    found = sorted(str(one.relative_to(measuring)) for one in measuring.rglob("*.*"))
-    assert found == ["docs/evaluation.md", "results/evaluation.md", "results/evaluation/sizes.csv"]
-
-
-def test_without_root_it_says_so_and_measures_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command_line, "available", lambda: "Network namespaces need root; run this as root.")
-    assert command_line.main(["QUICK=1"]) == 2
-    assert "need root" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", command_line.SUITES)

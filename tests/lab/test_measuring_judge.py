@@ -10,11 +10,8 @@ from measuring.arrivals import Arrivals
 from measuring.framing import Wire, wire_bytes
 from measuring.judge import (
     NS,
-    bin_tolerance,
-    bins_kbit,
     bucket_bytes,
     common_pauses,
-    delays_ms,
     excess_bytes,
     goodput_kbit,
     goodput_samples,
@@ -24,7 +21,6 @@ from measuring.judge import (
     judge_rate,
     missing_count,
     steady_rate,
-    zero_samples,
 )
 
 ETHERNET_V4 = Wire(4)
@@ -47,23 +43,6 @@ def paced(kbit: float, seconds: float, *, payload: int = 1472, burst: int = 0) -
     return arrivals(*rows)
 
 
-@pytest.mark.parametrize(
-    ("payload", "family", "link_layer", "expected"),
-    [
-        (1472, 4, 14, 1514),  # the largest that fits
-        (958, 4, 14, 1000),
-        (1452, 6, 14, 1514),
-        (1372, 4, 0, 1400),  # tun: IP bytes
-        (3000, 4, 14, 3008 + 3 * 34),  # 1480 + 1480 + 48
-        (10_000, 4, 14, 10_008 + 7 * 34),
-        (3000, 6, 14, 3008 + 3 * 62),  # 1448 + 1448 + 112, each with a fragment header
-        (1473, 4, 14, 1481 + 2 * 34),
-    ],
-)
-def test_wire_bytes_count_every_header(payload: int, family: int, link_layer: int, expected: int) -> None:
-    assert wire_bytes(payload, family=family, link_layer_bytes=link_layer) == expected
-
-
 @pytest.mark.parametrize("kbit", [32, 500, 1000, 50_000])
 def test_a_perfectly_kept_limit_measures_as_itself(kbit: int) -> None:
     run = paced(kbit, 5, burst=3)
@@ -79,17 +58,6 @@ def test_a_rate_holds_within_a_frame_and_the_clock(actual: int, holds: bool) -> 
     assert verdict.tolerance == pytest.approx(0.003028 + 0.002, rel=0.01)
     assert verdict.holds is holds
     assert f"measured {actual}.0 kbit/s at a limit of 1000 kbit/s" in str(verdict)
-
-
-def test_a_tolerance_that_is_given_counts_instead() -> None:
-    verdict = judge_rate(paced(1015, 5), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS, tolerance=0.02)
-    assert (verdict.tolerance, verdict.holds) == (0.02, True)
-
-
-def test_the_tolerance_is_that_of_the_largest_frame() -> None:
-    run = paced(1000, 5, payload=10_000)
-    verdict = judge_rate(run, ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
-    assert verdict.tolerance == pytest.approx(10_246 / 500_000 + 0.002, rel=0.05)
 
 
 def test_a_bucket_that_was_full_when_the_measured_time_began_may_be_counted() -> None:
@@ -132,15 +100,6 @@ def test_silence_is_a_rate_of_zero_and_does_not_hold() -> None:
     assert (verdict.measured_kbit, verdict.holds) == (0.0, False)
 
 
-def test_the_steady_rate_is_not_raised_by_a_heartbeat_at_the_start_of_the_window() -> None:
-    """Heartbeats overtake data: here each arrives just before a frame, and the frames are late by what it cost."""
-    gap_s = (8 * 1514 + 134) * 8 / 500_000 / 8
-    frames = [(1.0 + number * gap_s, 1472) for number in range(1, 161)]
-    beats = [(at - 1e-6, 92) for at, _ in frames[::8]]
-    run = arrivals(*sorted(beats + frames))  # 500 kbit/s in the long run
-    assert steady_rate(run, ETHERNET_V4, start_ns=0, stop_ns=5 * NS) == pytest.approx(500.0, rel=1e-3)
-
-
 def test_the_steady_rate_leaves_out_start_burst_and_drained_backlog() -> None:
     burst = [(0.001 * number, 958) for number in range(200)]
     steady = [(1.0 + 0.01 * number, 958) for number in range(101)]  # 1000 bytes every 10 ms: 800 kbit/s
@@ -152,10 +111,6 @@ def test_the_steady_rate_leaves_out_start_burst_and_drained_backlog() -> None:
 def test_excess_is_bucket_plus_frame_where_the_limit_holds() -> None:
     run = paced(1000, 3, burst=2)
     assert excess_bytes(run, ETHERNET_V4, 1000) == pytest.approx(2 * 1514, abs=1)
-
-
-def test_excess_grows_with_the_time_that_a_limit_is_broken() -> None:
-    assert excess_bytes(paced(2000, 2), ETHERNET_V4, 1000) == pytest.approx(250_000, rel=0.02)
 
 
 def test_the_bucket_is_two_frames_or_four_milliseconds() -> None:
@@ -179,25 +134,10 @@ def test_three_missing_heartbeats_in_a_row_are_a_down_and_two_are_not() -> None:
     assert judge_heartbeats(without(5, 6, 7, 12, 13, 14), start_ns=0, stop_ns=4 * NS).downs == 2
 
 
-def test_no_heartbeat_at_all_is_a_down() -> None:
-    assert judge_heartbeats(Arrivals(), start_ns=0, stop_ns=4 * NS).downs == 1
-
-
 def test_a_duplicate_does_not_make_up_for_a_loss() -> None:
     run = arrivals((0.1, 958), (0.2, 958), (0.3, 958))
     run.sequence[2] = 1
     assert missing_count(run, 3) == 1
-
-
-def test_bins_and_delays() -> None:
-    run = arrivals((0.05, 958), (0.15, 958), (0.16, 958), (0.35, 958))
-    assert bins_kbit(run, ETHERNET_V4, start_ns=0, stop_ns=int(0.3 * NS)) == [80.0, 160.0, 0.0]
-    assert delays_ms(run) == [1.0, 1.0, 1.0, 1.0]
-
-
-def test_merging_keeps_the_order_of_arrival() -> None:
-    merged = arrivals((0.1, 958), (0.3, 958)).merged(arrivals((0.2, 92)))
-    assert list(merged.payload_bytes) == [958, 92, 958]
 
 
 def test_goodput_counts_payload_after_the_warm_up_over_the_whole_time() -> None:
@@ -205,10 +145,6 @@ def test_goodput_counts_payload_after_the_warm_up_over_the_whole_time() -> None:
     assert goodput_kbit(run, start_ns=0, stop_ns=3 * NS) == pytest.approx(3 * 8 / 2)
     assert goodput_samples(run, start_ns=0, stop_ns=3 * NS) == [16.0, 8.0]
     assert goodput_samples(run, start_ns=0, stop_ns=3 * NS, warm_up_s=0, width_s=0.5)[:3] == [0.0, 16.0, 16.0]
-
-
-def test_a_zero_sample_is_one_in_which_nothing_came() -> None:
-    assert zero_samples([0.0, 0.1, 480.0, 0.0]) == 2
 
 
 def test_jain_is_one_for_equals_and_one_nth_for_a_winner() -> None:
@@ -225,13 +161,3 @@ def test_no_ratios_within_bounds_are_less_fair_than_the_bound(least: float, most
     worst = min(jain([least] * few + [most] * (60 - few)) for few in range(61))
     assert bound <= worst + 1e-12
     assert bound == pytest.approx(worst, rel=1e-3)
-
-
-def test_a_bound_needs_ratios_above_zero() -> None:
-    with pytest.raises(ValueError, match="0 < least <= most"):
-        jain_bound(0, 1)
-
-
-def test_a_bin_may_be_off_by_its_burst_and_a_frame() -> None:
-    assert bin_tolerance(500, 0.1) == pytest.approx(1514 / 6250)
-    assert bin_tolerance(500, 1.0, burst_bytes=3028) == pytest.approx(3 * 1514 / 62_500)

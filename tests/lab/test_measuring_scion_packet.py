@@ -7,9 +7,7 @@ import struct
 import pytest
 
 from measuring.scion_packet import (
-    MIN_DATA_BYTES,
     NEXT_HEADER_BFD,
-    NEXT_HEADER_UDP,
     Recognised,
     build_data,
     build_heartbeat,
@@ -35,23 +33,6 @@ def test_a_heartbeat_is_a_bfd_packet_behind_a_one_hop_path(family: int, size: in
     assert bfd[2] == 3  # detection multiplier
     assert bfd[3] == 24  # length
     assert struct.unpack_from(">II", bfd, 12) == (200_000, 200_000)
-
-
-@pytest.mark.parametrize("size", [MIN_DATA_BYTES, 100, 200, 1472])
-def test_data_has_its_size_and_consistent_lengths(size: int) -> None:
-    packet = build_data(size)
-    assert len(packet) == size
-    assert packet[4] == NEXT_HEADER_UDP
-    assert packet[8] == 1  # SCION path
-    (payload_bytes,) = struct.unpack_from(">H", packet, 6)
-    assert packet[5] * 4 + payload_bytes == size
-    (udp_length,) = struct.unpack_from(">H", packet, packet[5] * 4 + 4)
-    assert udp_length == payload_bytes
-
-
-def test_data_cannot_be_smaller_than_its_headers() -> None:
-    with pytest.raises(ValueError, match="at least 96 bytes"):
-        build_data(MIN_DATA_BYTES - 1)
 
 
 @pytest.mark.parametrize("family", [4, 6])
