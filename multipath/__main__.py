@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,6 +175,9 @@ def read_metalink(place: str) -> Metalink:
         is_web = place.startswith(("http://", "https://"))
         with urllib.request.urlopen(place, timeout=10) if is_web else Path(place).open("rb") as file:  # noqa: S310
             return parse_metalink(file.read(MAX_DOCUMENT_BYTES + 1))
+    except urllib.error.HTTPError as exc:
+        exc.close()  # it is the answer, too
+        raise UsageError(f"The Metalink {place} cannot be read: {exc}.") from None
     except (OSError, ValueError, http.client.HTTPException) as exc:
         raise UsageError(f"The Metalink {place} cannot be read: {exc}.") from None
 

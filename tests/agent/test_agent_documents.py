@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from ap_agent.common.outcome import NOT_DONE, USAGE
 from ap_agent.document import live, series, state, trust
 from tests.agent_host import Host
 
+NESTED = "nested too deeply|invalid JSON at character"  # 60 000 levels are read by Python 3.14, to the missing end
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 
 
@@ -139,7 +141,7 @@ def test_nothing_names_the_interpreters_own_error_for_deep_nesting(host: Host) -
     host.limiter_state.mkdir(mode=0o700)
     (host.limiter_state / "operator.json").write_text(DEEP[:60_000])  # of at most 64 kB
     assert host.limiter("plan", "--link-info", host.link_info()) == NOT_DONE
-    assert "nested too deeply" in host.err
+    assert re.search(f"operator.json cannot be used: .*({NESTED})", host.err)
 
 
 @pytest.mark.parametrize(
@@ -164,5 +166,5 @@ def test_our_own_files_are_bounded_and_named_with_a_remedy(
     with pytest.raises(StoreError, match=rf"{name} cannot be used: it has more than {most} bytes\. [A-Z].*\.$"):
         read(tmp_path)
     path.write_bytes(b"[" * (most - 1 if most < 100_000 else 50_000))
-    with pytest.raises(StoreError, match=f"{name} cannot be used: .*nested too deeply"):
+    with pytest.raises(StoreError, match=f"{name} cannot be used: .*({NESTED})"):
         read(tmp_path)

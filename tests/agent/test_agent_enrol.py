@@ -125,7 +125,7 @@ def test_service_without_the_key_of_the_token_is_not_believed(
         (reply(200, b"<html>", Content_Type="text/html"), "an enrolment"),
         (reply(200, b"[]"), "an enrolment"),
         (reply(200, b"\xff"), "an enrolment"),
-        (reply(200, b"[" * 60_000), "nested too deeply"),
+        (reply(200, b"[" * 60_000), "did not answer with an enrolment"),
         (reply(200, b" " * 65_537), "65536"),
         (answer(host_id="../x"), "host id"),
         (answer(host_secret="two words"), "host secret"),
