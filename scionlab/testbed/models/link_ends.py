@@ -15,7 +15,9 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
 from contract.link_rules import with_exception
+from contract.scion_files import ConfigLinkEnd
 from scionlab.platform.notation.isd_as import format_isd_as
+from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.models.timed_limit import timed_of
 
 Tests = tuple[Mapping[str, str | int], ...]
@@ -27,7 +29,7 @@ class LinkType(models.TextChoices):
     PEER = "peer", "peer"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinkGeometry:
     """What a border router and a limiter match a Link by, from the perspective of one of its hosts."""
 
@@ -47,16 +49,15 @@ class LinkGeometry:
     exception_kbit: int | None
 
 
-@dataclass(frozen=True)
-class LocalLinkEnd(LinkGeometry):
-    """An active Link from the perspective of one of its hosts; implements `bandwidth_config.LinkEnd`."""
+@dataclass(frozen=True, kw_only=True)
+class LocalLinkEnd(LinkGeometry, ConfigLinkEnd):
+    """An active Link from the perspective of one of its hosts. Its settings are its own: those of the whole attachment
+    point are not in link_info.json."""
 
     link_id: int
-    is_limited: bool
-    timed: tuple[TimedLimits, ...]
-    maximum_kbit: int
-    tests: Tests
-    is_observed: bool  # its own setting; that of the whole attachment point is not in link_info.json
+
+
+IN_DOCUMENT = names_raising(Raises.DOCUMENT, Raises.LIMIT)
 
 
 class HeldLinkEnd(models.Model):
@@ -111,7 +112,7 @@ def _tests_of(host_id: int) -> Mapping[int, Tests]:
 def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[Any, dict[str, Any]]:
     link, far = ("link_as_a", "link_as_a__interface_b") if is_a else ("link_as_b", "link_as_b__interface_a")
     provider, customer = ("AS", f"{far}__AS") if is_a else (f"{far}__AS", "AS")
-    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "exception_kbit", "observe_only", "mtu")
+    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "exception_kbit", "mtu", *IN_DOCUMENT)
     return (
         interfaces.filter(**{f"{link}__active": True})
         .order_by()
@@ -166,7 +167,7 @@ def _end(
         mtu=row["mtu"],
         link_to={LinkType.CORE: "CORE", LinkType.PEER: "PEER"}.get(row["type"], provider_view),
         border_router=row["router"],
-        is_observed=is_limited and row["observe_only"],
+        **({name: row[name] for name in IN_DOCUMENT} if is_limited else {}),
     )
 
 
@@ -199,10 +200,7 @@ def with_held_ends(host_id: int, ends: Iterable[LocalLinkEnd]) -> list[LocalLink
                 **values,
                 link_id=link_id,
                 is_limited=highest is not None,
-                timed=(),
                 maximum_kbit=MAX_BANDWIDTH_KBIT if highest is None else highest,
-                tests=(),
-                is_observed=False,
             )
         )
     return sorted(found, key=lambda end: end.interface_id)
