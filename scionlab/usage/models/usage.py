@@ -119,7 +119,7 @@ class UsageCounter(models.Model):
 
 
 for _name in KEPT:
-    UsageCounter.add_to_class(_name, models.PositiveBigIntegerField())
+    UsageCounter.add_to_class(_name, models.PositiveBigIntegerField(default=0))
 
 
 class UsageTotals(models.Model):
