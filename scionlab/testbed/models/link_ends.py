@@ -21,6 +21,8 @@ from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.models.timed_limit import timed_of
 
 Tests = tuple[Mapping[str, str | int], ...]
+# What a border router and a limiter match a Link by, and its limits: fields of a `LocalLinkEnd`, by name.
+Geometry = dict[str, Any]
 
 
 class LinkType(models.TextChoices):
@@ -30,31 +32,12 @@ class LinkType(models.TextChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkGeometry:
-    """What a border router and a limiter match a Link by, from the perspective of one of its hosts."""
-
-    interface_id: int
-    remote_isd_as: str
-    remote_ip: str
-    remote_port: int
-    local_ip: str
-    local_port: int
-    is_vpn: bool
-    public_port: int
-    mtu: int
-    link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
-    border_router: int
-    bandwidth_kbit: int
-    from_user_kbit: int | None
-    exception_kbit: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalLinkEnd(LinkGeometry, ConfigLinkEnd):
+class LocalLinkEnd(ConfigLinkEnd):
     """An active Link from the perspective of one of its hosts. Its settings are its own: those of the whole attachment
     point are not in link_info.json."""
 
     link_id: int
+    exception_kbit: int | None
 
 
 IN_DOCUMENT = names_raising(Raises.DOCUMENT, Raises.LIMIT)
@@ -62,7 +45,7 @@ IN_DOCUMENT = names_raising(Raises.DOCUMENT, Raises.LIMIT)
 
 class HeldLinkEnd(models.Model):
     """A Link of which a change waits for a restart of the host (`testbed.versions.restarts`): its end as the host has
-    it, a `LinkGeometry`; None if the host does not have it yet. The Link may be deleted already."""
+    it, a `Geometry`; None if the host does not have it yet. The Link may be deleted already."""
 
     host = models.ForeignKey("testbed.Host", on_delete=models.CASCADE, related_name="held_link_ends")
     link_id = models.BigIntegerField()

@@ -23,7 +23,7 @@ from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
 from scionlab.testbed.models import HeldLinkEnd, Host, Interface, Link
-from scionlab.testbed.models.link_ends import LinkGeometry
+from scionlab.testbed.models.link_ends import Geometry
 from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.testbed.versions.restarts import spend_or_hold
@@ -43,7 +43,7 @@ class LinkView:
     views: dict[int, Seen]  # by host
     stated: dict[int, Stated]  # by host with a link_info.json: the Link's content in it at all times
     provider_host_id: int
-    provider_end: LinkGeometry | None  # of a Link that an attachment point limits
+    provider_end: Geometry | None  # of a Link that an attachment point limits
     document: Seen  # settings of such a Link that are in its document, and are no limit
 
 
@@ -70,24 +70,24 @@ def _settings(link: Link, raising: Raises) -> Seen:
     return tuple(getattr(link, name) for name in names_raising(raising))
 
 
-def _provider_end(link: Link) -> LinkGeometry:
+def _provider_end(link: Link) -> Geometry:
     a, b = link.interface_a, link.interface_b
-    return LinkGeometry(
-        interface_id=a.interface_id,
-        remote_isd_as=b.AS.isd_as,
-        remote_ip=b.public_ip,
-        remote_port=b.public_port,
-        local_ip=a.local_ip,
-        local_port=a.local_port,
-        is_vpn=(a.vpn_client_id or b.vpn_client_id) is not None,
-        public_port=a.public_port,
-        mtu=link.mtu,
-        link_to="CHILD",
-        border_router=a.border_router.number,
-        bandwidth_kbit=link.bandwidth_kbit,
-        from_user_kbit=link.from_user_kbit,
-        exception_kbit=link.exception_kbit,
-    )
+    return {
+        "interface_id": a.interface_id,
+        "remote_isd_as": b.AS.isd_as,
+        "remote_ip": b.public_ip,
+        "remote_port": b.public_port,
+        "local_ip": a.local_ip,
+        "local_port": a.local_port,
+        "is_vpn": (a.vpn_client_id or b.vpn_client_id) is not None,
+        "public_port": a.public_port,
+        "mtu": link.mtu,
+        "link_to": "CHILD",
+        "border_router": a.border_router.number,
+        "bandwidth_kbit": link.bandwidth_kbit,
+        "from_user_kbit": link.from_user_kbit,
+        "exception_kbit": link.exception_kbit,
+    }
 
 
 def _near(end: Interface) -> Seen:
@@ -103,7 +103,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._config_ids: set[int] = set()
-        self._restarts: dict[int, dict[int, LinkGeometry | None]] = {}  # attachment point's host -> Link -> as it was
+        self._restarts: dict[int, dict[int, Geometry | None]] = {}  # attachment point's host -> Link -> as it was
         self._limits_ids: set[int] = set()
         self._wanting: dict[int, int] = {}  # Link -> its provider's host
 
