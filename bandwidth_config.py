@@ -240,40 +240,27 @@ def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) ->
     return next((limits for one in timed if (limits := one.at(when)) is not None), standing)
 
 
-class LinkEnd(Protocol):
-    """Attributes of an active Link that `generate_link_info` reads, from the host's side. `is_limited`: the remote AS
-    is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the user AS), `from_user_kbit`
-    (None: the same) and `timed` (in any order) are as requested; `maximum_kbit` clamps them. `is_observed`: measured
-    and not limited. `tests`: as `link_tests` writes them."""
+@dataclass(frozen=True, kw_only=True)
+class LinkEnd:
+    """An active Link as `generate_link_info` reads it, from the host's side. `is_limited`: the remote AS is a user AS
+    and this host's AS is its provider on this Link. `bandwidth_kbit` (to the user AS), `from_user_kbit` (None: the
+    same) and `timed` (in any order) are as requested; `maximum_kbit` clamps them. `observe_only`: measured and not
+    limited. `tests`: as `link_tests` writes them."""
 
-    @property
-    def interface_id(self) -> int: ...
-    @property
-    def remote_isd_as(self) -> str: ...
-    @property
-    def is_limited(self) -> bool: ...
-    @property
-    def bandwidth_kbit(self) -> int: ...
-    @property
-    def from_user_kbit(self) -> int | None: ...
-    @property
-    def timed(self) -> Sequence[TimedLimits]: ...
-    @property
-    def tests(self) -> Sequence[Mapping[str, str | int]]: ...
-    @property
-    def is_observed(self) -> bool: ...
-    @property
-    def maximum_kbit(self) -> int: ...
-    @property
-    def remote_ip(self) -> str: ...
-    @property
-    def remote_port(self) -> int: ...
-    @property
-    def local_ip(self) -> str: ...
-    @property
-    def local_port(self) -> int: ...
-    @property
-    def is_vpn(self) -> bool: ...
+    interface_id: int
+    remote_isd_as: str
+    remote_ip: str
+    remote_port: int
+    local_ip: str
+    local_port: int
+    is_vpn: bool
+    is_limited: bool
+    bandwidth_kbit: int
+    maximum_kbit: int
+    from_user_kbit: int | None = None
+    timed: Sequence[TimedLimits] = ()
+    observe_only: bool = False
+    tests: Sequence[Mapping[str, str | int]] = ()
 
 
 class HostWithLinks(Protocol):
@@ -323,7 +310,7 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
             }
             for one in sorted(end.timed)
         ]
-    if end.is_limited and end.is_observed:
+    if end.is_limited and end.observe_only:
         entry[OBSERVE_KEY] = True
     if end.is_limited and end.tests:
         entry[TESTS_KEY] = [dict(one) for one in end.tests]

@@ -48,22 +48,16 @@ PACKAGES: Final = {
 }
 
 
-class ConfigLinkEnd(LinkEnd, Protocol):
-    """A link end with the additional attributes for topology.json."""
+@dataclass(frozen=True, kw_only=True)
+class ConfigLinkEnd(LinkEnd):
+    """A link end with the additional attributes for topology.json. `link_to`: PARENT, CHILD, CORE or PEER, as seen from
+    this host's AS. `public_port`: UDP port as seen by the other end; differs from `local_port` behind a NAT.
+    `border_router`: number of the router on which the link ends."""
 
-    @property
-    def mtu(self) -> int: ...
-    @property
-    def link_to(self) -> str:
-        """PARENT | CHILD | CORE | PEER, as seen from this host's AS."""
-
-    @property
-    def public_port(self) -> int:
-        """UDP port as seen by the other end; differs from `local_port` behind a NAT."""
-
-    @property
-    def border_router(self) -> int:
-        """Number of the border router on which the link ends."""
+    mtu: int
+    link_to: str
+    public_port: int
+    border_router: int
 
 
 class ConfigAS(Protocol):
@@ -156,7 +150,7 @@ def published_limits(ends: Iterable[ConfigLinkEnd], *, observe_only: bool) -> di
     """kbit/s by interface id, for the Links of user ASes: the lower direction of the regular limits. 0: none, for a
     Link that is blocked or only observed."""
     return {
-        end.interface_id: 0 if observe_only or end.is_observed else standing_limits(end).lowest_kbit
+        end.interface_id: 0 if observe_only or end.observe_only else standing_limits(end).lowest_kbit
         for end in ends
         if end.is_limited
     }

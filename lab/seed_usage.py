@@ -61,7 +61,7 @@ class _Kernel:
         before = self.counters
         self.counters = (before[0] + carried, before[1] + carried // PACKET_BYTES + 1, before[2] + dropped)
         backlog = self.limit_kbit * 1000 // 8 // 10 if carried == most else 0  # 100 ms of the limit
-        self.samples.append(Sample(at_ms, self.limit_kbit, *self.counters, backlog))
+        self.samples.append(Sample(*self.counters, at_ms=at_ms, limit_kbit=self.limit_kbit, backlog_bytes=backlog))
 
 
 def _batch(host: Host, links: Mapping[int, Link], now: datetime) -> Batch:

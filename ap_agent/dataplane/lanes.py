@@ -24,8 +24,8 @@ _COST_SHIFT = 20
 _LANE = struct.Struct("=QQQQQIIQ")  # written here
 _LANES_AT_ONCE = 8
 _SEGMENT_AT = 56
-_SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
-_QUEUED_UNTIL_AT = 128
+_SEGMENT_AND_COUNTERS = struct.Struct(f"=56xQ16x{len(Counters._fields)}Q")
+_QUEUED_UNTIL_AT = _SEGMENT_AND_COUNTERS.size
 _GUARD_NS = 100_000_000
 _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 

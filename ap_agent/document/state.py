@@ -218,8 +218,9 @@ def _direction(row: list[Any] | None, numbers: list[int]) -> DirectionState | No
 
 
 def _counters(row: list[Any], numbers: list[int]) -> Counters:
-    numbers += row[:6]
-    return Counters._make(row[:6])
+    counted = row[: len(Counters._fields)]
+    numbers += counted
+    return Counters._make(counted)
 
 
 def _closed(row: list[Any], numbers: list[int]) -> ClosedSegment:

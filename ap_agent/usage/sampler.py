@@ -91,11 +91,10 @@ def sample_of(state: LimiterState, before: Sample | None) -> Sample:
 
 
 def _row(side: DirectionState, before: Row | None) -> Row:
-    counters = side.counters
     drops = side.drops
     if before is not None and before.segment == side.segment:
         drops = max(drops, before.drops)
-    return Row(side.segment, side.rate_kbit, counters.passed_bytes, counters.passed_packets, drops, side.backlog_bytes)
+    return Row.of(side.segment, side.rate_kbit, side.counters, drops=drops, backlog_bytes=side.backlog_bytes)
 
 
 def version_text(order: Version | None) -> str | None:
@@ -129,7 +128,7 @@ def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: 
 
 def _last_row(segment: int, rate_kbit: int, counters: Counters, before: Row | None) -> Row:
     drops = max(counters.refused_packets, before.drops if before is not None else 0)
-    return Row(segment, rate_kbit, counters.passed_bytes, counters.passed_packets, drops, 0)
+    return Row.of(segment, rate_kbit, counters, drops=drops)
 
 
 def _ms(moment: datetime) -> int:

@@ -17,9 +17,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bandwidth_config import TimedLimits, generate_link_info
+from bandwidth_config import generate_link_info
 from config_tar import KeyRing, Signer, host_members, snapshot
-from contract.scion_files import FOLDER, MTU_BYTES
+from contract.scion_files import FOLDER, MTU_BYTES, ConfigLinkEnd
 from lab.scion.host import ScionHost
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
@@ -43,45 +43,32 @@ class AutonomousSystem:
     is_core: bool = False
 
 
-@dataclass(frozen=True)
-class End:
+def _end(
+    interface_id: int,
+    remote_isd_as: str,
+    link_to: str,
+    local: tuple[str, int],
+    remote: tuple[str, int],
+    *,
+    is_limited: bool = False,
+) -> ConfigLinkEnd:
     """One end of a link, as `config_tar` and `bandwidth_config` take it."""
-
-    interface_id: int
-    remote_isd_as: str
-    link_to: str
-    local: tuple[str, int]
-    remote: tuple[str, int]
-    is_limited: bool = False
-    bandwidth_kbit: int = 1_000_000
-    mtu: int = MTU_BYTES
-    border_router: int = 1
-    from_user_kbit: int | None = None
-    maximum_kbit: int = 1_000_000
-    timed: tuple[TimedLimits, ...] = ()
-    is_observed: bool = False
-    tests: tuple[dict[str, str], ...] = ()
-    is_vpn: bool = False
-
-    @property
-    def local_ip(self) -> str:
-        return self.local[0]
-
-    @property
-    def local_port(self) -> int:
-        return self.local[1]
-
-    @property
-    def remote_ip(self) -> str:
-        return self.remote[0]
-
-    @property
-    def remote_port(self) -> int:
-        return self.remote[1]
-
-    @property
-    def public_port(self) -> int:
-        return self.local[1]
+    return ConfigLinkEnd(
+        interface_id=interface_id,
+        remote_isd_as=remote_isd_as,
+        link_to=link_to,
+        local_ip=local[0],
+        local_port=local[1],
+        public_port=local[1],
+        remote_ip=remote[0],
+        remote_port=remote[1],
+        is_limited=is_limited,
+        is_vpn=False,
+        bandwidth_kbit=1_000_000,
+        maximum_kbit=1_000_000,
+        mtu=MTU_BYTES,
+        border_router=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,7 @@ class LabHost:
     uid: str
     AS: AutonomousSystem
     internal_ip: str
-    link_ends: tuple[End, ...]
+    link_ends: tuple[ConfigLinkEnd, ...]
     attachment_point: object | None = None
     scion_packages: str = "scionlab"
     secret: str = "lab"  # noqa: S105  nobody asks for it
@@ -180,10 +167,10 @@ class ScionNet:
         self.lab.veth(core.nic("eth0", f"{_CORE_END[0]}/24"), ap.nic("eth0", f"{_UPLINK_END[0]}/24"))
         self.lab.veth(ap.nic("eth1", f"{AP_END[0]}/24"), user.nic("eth0", f"{USER_END[0]}/24"))
         self._ap_ends = [
-            End(11, CORE, "PARENT", _UPLINK_END, _CORE_END),
-            End(USER_LINK, USER, "CHILD", AP_END, USER_END, is_limited=True),
+            _end(11, CORE, "PARENT", _UPLINK_END, _CORE_END),
+            _end(USER_LINK, USER, "CHILD", AP_END, USER_END, is_limited=True),
         ]
-        to_ap, to_user = End(1, AP, "CHILD", _CORE_END, _UPLINK_END), End(1, AP, "PARENT", USER_END, AP_END)
+        to_ap, to_user = _end(1, AP, "CHILD", _CORE_END, _UPLINK_END), _end(1, AP, "PARENT", USER_END, AP_END)
         core_as, ap_as, user_as = AutonomousSystem(CORE, is_core=True), AutonomousSystem(AP), AutonomousSystem(USER)
         core_host = LabHost("core", core_as, _CORE_END[0], (to_ap,), scion_packages="upstream")
         ap_host = LabHost("ap", ap_as, AP_END[0], tuple(self._ap_ends), attachment_point=object())

@@ -16,6 +16,7 @@ from scionlab.web.pages.own_pages import PageRequest
 from scionlab.web.paging import page_of
 
 CHANGES_PER_PAGE = 50
+KINDS = BandwidthChange._meta.get_field("kind").flatchoices
 
 
 class HistoryForm(forms.Form):
@@ -24,7 +25,7 @@ class HistoryForm(forms.Form):
     q = forms.CharField(
         required=False, max_length=100, label="Search", help_text="In what changed, the reason, who, and their address"
     )
-    kind = forms.ChoiceField(required=False, choices=[("", "all"), *BandwidthChange.Kind.choices])
+    kind = forms.ChoiceField(required=False, choices=[("", "all"), *KINDS])
     until = forms.DateField(
         required=False,
         label="Until",

@@ -1,9 +1,11 @@
 """Counters of one direction of a Link, each declared once. The reader of receipts and its description, the columns of
-`LinkEnforcement`, states, and the REST API go by this declaration; `enforcement/parts/kernel.html` shows them.
+`LinkEnforcement`, states, and the REST API go by this declaration; `enforcement/parts/kernel.html` shows them. Those of
+`Kept` are also added up over time: the batches of agents, their sums, rows and files (`scionlab.usage`) go by it.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -41,6 +43,27 @@ class Counters(Document, frozen=True, gc=False):
         if self.refused is None or self.dropped is None or self.drops == 0:
             return ""
         return f"{format_number(self.refused)} refused, {format_number(self.dropped)} dropped from the queue"
+
+
+class Kept(msgspec.Struct, gc=False):
+    """Counters that are kept over time; a new one is the last, with a new version of what is packed (`kept_in`)."""
+
+    bytes: int = 0
+    packets: int = 0
+    drops: int = 0
+
+
+KEPT: Final = Kept.__struct_fields__
+counts_of = attrgetter(*KEPT)  # their values, of anything that has them
+VERSION: Final = 1
+_KEPT_IN: Final = {1: 3}  # how many of them each version of a packed row has
+
+
+def kept_in(version: int) -> int:
+    """Raises `ValueError`."""
+    if version not in _KEPT_IN:
+        raise ValueError(f"A row was packed by version {version}, this service knows up to {VERSION}. Update it.")
+    return _KEPT_IN[version]
 
 
 _FIELDS: Final = msgspec.json.schema_components([Counters])[1]["Counters"]

@@ -22,18 +22,10 @@ from scionlab.limits.exceptions import MOST_MEMBERS, group_members_change
 from scionlab.platform.notation.shown import kbit
 from scionlab.testbed import infrastructure, selectors
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
-from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, ServiceForm, actor_of, reason_of
+from scionlab.web.admin.base import ReasonForm, ServiceAdmin, ServiceForm, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 
 DEFAULT = "default_bandwidth_kbit"
-
-
-class BandwidthPolicyForm(ReasonForm):
-    default_bandwidth_kbit = KbitField(
-        label="Site default [kbit/s]",
-        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own. "
-        "0 blocks them all.",
-    )
 
 
 class DefaultAdmin(ServiceAdmin):
@@ -65,7 +57,7 @@ class DefaultAdmin(ServiceAdmin):
 class BandwidthPolicyAdmin(DefaultAdmin):
     """A single row; the list page redirects to it."""
 
-    form = BandwidthPolicyForm
+    form = ReasonForm
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
     offers = ("change",)
     compared = (DEFAULT,)
@@ -100,28 +92,9 @@ class BandwidthPolicyAdmin(DefaultAdmin):
             defaults.site_default_set(default_bandwidth_kbit=wanted, actor=actor_of(request), reason=reason)
 
 
-class AttachmentPointForm(ReasonForm):
-    default_bandwidth_kbit = KbitField(
-        optional=True,
-        label="Default here [kbit/s]",
-        help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
-    )
-    total_kbit = KbitField(
-        optional=True,
-        label="Total of all Links [kbit/s]",
-        help_text="Maximum for all Links here together, in each direction. They share it in proportion to their "
-        "limits; no Link gets more than its own limit. Empty: no total.",
-    )
-    observe_only = forms.BooleanField(
-        label="Observe only",
-        required=False,
-        help_text="All Links here are measured but not limited.",
-    )
-
-
 @admin.register(AttachmentPoint)
 class AttachmentPointAdmin(DefaultAdmin):
-    form = AttachmentPointForm
+    form = ReasonForm
     list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
     list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
     search_fields = ["AS__label"]

@@ -13,16 +13,14 @@ from typing import Any, Final, Protocol
 
 from rest_framework import serializers
 
+from scionlab.enforcement.counters import Kept
 
-@dataclass(frozen=True)
-class DirectionUsage:
-    """`bytes`, `packets` and `drops` are the totals of the period, `rated_bytes` the part within the `covered_s` with a
+
+class DirectionUsage(Kept, kw_only=True):
+    """Counters are the totals of the period, `rated_bytes` the part within the `covered_s` with a
     known rate. `limit_kbit` is the mean limit, `backlog_bytes` the highest backlog. `at_limit_s`: with at least 95 % of
     the limit; for a blocked link, while it dropped."""
 
-    bytes: int
-    packets: int
-    drops: int
     covered_s: float
     limit_kbit: int
     backlog_bytes: int

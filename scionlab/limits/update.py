@@ -1,10 +1,12 @@
-"""Changes of one existing Link: bandwidth, and activation."""
+"""Changes of one existing Link: limits, and settings."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit
@@ -18,17 +20,16 @@ from scionlab.testbed.last_changes import last_change_of_user_as, note_change
 from scionlab.testbed.life import DEACTIVATED, links_end
 from scionlab.testbed.link_mtu import link_switch
 from scionlab.testbed.models import Link
+from scionlab.testbed.models.link_settings import LINK_SETTINGS, LinkSetting
 from scionlab.testbed.versions.changes import Changes, view_of
-from scionlab.web.pages.stale_pages import LastChange, Value, Values, last_admin_change, refuse_stale
+from scionlab.web.pages.stale_pages import LastChange, Value, Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
 
 
-def link_set_bandwidth(
-    *, link_id: int, bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
-) -> Link:
-    """`link_update` of the bandwidth only."""
-    return link_update(link_id=link_id, bandwidth_kbit=bandwidth_kbit, actor=actor, reason=reason, shown=shown)
+def link_set_bandwidth(*, link_id: int, bandwidth_kbit: int, actor: User | None, reason: str = "") -> Link:
+    """`link_update` of the bandwidth only, in both directions."""
+    return link_update(link_id=link_id, limits=Limits.both(bandwidth_kbit), actor=actor, reason=reason)
 
 
 def link_set_active(*, link_id: int, actor: User | None, active: bool) -> Link:
@@ -42,43 +43,31 @@ def link_update(
     link_id: int,
     actor: User | None,
     limits: Limits | None = None,
-    bandwidth_kbit: int | None = None,
-    active: bool | None = None,
-    observe_only: bool | None = None,
     reason: str = "",
     shown: Values | None = None,
+    **settings: Value,
 ) -> Link:
-    """Update a Link; None keeps a value. `bandwidth_kbit` sets both directions of `limits`.
+    """Update a Link: its limits (None keeps them), and `settings` by their names in `LINK_SETTINGS`, which says what
+    each raises; those not given are kept, None clears an optional one.
 
-    L of the attachment point's host rises if only enforced limits change, H of both hosts if the Link is added to or
-    removed from their configurations. Stored limits are accepted again even above the current maximum: a clamped choice
-    is kept. During a timed limit, new limits apply from its end. A Link that becomes inactive loses its timed limits.
-    `observe_only` is for administrators. `shown`: values that the page showed, see `web.pages.stale_pages`. Raises
-    `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`), `StalePageError`,
-    `Link.DoesNotExist`.
+    L of the attachment point's host rises if enforced limits change. Stored limits are accepted again even above the
+    current maximum: a clamped choice is kept. During a timed limit, new limits apply from its end. A Link that becomes
+    inactive loses its timed limits. `shown`: values that the page showed, see `web.pages.stale_pages`. Raises
+    `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`, codes of the columns'
+    validators), `StalePageError`, `Link.DoesNotExist`.
     """
     changes = Changes()
     link = locked_link(link_id, changes)
-    if limits is None and bandwidth_kbit is not None:
-        limits = Limits.both(bandwidth_kbit)
-    old = {**limits_to_values(link.requested), "active": link.active, "observe_only": link.observe_only}
-    wanted: dict[str, Value] = {} if limits is None else limits_to_values(limits)
-    if active is not None:
-        wanted["active"] = active
-    if observe_only is not None:
-        wanted["observe_only"] = observe_only
+    old = {**limits_to_values(link.requested), **values_of(link, tuple(settings))}
+    wanted = settings if limits is None else {**limits_to_values(limits), **settings}
     stored = {name: old[name] for name in wanted}
-    refuse_stale(shown=_with_directions(shown), stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
+    refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
     if wanted != stored:
         before = view_of(link)
         if limits is not None:
             _store_limits(link, limits, actor=actor, reason=reason)
-        if active is not None:
-            _store_active(link, active, actor=actor, reason=reason)
-        if observe_only is not None and observe_only != link.observe_only:
-            link.observe_only = observe_only
-            link.save(update_fields=["observe_only"])
-            audit.note_observing(link, actor=actor, reason=reason)
+        for name, value in settings.items():
+            store_setting(link, LINK_SETTINGS[name], value, actor=actor, reason=reason)
         changes.note(link.pk, before, view_of(link))
         note_change(link.interface_b.AS_id, actor=actor)
     changes.carry_out(actor=actor)
@@ -119,13 +108,6 @@ def limits_to_values(limits: Limits) -> dict[str, Value]:
     return dict(zip(("bandwidth_kbit", "from_user_kbit"), limits.to_columns(), strict=True))
 
 
-def _with_directions(shown: Values | None) -> Values | None:
-    """A page with one number for both directions showed equal values."""
-    if shown is None or "bandwidth_kbit" not in shown:
-        return shown
-    return {"from_user_kbit": None, **shown}
-
-
 def last_change_of_link(link: Link) -> LastChange:
     """Last change of the whole user AS, or of the Link itself if it belongs to none."""
     return last_change_of_user_as(link.interface_b.AS_id) if link.is_limited else last_admin_change(link)
@@ -144,14 +126,25 @@ def _store_limits(link: Link, new: Limits, *, actor: User | None, reason: str) -
     logger.info("link.limits link=%s old=%s new=%s actor=%s", link.pk, tuple(old), tuple(new), actor and actor.pk)
 
 
-def _store_active(link: Link, active: bool, *, actor: User | None, reason: str) -> None:
-    if active == link.active:
+def store_setting(link: Link, setting: LinkSetting, value: Value, *, actor: User | None, reason: str = "") -> None:
+    """For services that hold the lock and compare the views. Raises `FieldRuleError`."""
+    name = setting.name
+    if value == getattr(link, name):
         return
-    link_switch(link, active=active)
-    audit.note_active(link, actor=actor, reason=reason)
-    if not active:
+    try:
+        column: Any = Link._meta.get_field(name)
+        column.clean(value, link)
+    except ValidationError as exc:
+        raise FieldRuleError(exc.error_list[0].code or "invalid", exc.messages[0], name) from exc
+    if name == "active":
+        link_switch(link, active=bool(value))
+    else:
+        setattr(link, name, value)
+        link.save(update_fields=[name])
+    audit.note_setting(link, setting, actor=actor, reason=reason)
+    if name == "active" and not value:
         links_end([link], actor=actor, why=DEACTIVATED)
-    logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)
+    logger.info("link.%s link=%s value=%s actor=%s", name, link.pk, value, actor and actor.pk)
 
 
 def _check(link: Link, old: Limits, new: Limits) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from django import forms
 from django.contrib import admin
 
-from scionlab.limits.admin import AttachmentPointAdmin, AttachmentPointForm
+from scionlab.limits.admin import AttachmentPointAdmin
 from scionlab.paths.path_metadata import checked_metadata
 from scionlab.testbed.models import AttachmentPoint
+from scionlab.web.admin.base import ReasonForm
 from scionlab.web.pages.forms import RuleField
 
 admin.site.unregister(AttachmentPoint)
 
 
-class MetadataForm(AttachmentPointForm):
+class MetadataForm(ReasonForm):
     publishes_limits = forms.BooleanField(
         label="Publish limits",
         required=False,

@@ -10,6 +10,7 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, Link
+from scionlab.testbed.models.link_settings import LINK_SETTINGS, LinkSetting
 
 Kind = BandwidthChange.Kind
 Subject = Link | AttachmentPoint | Host | AS | str
@@ -49,7 +50,7 @@ def change_of(
     ap = of if isinstance(of, AttachmentPoint) else None if link is None else link.attachment_point
     subject = host_subject(of) if isinstance(of, Host) else _SUBJECTS.get(kind, "{}").format(of)
     return BandwidthChange(
-        kind=Kind(kind),
+        kind=kind,
         subject=subject[:200],
         link=link,
         attachment_point=ap,
@@ -83,17 +84,16 @@ def note_links(
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
 
 
-def note_active(link: Link, *, actor: User | None, reason: str = "") -> None:
-    """Whether `link` is now active."""
-    detail = "Activated" if link.active else "Deactivated: in no configuration"
-    note(link, kind=Kind.LINK_ACTIVE, actor=actor, detail=detail, reason=reason)
+def note_setting(link: Link, setting: LinkSetting, *, actor: User | None, reason: str = "") -> None:
+    """The new value of a setting."""
+    detail = setting.said(getattr(link, setting.name))
+    note(link, kind=setting.kind[0], actor=actor, detail=detail, reason=reason)
 
 
-def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: str = "") -> None:
-    """Whether `of` is now observed only, or limited again."""
-    kind = Kind.LINK_OBSERVE if isinstance(of, Link) else Kind.AP_OBSERVE
-    detail = "Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only"
-    note(of, kind=kind, actor=actor, detail=detail, reason=reason)
+def note_observing(ap: AttachmentPoint, *, actor: User | None, reason: str = "") -> None:
+    """Whether all of its Links are now observed only, or limited again."""
+    detail = LINK_SETTINGS["observe_only"].said(ap.observe_only)
+    note(ap, kind=Kind.AP_OBSERVE, actor=actor, detail=detail, reason=reason)
 
 
 def host_subject(host: Host) -> str:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from scionlab.enforcement.counters import Kept
 from scionlab.enforcement.directions import DirectionName
 
 
-class Sample(NamedTuple):
+class Sample(Kept, gc=False, kw_only=True):
     """One direction of a link at one time (milliseconds since 1970). Counters are the kernel's, of the class's lifetime
     (the segment)."""
 
     at_ms: int
     limit_kbit: int
-    bytes: int
-    packets: int
-    drops: int
     backlog_bytes: int
 
 

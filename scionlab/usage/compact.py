@@ -1,7 +1,8 @@
 """Variable-length encoding of numbers, and of the sums of both directions. Pure.
 
-A number has seven bits per byte, lowest first; the highest bit means that more follow (LEB128). A direction has one
-byte that says which numbers are not 0, followed by those. Values of any size are preserved.
+A number has seven bits per byte, lowest first; the highest bit means that more follow (LEB128). The first one says the
+version and which directions are known. A direction has one byte that says which numbers are not 0, followed by those.
+Values of any size are preserved.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from scionlab.enforcement.counters import VERSION, counts_of, kept_in
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.rows import Both, nothing
 from scionlab.usage.totals import SLOT_MS, Totals
@@ -16,7 +18,8 @@ from scionlab.usage.totals import SLOT_MS, Totals
 _KNOWN: Final[dict[DirectionName, int]] = {
     "to_user": 1,
     "from_user": 2,
-}  # bits of the first byte: the known directions
+}  # bits of the first number
+_VERSION_BIT: Final = 4  # its version is what is above them
 
 
 def numbers_pack(numbers: Iterable[int]) -> bytes:
@@ -42,16 +45,15 @@ def numbers_unpack(packed: bytes | memoryview) -> Iterator[int]:
 
 
 def totals_pack(both: Both) -> bytes:
-    numbers: list[int] = [sum(_KNOWN[name] for name in DIRECTIONS if both[name] != Totals())]
+    known = sum(_KNOWN[name] for name in DIRECTIONS if both[name] != Totals())
+    numbers: list[int] = [VERSION * _VERSION_BIT + known]
     for name in DIRECTIONS:
         one = both[name]
         if one != Totals():
             # Defaults that are encoded as 0: all bytes have a rate, and all of the time is covered, but for some
             # milliseconds.
             values = (
-                one.bytes,
-                one.packets,
-                one.drops,
+                *counts_of(one),
                 _unsigned(SLOT_MS - one.covered_ms),
                 one.at_limit_ms,
                 0 if one.limit_kbit is None else one.limit_kbit + 1,
@@ -66,20 +68,20 @@ def totals_pack(both: Both) -> bytes:
 def totals_unpack(packed: bytes | memoryview) -> Both:
     numbers = numbers_unpack(packed)
     both = nothing()
-    known = next(numbers)
+    version, known = divmod(next(numbers), _VERSION_BIT)
+    kept = kept_in(version)
     for name in DIRECTIONS:
         if known & _KNOWN[name]:
             there = next(numbers)
-            values = [next(numbers) if there >> place & 1 else 0 for place in range(8)]
+            values = [next(numbers) if there >> place & 1 else 0 for place in range(kept + 5)]
+            uncovered_ms, at_limit_ms, limit_kbit, backlog_bytes, unrated_bytes = values[kept:]
             both[name] = Totals(
-                bytes=values[0],
-                packets=values[1],
-                drops=values[2],
-                rated_bytes=values[0] - _signed(values[7]),
-                covered_ms=SLOT_MS - _signed(values[3]),
-                at_limit_ms=values[4],
-                limit_kbit=values[5] - 1 if values[5] else None,
-                backlog_bytes=values[6],
+                *values[:kept],
+                rated_bytes=values[0] - _signed(unrated_bytes),
+                covered_ms=SLOT_MS - _signed(uncovered_ms),
+                at_limit_ms=at_limit_ms,
+                limit_kbit=limit_kbit - 1 if limit_kbit else None,
+                backlog_bytes=backlog_bytes,
             )
     return both
 

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from operator import le
+from typing import Final
 
+from scionlab.enforcement.counters import KEPT, Kept, counts_of
 from scionlab.usage.batch import Sample
 from scionlab.usage.totals import Interval
 
 LONGEST_INTERVAL_MS: Final = 30_000  # between two samples, for a rate (docs/api.md)
 
 
-class Known(NamedTuple):
+class Known(Kept, gc=False, kw_only=True):
     """How far a segment is counted: the counters of the newest counted sample."""
 
     at_ms: int
-    bytes: int
-    packets: int
-    drops: int
+
+
+_NOTHING: Final = (0,) * len(KEPT)
 
 
 @dataclass(frozen=True)
@@ -41,35 +43,30 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
     what is known was counted already. One below it *and* after it is a restarted counter: it counts from 0.
 
     Drops alone do not indicate a restart: they are the leaf classes', and a restarted agent reports fewer of them while
-    the class, and so its bytes, go on. Repeated drops are not counted again.
+    the class, and so its bytes, go on. Repeated drops are not counted again. The same holds for every other counter but
+    bytes and packets.
     """
     intervals: list[Interval] = []
     restarts = 0
     for sample in samples:
-        if known is None:
-            before = (0, 0, 0)
-        elif sample.bytes >= known.bytes and sample.packets >= known.packets:
-            is_old = sample.at_ms <= known.at_ms and sample[2:4] == known[1:3] and sample.drops <= known.drops
-            if is_old:
-                continue  # of an idle link: no bytes, but its time would be covered twice
-            before = (known.bytes, known.packets, min(known.drops, sample.drops))
-        elif sample.at_ms > known.at_ms:
+        now, was = counts_of(sample), _NOTHING if known is None else counts_of(known)
+        if known is not None and (sample.bytes < known.bytes or sample.packets < known.packets):
+            if sample.at_ms <= known.at_ms:
+                continue
             restarts += 1
-            known, before = None, (0, 0, 0)
-        else:
-            continue
+            known, was = None, _NOTHING
+        elif known is not None and sample.at_ms <= known.at_ms and all(map(le, now, was)):
+            continue  # of an idle link: no bytes, but its time would be covered twice
         intervals.append(
             Interval(
-                sample.at_ms,
-                0 if known is None else _covered_ms(sample.at_ms - known.at_ms),
-                sample.bytes - before[0],
-                sample.packets - before[1],
-                sample.drops - before[2],
-                sample.limit_kbit,
-                sample.backlog_bytes,
+                *(max(0, after - before) for before, after in zip(was, now, strict=True)),
+                ends_at_ms=sample.at_ms,
+                covered_ms=0 if known is None else _covered_ms(sample.at_ms - known.at_ms),
+                limit_kbit=sample.limit_kbit,
+                backlog_bytes=sample.backlog_bytes,
             )
         )
-        known = Known(sample.at_ms, sample.bytes, sample.packets, sample.drops)
+        known = Known(*now, at_ms=sample.at_ms)
     return Counted(intervals, known, restarts)
 
 

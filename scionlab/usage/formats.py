@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from scionlab.enforcement.counters import KEPT
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.usage.series import Usage
 
 COLUMNS: Final = {  # name in JSON: heading in CSV
-    "bytes": "bytes",
-    "packets": "packets",
-    "drops": "drops",
+    **{name: name for name in KEPT},
     "kbit": "rate (kbit/s)",
     "limit_kbit": "limit (kbit/s)",
     "covered_s": "covered (s)",

@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Final
 
 from django.db import transaction
+from msgspec import structs
 
+from scionlab.enforcement.counters import KEPT, counts_of
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.enforcement.models import HostReceipt
 from scionlab.platform.clock import database_now
@@ -90,7 +92,7 @@ def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
 
     links = {
         interface_id: {
-            name: DirectionSamples(said.segment, [one._replace(at_ms=moved(one.at_ms)) for one in said.samples])
+            name: DirectionSamples(said.segment, [structs.replace(one, at_ms=moved(one.at_ms)) for one in said.samples])
             for name, said in directions.items()
         }
         for interface_id, directions in batch.links.items()
@@ -224,7 +226,7 @@ def _count(row: UsageBatch, batch: Batch, series: Mapping[int, UsageSeries]) -> 
         changed,
         update_conflicts=True,
         unique_fields=["series", "direction", "segment"],
-        update_fields=["at", "bytes", "packets", "drops", "kbit", "limit_kbit", "backlog_bytes"],
+        update_fields=["at", *KEPT, "kbit", "limit_kbit", "backlog_bytes"],
     )
 
 
@@ -238,7 +240,7 @@ def _direction(
     key: _Key, samples: Sequence[Sample], counter: UsageCounter | None
 ) -> tuple[list[Interval], UsageCounter | None]:
     """What is new, and how far the segment is then counted; None if nothing is new."""
-    known = None if counter is None else Known(to_ms(counter.at), counter.bytes, counter.packets, counter.drops)
+    known = None if counter is None else Known(*counts_of(counter), at_ms=to_ms(counter.at))
     counted = count(samples, known)
     if counted.restarts:
         logger.warning("usage.counter_went_back series=%s direction=%s segment=%s times=%s", *key, counted.restarts)
@@ -250,9 +252,7 @@ def _direction(
         direction=key[1],
         segment=key[2],
         at=of_ms(counted.known.at_ms),
-        bytes=counted.known.bytes,
-        packets=counted.known.packets,
-        drops=counted.known.drops,
+        **dict(zip(KEPT, counts_of(counted.known), strict=True)),
         kbit=None if last.kbit is None else min(last.kbit, MAX_STORED),
         limit_kbit=last.limit_kbit,
         backlog_bytes=last.backlog_bytes,

@@ -1,6 +1,6 @@
 """Packing of a row of samples: JSON, which is fast, made small by omitting repetition.
 
-    [to_user, from_user], each null or [n, first offset, offsets, covered, bytes, packets, drops, limit, backlog]
+    [version, to_user, from_user], each null or [n, first offset, offsets, covered, limit, backlog, *counters of `Kept`]
 
 Times are milliseconds after the start of the row. A list of equal values is stored as one value.
 """
@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Any, Final
 
+from scionlab.enforcement.counters import KEPT, VERSION, kept_in
 from scionlab.usage.totals import Interval
 
 LONGEST_ROW_MS: Final = 600_000
+_values_of = attrgetter("ends_at_ms", "covered_ms", "limit_kbit", "backlog_bytes", *KEPT)
 
 Row = tuple[int, str]
 
@@ -32,20 +35,24 @@ def pack(to_user: Sequence[Interval], from_user: Sequence[Interval]) -> list[Row
             [one for one in rest[0] if one.ends_at_ms > last_ms],
             [one for one in rest[1] if one.ends_at_ms > last_ms],
         )
-        rows.append((begins_at_ms, json.dumps([_pack(part, begins_at_ms) for part in now], separators=(",", ":"))))
+        rows.append(
+            (begins_at_ms, json.dumps([VERSION, *(_pack(part, begins_at_ms) for part in now)], separators=(",", ":")))
+        )
     return rows
 
 
 def unpack(begins_at_ms: int, packed: str) -> tuple[list[Interval], list[Interval]]:
-    """The intervals of both directions."""
-    to_user, from_user = json.loads(packed)
+    """The intervals of both directions. A row of an earlier version lacks the newer counters: they are 0. Raises
+    `ValueError`."""
+    version, to_user, from_user = json.loads(packed)
+    kept_in(version)
     return _unpack(begins_at_ms, to_user), _unpack(begins_at_ms, from_user)
 
 
 def _pack(intervals: list[Interval], begins_at_ms: int) -> list[Any] | None:
     if not intervals:
         return None
-    times, *columns = zip(*intervals, strict=True)
+    times, *columns = zip(*map(_values_of, intervals), strict=True)
     steps = [after - before for before, after in pairwise(times)]
     return [len(intervals), times[0] - begins_at_ms, _short(steps), *map(_short, columns)]
 
@@ -59,7 +66,12 @@ def _unpack(begins_at_ms: int, packed: list[Any] | None) -> list[Interval]:
         return []
     n, first, steps, *columns = packed
     times = accumulate(_long(steps, n - 1), initial=begins_at_ms + first)
-    return list(map(Interval._make, zip(times, *(_long(column, n) for column in columns), strict=True)))
+    return [
+        Interval(*counts, ends_at_ms=ends_at_ms, covered_ms=covered_ms, limit_kbit=limit_kbit, backlog_bytes=backlog)
+        for ends_at_ms, covered_ms, limit_kbit, backlog, *counts in zip(
+            times, *(_long(column, n) for column in columns), strict=True
+        )
+    ]
 
 
 def _long(values: int | list[int], n: int) -> list[int]:

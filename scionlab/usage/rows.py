@@ -7,16 +7,7 @@ from typing import Any, Final
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.totals import Totals
 
-COLUMNS: Final = (
-    "bytes",
-    "packets",
-    "drops",
-    "rated_bytes",
-    "covered_ms",
-    "at_limit_ms",
-    "limit_kbit",
-    "backlog_bytes",
-)
+COLUMNS: Final = Totals.__struct_fields__
 NAMES: Final = [f"{direction}_{column}" for direction in DIRECTIONS for column in COLUMNS]
 _LARGEST: Final = {"covered_ms": 2**31 - 1, "at_limit_ms": 2**31 - 1, "limit_kbit": 2**31 - 1, "rated_bytes": 2**59}
 MAX_STORED: Final = 2**63 - 1

@@ -11,8 +11,10 @@ from typing import Final, Literal
 
 from django.conf import settings
 from django.db.models import Q
+from msgspec.structs import replace
 
 from bandwidth_config import RuleError
+from scionlab.enforcement.counters import KEPT, counts_of
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.platform.clock import database_now
@@ -151,12 +153,11 @@ def _split(interval: Interval) -> Iterator[Interval]:
         yield interval
         return
     for index in range(n):
-        yield interval._replace(
+        yield replace(
+            interval,
             ends_at_ms=interval.ends_at_ms - interval.covered_ms * (n - 1 - index) // n,
             covered_ms=_share(interval.covered_ms, index, n),
-            bytes=_share(interval.bytes, index, n),
-            packets=_share(interval.packets, index, n),
-            drops=_share(interval.drops, index, n),
+            **{name: _share(getattr(interval, name), index, n) for name in KEPT},
         )
 
 
@@ -197,9 +198,7 @@ def _usage(totals: Totals) -> DirectionUsage | None:
     if totals.limit_kbit is None:
         return None
     return DirectionUsage(
-        bytes=totals.bytes,
-        packets=totals.packets,
-        drops=totals.drops,
+        *counts_of(totals),
         covered_s=totals.covered_ms / 1000,
         limit_kbit=totals.limit_kbit,
         backlog_bytes=totals.backlog_bytes,

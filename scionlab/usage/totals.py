@@ -7,11 +7,11 @@ and integers are several times as fast as datetimes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from contract.link_rules import AT_LIMIT_PERCENT
+from scionlab.enforcement.counters import KEPT, Kept
 
 TEN_SECONDS_MS: Final = 10_000
 SLOT_MS: Final = 300_000
@@ -41,15 +41,12 @@ def next_month(begins_at: datetime) -> datetime:
     return month_begin(begins_at.year + begins_at.month // 12, begins_at.month % 12 + 1)
 
 
-class Interval(NamedTuple):
+class Interval(Kept, gc=False, kw_only=True):
     """Increment of a sample since the previous one. `covered_ms` is 0 without a rate: after a gap, or at the first
     sample of a segment."""
 
     ends_at_ms: int
     covered_ms: int
-    bytes: int
-    packets: int
-    drops: int
     limit_kbit: int
     backlog_bytes: int
 
@@ -71,13 +68,9 @@ class Interval(NamedTuple):
         return middle - middle % step_ms
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Kept, gc=False, kw_only=True):
     """One direction over a time. `limit_kbit` is None while nothing was added."""
 
-    bytes: int = 0
-    packets: int = 0
-    drops: int = 0
     rated_bytes: int = 0
     covered_ms: int = 0
     at_limit_ms: int = 0
@@ -88,9 +81,7 @@ class Totals:
         covered_ms = interval.covered_ms
         if interval.limit_kbit != self.limit_kbit:
             self._meet(interval.limit_kbit, covered_ms)
-        self.bytes += interval.bytes
-        self.packets += interval.packets
-        self.drops += interval.drops
+        self._count(interval)
         self.covered_ms += covered_ms
         if covered_ms:
             self.rated_bytes += interval.bytes
@@ -100,13 +91,15 @@ class Totals:
     def merge(self, other: Totals) -> None:
         """Commutative, except for rounding of the mean limit."""
         self._meet(other.limit_kbit, other.covered_ms)
-        self.bytes += other.bytes
-        self.packets += other.packets
-        self.drops += other.drops
+        self._count(other)
         self.rated_bytes += other.rated_bytes
         self.covered_ms += other.covered_ms
         self.at_limit_ms += other.at_limit_ms
         self.backlog_bytes = max(self.backlog_bytes, other.backlog_bytes)
+
+    def _count(self, more: Kept) -> None:
+        for name in KEPT:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
 
     def _meet(self, limit_kbit: int | None, covered_ms: int) -> None:
         """Mean weighted by covered time; equal weights if neither is covered."""

@@ -12,7 +12,7 @@ from bandwidth_config import RuleError
 from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import apply_default
-from scionlab.limits.update import links_set_bandwidth
+from scionlab.limits.update import links_set_bandwidth, store_setting
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.testbed import audit, locks
@@ -20,8 +20,8 @@ from scionlab.testbed.deleted_host import hosts_bury
 from scionlab.testbed.host import checked_packages
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
 from scionlab.testbed.life import DEACTIVATED, LIVES, links_end
-from scionlab.testbed.link_mtu import link_switch
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS, numbers
+from scionlab.testbed.models.link_settings import LINK_SETTINGS
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
 from scionlab.user_ases.attachment_rules import check_attachments, raise_first
 from scionlab.user_ases.attachments import (
@@ -120,6 +120,8 @@ def user_as_update(
     links_edit(edits, installation_type=installation_type, was_installation_type=was_installation_type)
     for (_, _, link), (old, was_active, before) in zip(edits, were, strict=True):
         audit.note_link(link, actor=actor, old=old, new=link.requested)
+        if was_active != link.active:
+            audit.note_setting(link, LINK_SETTINGS["active"], actor=actor)
         if was_active and not link.active:
             links_end([link], actor=actor, why=DEACTIVATED)
         changes.note(link.pk, before, view_of(link))
@@ -174,13 +176,9 @@ def user_as_change(
 
 def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes: Changes, reason: str) -> None:
     for link in links:
-        before, is_news = view_of(link), active != link.active
-        link_switch(link, active=active)
-        if is_news:
-            audit.note_active(link, actor=actor, reason=reason)
+        before = view_of(link)
+        store_setting(link, LINK_SETTINGS["active"], active, actor=actor, reason=reason)
         changes.note(link.pk, before, view_of(link))
-    if not active:
-        links_end(links, actor=actor, why=DEACTIVATED)
 
 
 def _carry_out(changes: Changes, host: Host, scion_packages: str, actor: User | None) -> None:

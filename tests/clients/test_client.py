@@ -21,6 +21,7 @@ from django.core.cache import cache
 from django.db import connection
 from django.utils import timezone
 
+from bandwidth_config import Limits
 from scionlab.accounts.api_token import api_token_create
 from scionlab.accounts.models import ApiToken, User
 from scionlab.enforcement.models import HostReceipt
@@ -202,7 +203,7 @@ def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Lin
 def test_somebody_who_was_first_is_not_overruled(logged_in: str, url: str, link: Link, staff: User) -> None:
     service = Service(url, logged_in)
     seen = service.get(f"links/{link.pk}/")
-    link_update(link_id=link.pk, bandwidth_kbit=700, actor=staff)
+    link_update(link_id=link.pk, limits=Limits.both(700), actor=staff)
     with pytest.raises(Refused, match="The object was changed"):
         service.patch(f"links/{link.pk}/", {"to_user_kbit": 500}, etag=seen.etag)
     assert Link.objects.get(pk=link.pk).bandwidth_kbit == 700

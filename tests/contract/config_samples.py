@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
 from contract.link_tests import TCP, UDP, WATCH, LinkTest
+from contract.scion_files import ConfigLinkEnd
 
 SITE_URL = "https://scionlab.example.org"
 
@@ -24,33 +25,35 @@ class SampleAS:
     is_core: bool = False
 
 
-@dataclass(frozen=True)
-class SampleEnd:
-    interface_id: int
-    remote_isd_as: str
-    remote_ip: str
-    remote_port: int
-    local_ip: str
-    local_port: int
-    link_to: str
-    is_limited: bool = False
-    bandwidth_kbit: int = 1_000_000
-    maximum_kbit: int = 1000
-    is_vpn: bool = False
-    from_user_kbit: int | None = None
-    timed: tuple[TimedLimits, ...] = ()
-    is_observed: bool = False
-    tests: tuple[dict[str, str | int], ...] = ()
-    mtu: int = 1472
-    border_router: int = 1
-    public_port: int = 50_000
+def sample_end(
+    interface_id: int,
+    remote_isd_as: str,
+    remote_ip: str,
+    remote_port: int,
+    local_ip: str,
+    local_port: int,
+    link_to: str,
+    **more: Any,
+) -> ConfigLinkEnd:
+    usual = {"is_limited": False, "bandwidth_kbit": 1_000_000, "maximum_kbit": 1000, "is_vpn": False}
+    usual |= {"mtu": 1472, "border_router": 1, "public_port": 50_000}
+    return ConfigLinkEnd(
+        interface_id=interface_id,
+        remote_isd_as=remote_isd_as,
+        remote_ip=remote_ip,
+        remote_port=remote_port,
+        local_ip=local_ip,
+        local_port=local_port,
+        link_to=link_to,
+        **{**usual, **more},
+    )
 
 
 @dataclass(frozen=True)
 class SampleHost:
     uid: str
     AS: SampleAS | None
-    link_ends: tuple[SampleEnd, ...] = ()
+    link_ends: tuple[ConfigLinkEnd, ...] = ()
     secret: str = "5ec4e700000000000000000000000000"
     config_version: int = 18
     limits_version: int = 7
@@ -65,15 +68,15 @@ AP_HOST = SampleHost(
     AS=SampleAS("17-ffaa:0:1107"),
     attachment_point=object(),
     link_ends=(
-        SampleEnd(1, "17-ffaa:0:1101", "192.0.2.1", 50001, "192.0.2.7", 50000, "PARENT"),
-        SampleEnd(
+        sample_end(1, "17-ffaa:0:1101", "192.0.2.1", 50001, "192.0.2.7", 50000, "PARENT"),
+        sample_end(
             2, "17-ffaa:1:b6", "198.51.100.7", 50000, "192.0.2.7", 50002, "CHILD", is_limited=True, bandwidth_kbit=500
         ),
-        SampleEnd(
+        sample_end(
             10, "17-ffaa:1:c0ff", "10.10.1.2", 50000, "10.10.1.1", 50003, "CHILD",
             is_limited=True, bandwidth_kbit=0, is_vpn=True,
         ),
-        SampleEnd(
+        sample_end(
             11, "17-ffaa:1:1", "2001:db8::b6", 50000, "2001:db8::7", 50004, "CHILD",
             is_limited=True, bandwidth_kbit=5000, border_router=2,
         ),
@@ -105,7 +108,7 @@ USER_HOST = SampleHost(
     limits_version=1,
     link_ends=(
         # Behind NAT: the others see 198.51.100.7:50000, the router binds to 10.0.0.7:50000.
-        SampleEnd(1, "17-ffaa:0:1107", "192.0.2.7", 50002, "10.0.0.7", 50000, "PARENT", bandwidth_kbit=500),
+        sample_end(1, "17-ffaa:0:1107", "192.0.2.7", 50002, "10.0.0.7", 50000, "PARENT", bandwidth_kbit=500),
     ),
 )
 
@@ -114,8 +117,8 @@ CORE_HOST = SampleHost(
     AS=SampleAS("17-ffaa:0:1101", is_core=True),
     internal_ip="2001:db8:1::1",
     link_ends=(
-        SampleEnd(1, "19-ffaa:0:1301", "198.51.100.1", 50000, "192.0.2.1", 50000, "CORE", mtu=1400),
-        SampleEnd(2, "17-ffaa:0:1107", "192.0.2.7", 50000, "192.0.2.1", 50001, "CHILD"),
+        sample_end(1, "19-ffaa:0:1301", "198.51.100.1", 50000, "192.0.2.1", 50000, "CORE", mtu=1400),
+        sample_end(2, "17-ffaa:0:1107", "192.0.2.7", 50000, "192.0.2.1", 50001, "CHILD"),
     ),
 )
 
@@ -128,14 +131,14 @@ USER_AP_HOST = replace(
     attachment_point=object(),
     link_ends=(
         *USER_HOST.link_ends,
-        SampleEnd(2, "17-ffaa:1:b7", "198.51.100.8", 50000, "198.51.100.7", 50001, "CHILD", is_limited=True),
+        sample_end(2, "17-ffaa:1:b7", "198.51.100.8", 50000, "198.51.100.7", 50001, "CHILD", is_limited=True),
     ),
 )
 FULL_AP_HOST = replace(
     AP_HOST,
     uid="a0000000000000000000000000004094",
     link_ends=tuple(
-        SampleEnd(
+        sample_end(
             n, f"17-ffaa:1:{n:x}", f"198.18.{n >> 8}.{n & 255}", 50000, "192.0.2.7", 20_000 + n, "CHILD",
             is_limited=True, bandwidth_kbit=n,
         )

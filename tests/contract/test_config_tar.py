@@ -33,8 +33,6 @@ from tests.contract.config_samples import (
     SITE_URL,
     USER_AP_HOST,
     USER_HOST,
-    SampleAS,
-    SampleEnd,
     SampleHost,
 )
 from tests.contract.stock_client import complaints
@@ -431,12 +429,3 @@ def test_same_download_gives_the_same_bytes() -> None:
         for host in (AP_HOST, shuffled)
     )
     assert first == second
-
-
-def test_sample_ends_satisfy_what_the_service_gives() -> None:
-    """The samples have the attributes of the models' own `LocalLinkEnd`, so they prove something about it."""
-    from scionlab.testbed.models.link_ends import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
-
-    of_the_service_alone = {"link_id", "exception_kbit"}
-    assert set(SampleEnd.__dataclass_fields__) == set(LocalLinkEnd.__dataclass_fields__) - of_the_service_alone
-    assert SampleAS("17-ffaa:1:b6").isd_as == "17-ffaa:1:b6"

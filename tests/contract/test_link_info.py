@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, TimedLimits, as_id_of, generate_link_info
+from bandwidth_config import MAX_BANDWIDTH_KBIT, LinkEnd, RuleError, as_id_of, generate_link_info
 from contract.link_info import LinkInfo, LinkInfoError, check_link_info, parse_link_info
 from contract.link_rules import check_underlay_address
 from contract.link_tests import LinkTest
@@ -23,29 +23,15 @@ WATCH = LinkTest(datetime(2026, 11, 21, 6, tzinfo=UTC), datetime(2026, 11, 21, 6
 # --- writing link_info.json -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class End:
-    """A Link as a host sees it."""
-
-    interface_id: int = 1
-    remote_isd_as: str = "17-ffaa:1:b6"
-    is_limited: bool = True
-    bandwidth_kbit: int = 500
-    maximum_kbit: int = 1000
-    remote_ip: str = "198.51.100.7"
-    remote_port: int = 50_001
-    local_ip: str = "192.0.2.1"
-    local_port: int = 50_000
-    is_vpn: bool = False
-    from_user_kbit: int | None = None
-    timed: tuple[TimedLimits, ...] = ()
-    is_observed: bool = False
-    tests: tuple[dict[str, str], ...] = ()
+def End(interface_id: int = 1, **more: Any) -> LinkEnd:  # noqa: N802  as a class
+    usual = {"remote_isd_as": "17-ffaa:1:b6", "is_limited": True, "bandwidth_kbit": 500, "maximum_kbit": 1000}
+    usual |= {"remote_ip": "198.51.100.7", "remote_port": 50_001, "local_ip": "192.0.2.1", "local_port": 50_000}
+    return LinkEnd(interface_id=interface_id, **{**usual, "is_vpn": False, **more})
 
 
 @dataclass(frozen=True)
 class OneHost:
-    link_ends: list[End] = field(default_factory=list)
+    link_ends: list[LinkEnd] = field(default_factory=list)
 
 
 def test_an_entry_has_the_four_keys_of_the_thesis_and_ours() -> None:
@@ -65,7 +51,7 @@ def test_an_entry_has_the_four_keys_of_the_thesis_and_ours() -> None:
 
 
 def test_a_link_that_is_only_observed_says_so_and_others_do_not() -> None:
-    ends = [End(interface_id=1, is_observed=True), End(interface_id=2)]
+    ends = [End(interface_id=1, observe_only=True), End(interface_id=2)]
     document = generate_link_info(OneHost(ends))
     assert document["1"]["Observe"] is True
     assert "Observe" not in document["2"]
@@ -82,7 +68,7 @@ def test_tests_of_a_limited_link_stand_in_its_entry_and_are_read_back() -> None:
 
 
 def test_what_nobody_limits_is_not_observed_either() -> None:
-    assert "Observe" not in generate_link_info(OneHost([End(is_limited=False, is_observed=True)]))["1"]
+    assert "Observe" not in generate_link_info(OneHost([End(is_limited=False, observe_only=True)]))["1"]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +142,12 @@ _ends = st.builds(
     remote_port=st.integers(1024, 65_535),
     local_port=st.integers(1024, 65_535),
     is_vpn=st.booleans(),
-    is_observed=st.booleans(),
+    observe_only=st.booleans(),
 )
 
 
 @given(st.lists(_ends, max_size=20, unique_by=lambda end: end.interface_id))
-def test_what_is_written_is_read_back(ends: list[End]) -> None:
+def test_what_is_written_is_read_back(ends: list[LinkEnd]) -> None:
     read = parse_link_info(json.dumps(generate_link_info(OneHost(ends))))
     assert read == {
         end.interface_id: LinkInfo(
@@ -175,7 +161,7 @@ def test_what_is_written_is_read_back(ends: list[End]) -> None:
             local_ip=ipaddress.ip_address(end.local_ip),
             local_port=end.local_port,
             vpn=end.is_vpn,
-            is_observed=end.is_limited and end.is_observed,
+            is_observed=end.is_limited and end.observe_only,
         )
         for end in ends
     }

@@ -71,7 +71,7 @@ def test_a_temporary_limit_changes_nothing() -> None:
 
 
 def test_what_is_only_observed_is_not_published() -> None:
-    assert metadata(with_link(host_with(), 2, is_observed=True)) == {"Bandwidth": {"11": {"Inter": 1000}}}
+    assert metadata(with_link(host_with(), 2, observe_only=True)) == {"Bandwidth": {"11": {"Inter": 1000}}}
     assert metadata(host_with(observe_only=True)) == {"Bandwidth": {}}
 
 

@@ -46,7 +46,10 @@ def test_every_sample_arrives(samples: list[tuple[int, dict[Key, Row]]], version
     assert (read.key, read.version) == (batch_id, version)
     assert list(read.times_ms) == [one.at_ms for one in sent]
     arrived = {
-        (one.at_ms, number, direction): (said.segment, *one[1:])
+        (one.at_ms, number, direction): (
+            said.segment,
+            *(one.limit_kbit, one.bytes, one.packets, one.drops, one.backlog_bytes),
+        )
         for number, directions in read.links.items()
         for direction, said in directions.items()
         for one in said.samples

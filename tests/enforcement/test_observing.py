@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import generate_link_info
+from bandwidth_config import Limits, generate_link_info
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
@@ -123,7 +123,7 @@ def test_since_when_it_is_observed_stays_whatever_becomes_of_the_limit(host: Hos
     observe(link)
     say(host, "observed")
     since = LinkEnforcement.objects.get().since
-    link_update(link_id=link.pk, bandwidth_kbit=300, actor=None)
+    link_update(link_id=link.pk, limits=Limits.both(300), actor=None)
     store(host, {"1": link_entry(300, state="observed")}, now=timezone.now(), observe_only=False)
     assert LinkEnforcement.objects.get().since > since, "of the link as it is now"
     since = LinkEnforcement.objects.get().since

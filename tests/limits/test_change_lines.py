@@ -35,7 +35,9 @@ def samples(link: Link, saved_at: datetime, *, key: str = "k", frm: int = -60, u
     for offset_s in range(frm, until, 10):
         kbit, limit = (490, 500) if offset_s < 10 else (790, 800)
         ends_at = begin + timedelta(seconds=offset_s + 10)
-        intervals.append(Interval(to_ms(ends_at), 10_000, kbit * 1250, 100, 0, limit, 0))
+        intervals.append(
+            Interval(kbit * 1250, 100, ends_at_ms=to_ms(ends_at), covered_ms=10_000, limit_kbit=limit, backlog_bytes=0)
+        )
     series, _ = UsageSeries.objects.get_or_create(
         link=link, host=link.interface_a.host, interface_id=link.interface_a.interface_id,
         defaults={"ap_isd_as": "17-ffaa:0:1107", "isd_as": "17-ffaa:1:1", "first_config_version": 1,

@@ -145,7 +145,7 @@ def test_the_sites_default_is_previewed_applied_once_and_undone(
     followers = [Line(one.pk, None, None, 1000, 500) for one in (ap, ap_other)]
     assert lines_of(change) == [Line(SITE, 1000, 500, 1000, 500), *followers]
     own = own_defaults()
-    link_update(link_id=links[1].pk, bandwidth_kbit=100, actor=staff)  # an owner's save refuses nothing
+    link_update(link_id=links[1].pk, limits=Limits.both(100), actor=staff)  # an owner's save refuses nothing
     counters, audit = Counters(), BandwidthChange.objects.count()
     for _ in range(2):
         done = default_change_apply(change_id=change.pk, actor=staff, reason="Full.")

@@ -51,7 +51,15 @@ def used(link: Link, *, kbit: int, seconds: int = 600, frame: int = 242, drops: 
     last: datetime = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=1)
     size = kbit * 10_000 // 8
     intervals = [
-        Interval(to_ms(last) - 10_000 * number, 10_000, size, size // frame, drops, limit_kbit, 0)
+        Interval(
+            size,
+            size // frame,
+            drops,
+            ends_at_ms=to_ms(last) - 10_000 * number,
+            covered_ms=10_000,
+            limit_kbit=limit_kbit,
+            backlog_bytes=0,
+        )
         for number in reversed(range(seconds // 10))
     ]
     series = UsageSeries.objects.create(

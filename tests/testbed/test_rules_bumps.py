@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, site_default_set
 from scionlab.limits.update import link_set_active, link_set_bandwidth, link_update
@@ -235,7 +236,7 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
     "observing an attachment point": (lambda w: w.set_ap(observe_only=True), {"a": LIMITS}),
     "observing a link": (lambda w: w.observe(0), {"a": LIMITS}),
     "observing a link, and its bandwidth": (
-        lambda w: link_update(link_id=w.links[0].pk, bandwidth_kbit=1, observe_only=True, actor=None),
+        lambda w: link_update(link_id=w.links[0].pk, limits=Limits.both(1), observe_only=True, actor=None),
         {"a": LIMITS},
     ),
     "observing a link that is not observed": (lambda w: w.observe(0, observe_only=False), {}),

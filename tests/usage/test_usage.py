@@ -98,7 +98,9 @@ def test_a_silent_agent_is_a_gap_and_what_it_found_then_is_no_rate(host: Host, l
     roll_up()
     (point,) = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(minutes=5), step="5min").points
     # The sample at 06:00:00 counts in the five minutes before.
-    assert point.to_user == DirectionUsage(9_003_000, 90_030, 0, 30.0, 1000, 0, 0.0, 3000)
+    assert point.to_user == DirectionUsage(
+        9_003_000, 90_030, 0, covered_s=30.0, limit_kbit=1000, backlog_bytes=0, at_limit_s=0.0, rated_bytes=3000
+    )
     assert point.to_user.kbit == 1
     assert point.from_user is None
 

@@ -12,7 +12,15 @@ from scionlab.usage.totals import SLOT_MS, Totals
 
 number = st.integers(0, 2**70) | st.integers(0, 300)
 sums = st.just(Totals()) | st.builds(
-    Totals, number, number, number, number, number | st.just(SLOT_MS), number, st.none() | number, number
+    Totals,
+    number,
+    number,
+    number,
+    rated_bytes=number,
+    covered_ms=number | st.just(SLOT_MS),
+    at_limit_ms=number,
+    limit_kbit=st.none() | number,
+    backlog_bytes=number,
 )
 both = st.fixed_dictionaries(dict.fromkeys(DIRECTIONS, sums))
 
@@ -25,7 +33,8 @@ def test_sums_are_read_as_they_were_written(one: Both) -> None:
 
 def test_a_usual_row_has_few_bytes() -> None:
     """A megabit in both directions for five minutes, at times at its limit."""
-    one = Totals(37_500_000, 30_000, 12, 37_500_000, 299_990, 20_000, 1000, 15_000)
+    rated = {"rated_bytes": 37_500_000, "covered_ms": 299_990, "at_limit_ms": 20_000}
+    one = Totals(37_500_000, 30_000, 12, limit_kbit=1000, backlog_bytes=15_000, **rated)
     assert len(totals_pack({"to_user": one, "from_user": one})) == 35
-    idle = Totals(24_000, 300, 0, 24_000, 299_990, 0, 1000, 0)
+    idle = Totals(24_000, 300, 0, rated_bytes=24_000, covered_ms=299_990, limit_kbit=1000)
     assert len(totals_pack({"to_user": idle, "from_user": idle})) == 19

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from scionlab.usage.batch import Sample
+from scionlab.usage.compact import totals_pack, totals_unpack
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import LONGEST_ROW_MS, pack, unpack
 from scionlab.usage.totals import DAY_MS, SLOT_MS, Interval, Totals, of_ms, to_ms, total
@@ -20,7 +24,7 @@ def at(seconds: float) -> int:
 
 
 def sample(seconds: float, count_bytes: int, packets: int = 0, drops: int = 0, limit_kbit: int = 1000) -> Sample:
-    return Sample(at(seconds), limit_kbit, count_bytes, packets, drops, 0)
+    return Sample(count_bytes, packets, drops, at_ms=at(seconds), limit_kbit=limit_kbit, backlog_bytes=0)
 
 
 def test_first_sample_of_a_segment_counts_from_zero_and_is_no_rate() -> None:
@@ -42,14 +46,14 @@ def test_counter_that_goes_back_counts_from_zero_and_is_no_rate() -> None:
 
 
 def test_bytes_or_packets_that_go_back_are_a_new_life() -> None:
-    known = Known(at(0), 100, 10, 5)
+    known = Known(100, 10, 5, at_ms=at(0))
     for after in (sample(10, 99, 10, 5), sample(10, 100, 9, 5)):
         assert count([after], known).restarts == 1
 
 
 def test_fewer_drops_alone_count_no_byte_twice() -> None:
     """An agent that lost its memory says what the kernel's leaf has now, of a class that it has counted for days."""
-    known = Known(at(0), 10**12, 10**9, 2**32 + 5)
+    known = Known(10**12, 10**9, 2**32 + 5, at_ms=at(0))
     counted = count([sample(10, 10**12 + 300, 10**9 + 3, 7), sample(20, 10**12 + 600, 10**9 + 6, 9)], known)
     assert [(one.bytes, one.packets, one.drops, one.covered_ms) for one in counted.intervals] == [
         (300, 3, 0, 10_000),
@@ -60,7 +64,7 @@ def test_fewer_drops_alone_count_no_byte_twice() -> None:
 
 
 def test_what_comes_late_was_counted_already() -> None:
-    known = Known(at(60), 1000, 10, 0)
+    known = Known(1000, 10, 0, at_ms=at(60))
     assert count([sample(0, 500, 5), sample(50, 990, 9)], known) == count([], known)
 
 
@@ -73,7 +77,7 @@ def test_time_of_an_idle_link_is_covered_once() -> None:
 
 def test_clock_that_was_set_back_costs_the_rate_and_no_byte() -> None:
     """The counter went on, so it is what comes after, whatever the clock says."""
-    counted = count([sample(-200, 1500, 15), sample(-190, 1600, 16)], Known(at(60), 1000, 10, 0))
+    counted = count([sample(-200, 1500, 15), sample(-190, 1600, 16)], Known(1000, 10, 0, at_ms=at(60)))
     assert [(one.bytes, one.covered_ms) for one in counted.intervals] == [(500, 0), (100, 10_000)]
     assert counted.restarts == 0
 
@@ -107,8 +111,9 @@ def test_sum_is_the_highest_counter_in_any_order_of_arrival(
 # --- at the limit ---------------------------------------------------------------------------------------------
 
 
-def interval(count_bytes: int, drops: int = 0, limit_kbit: int = 1000) -> Interval:
-    return Interval(at(10), 10_000, count_bytes, 1, drops, limit_kbit, 0)
+def interval(count_bytes: int, drops: int = 0, limit_kbit: int = 1000, **more: int) -> Interval:
+    usual = {"packets": 1, "ends_at_ms": at(10), "covered_ms": 10_000, "backlog_bytes": 0}
+    return Interval(bytes=count_bytes, drops=drops, limit_kbit=limit_kbit, **{**usual, **more})
 
 
 def test_at_the_limit_from_95_percent_of_it_on() -> None:
@@ -124,20 +129,20 @@ def test_a_blocked_link_is_at_its_limit_while_it_drops() -> None:
 def test_a_bucket_is_where_most_of_the_interval_is() -> None:
     """Samples are due at 06:05:00 and come some milliseconds before or after."""
     for jitter in (-0.1, 0, 0.003, 0.4):
-        assert interval(1)._replace(ends_at_ms=at(300 + jitter)).bucket(SLOT_MS) == T0
-        assert interval(1)._replace(ends_at_ms=at(310 + jitter)).bucket(SLOT_MS) == at(300)
+        assert interval(1, ends_at_ms=at(300 + jitter)).bucket(SLOT_MS) == T0
+        assert interval(1, ends_at_ms=at(310 + jitter)).bucket(SLOT_MS) == at(300)
 
 
 def test_what_is_no_rate_counts_at_the_sample_that_found_it() -> None:
-    assert interval(1)._replace(covered_ms=0, ends_at_ms=at(300)).bucket(SLOT_MS) == T0
-    assert interval(1)._replace(covered_ms=0, ends_at_ms=at(300.001)).bucket(SLOT_MS) == at(300)
+    assert interval(1, covered_ms=0, ends_at_ms=at(300)).bucket(SLOT_MS) == T0
+    assert interval(1, covered_ms=0, ends_at_ms=at(300.001)).bucket(SLOT_MS) == at(300)
     assert of_ms(interval(1).bucket(DAY_MS)) == datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def test_limit_of_a_time_is_its_mean_over_what_is_covered() -> None:
-    found = total([interval(0, limit_kbit=1000), interval(0, limit_kbit=3000)._replace(covered_ms=30_000)])
+    found = total([interval(0, limit_kbit=1000), interval(0, limit_kbit=3000, covered_ms=30_000)])
     assert found.limit_kbit == 2500
-    assert total([interval(0)._replace(covered_ms=0)]).limit_kbit == 1000
+    assert total([interval(0, covered_ms=0)]).limit_kbit == 1000
     assert Totals().limit_kbit is None
 
 
@@ -146,13 +151,13 @@ def test_limit_of_a_time_is_its_mean_over_what_is_covered() -> None:
 intervals = st.lists(
     st.builds(
         Interval,
-        st.integers(T0, T0 + 2_000_000),
-        st.sampled_from([0, 10_000, 9_998]),
         st.integers(0, 2**60),
         st.integers(0, 2**60),
         st.integers(0, 3),
-        st.sampled_from([0, 500, 10**8]),
-        st.integers(0, 10**9),
+        ends_at_ms=st.integers(T0, T0 + 2_000_000),
+        covered_ms=st.sampled_from([0, 10_000, 9_998]),
+        limit_kbit=st.sampled_from([0, 500, 10**8]),
+        backlog_bytes=st.integers(0, 10**9),
     ),
     max_size=8,
 )
@@ -167,10 +172,23 @@ def test_what_is_packed_is_unpacked(to_user: list[Interval], from_user: list[Int
         for direction, part in zip(found, unpack(begins_at, packed), strict=True):
             assert all(begins_at <= one.ends_at_ms <= begins_at + LONGEST_ROW_MS for one in part)
             direction.extend(part)
-    assert (sorted(found[0]), sorted(found[1])) == (sorted(to_user), sorted(from_user))
+    for one, put_in in zip(found, (to_user, from_user), strict=True):
+        assert sorted(one, key=astuple) == sorted(put_in, key=astuple)
 
 
 def test_an_idle_link_takes_few_bytes() -> None:
-    idle = [interval(0)._replace(ends_at_ms=at(10 * n), packets=0) for n in range(6)]
+    idle = [interval(0, ends_at_ms=at(10 * n), packets=0) for n in range(6)]
     ((_, packed),) = pack(idle, idle)
-    assert len(packed) == 63
+    assert len(packed) == 65
+
+
+def test_rows_say_their_version_and_another_one_is_refused() -> None:
+    """The version says how many counters a row has."""
+    ((begins_at, packed),) = pack([interval(5)], [])
+    assert json.loads(packed)[0] == 1
+    with pytest.raises(ValueError, match="version 2"):
+        unpack(begins_at, packed.replace("[1,", "[2,", 1))
+    row = totals_pack({"to_user": Totals(5), "from_user": Totals()})
+    assert row[0] == 0b101, "version 1, and the first direction alone"
+    with pytest.raises(ValueError, match="version 2"):
+        totals_unpack(bytes([0b1001]) + row[1:])

@@ -55,7 +55,9 @@ def test_a_batch_is_read_as_it_was_sent() -> None:
     assert list(batch.links) == [3]
     (name, said), *none = batch.links[3].items()
     assert (name, said.segment, none) == ("to_user", "0f3a9c21-boot", [])
-    assert said.samples == [Sample(T0_MS, 500, 1200, 9, 2, 0)], "at the other time the kernel had no class"
+    assert said.samples == [Sample(1200, 9, 2, at_ms=T0_MS, limit_kbit=500, backlog_bytes=0)], (
+        "at the other time the kernel had no class"
+    )
 
 
 def changed(**values: Any) -> Callable[[dict[str, Any]], None]:

@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from bandwidth_config import Limits
 from scionlab.accounts.api_token import api_token_create
 from scionlab.accounts.models import ApiToken, User
 from scionlab.limits.update import link_update
@@ -58,7 +59,7 @@ def test_change_for_another_state_is_refused_and_shows_what_is_there(
     client: APIClient, url: str, link: Link, staff: User
 ) -> None:
     etag = client.get(url)["ETag"]
-    link_update(link_id=link.pk, bandwidth_kbit=700, actor=staff)
+    link_update(link_id=link.pk, limits=Limits.both(700), actor=staff)
     refused = client.patch(url, {"bandwidth_kbit": 500}, format="json", headers={"If-Match": etag})
     body = refused.json()
     assert (refused.status_code, body["code"], body["current"]["bandwidth_kbit"]) == (412, "stale", 700)
@@ -83,7 +84,7 @@ def test_every_change_of_an_as_looks_at_if_match(
 ) -> None:
     url = f"/api/v1/ases/{user_as.pk}/"
     etag = client.get(url)["ETag"]
-    link_update(link_id=link.pk, bandwidth_kbit=700, actor=staff)
+    link_update(link_id=link.pk, limits=Limits.both(700), actor=staff)
     attachment = {
         "link_id": link.pk,
         "attachment_point_id": link.interface_a.AS.attachment_point.pk,

@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
             name='BandwidthPolicy',
             fields=[
                 ('id', models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
-                ('default_bandwidth_kbit', models.PositiveBigIntegerField(default=1000, help_text='Initial value and maximum of every Link, unless its attachment point has a default of its own.', verbose_name='site default [kbit/s]')),
+                ('default_bandwidth_kbit', models.PositiveBigIntegerField(default=1000, help_text='Initial value and maximum of every Link, unless its attachment point has a default of its own. 0 blocks them all.', verbose_name='site default [kbit/s]')),
                 ('cost_per_gb', models.DecimalField(blank=True, decimal_places=4, help_text='Cost of 1 GB (10^9 bytes) of egress. Empty: not set.', max_digits=10, null=True, validators=[django.core.validators.MinValueValidator(Decimal('0'))], verbose_name='cost per GB')),
                 ('currency', models.CharField(default='CHF', max_length=3, validators=[django.core.validators.RegexValidator('^[A-Z]{3}\\Z', 'Three letters of ISO 4217, such as EUR.')])),
             ],
@@ -121,7 +121,7 @@ class Migration(migrations.Migration):
             name='AttachmentPoint',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('default_bandwidth_kbit', models.PositiveBigIntegerField(blank=True, help_text='Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.', null=True, verbose_name='default of this attachment point [kbit/s]')),
+                ('default_bandwidth_kbit', models.PositiveBigIntegerField(blank=True, help_text='Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.', null=True, verbose_name='default here [kbit/s]')),
                 ('maximum_kbit', models.PositiveBigIntegerField(default=0, editable=False, verbose_name='applied maximum [kbit/s]')),
                 ('total_kbit', models.PositiveBigIntegerField(blank=True, help_text='Maximum for all Links here together, in each direction. They share it in proportion to their limits; no Link gets more than its own limit. Empty: no total.', null=True, verbose_name='total of all links [kbit/s]')),
                 ('observe_only', models.BooleanField(db_default=False, default=False, help_text='All Links here are measured but not limited.', verbose_name='observe only')),
@@ -217,7 +217,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
-                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('link_active', 'activation of a Link'), ('exception', 'exception from the maximum'), ('as', 'infrastructure AS'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16)),
+                ('kind', models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('exception', 'exception from the maximum'), ('as', 'infrastructure AS'), ('host_settings', 'addresses and settings of a host'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD'), ('link_active', 'activation of a Link'), ('link_observe', 'observe only, of a Link')], max_length=16)),
                 ('subject', models.CharField(max_length=200)),
                 ('actor_email', models.CharField(blank=True, help_text='Empty: the service itself.', max_length=254)),
                 ('address', models.GenericIPAddressField(blank=True, help_text='Address of the client.', null=True)),

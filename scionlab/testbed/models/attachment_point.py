@@ -41,7 +41,8 @@ class BandwidthPolicy(models.Model):
     default_bandwidth_kbit = models.PositiveBigIntegerField(
         "site default [kbit/s]",
         default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
-        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
+        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own. "
+        "0 blocks them all.",
     )
     cost_per_gb = cost_field("Cost of 1 GB (10^9 bytes) of egress. Empty: not set.")
     currency = models.CharField(
@@ -73,7 +74,7 @@ class AttachmentPoint(models.Model):
     )
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="attachment_point")
     default_bandwidth_kbit = models.PositiveBigIntegerField(
-        "default of this attachment point [kbit/s]",
+        "default here [kbit/s]",
         null=True,
         blank=True,
         help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",

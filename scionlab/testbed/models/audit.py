@@ -11,6 +11,7 @@ from bandwidth_config import Limits
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.link import Link
+from scionlab.testbed.models.link_settings import LINK_SETTINGS
 
 
 class BandwidthChange(models.Model):
@@ -25,8 +26,6 @@ class BandwidthChange(models.Model):
         AP_TOTAL = "ap_total", "total of an attachment point"
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
         AP_METADATA = "ap_metadata", "path metadata of an attachment point"
-        LINK_OBSERVE = "link_observe", "observe only, of a Link"
-        LINK_ACTIVE = "link_active", "activation of a Link"
         EXCEPTION = "exception", "exception from the maximum"
         AS = "as", "infrastructure AS"
         HOST_SETTINGS = "host_settings", "addresses and settings of a host"
@@ -36,7 +35,7 @@ class BandwidthChange(models.Model):
         TRC = "trc", "TRC of an ISD"
 
     at = models.DateTimeField(default=database_now, editable=False)
-    kind = models.CharField(max_length=16, choices=Kind)
+    kind = models.CharField(max_length=16, choices=[*Kind.choices, *(one.kind for one in LINK_SETTINGS.values())])
     subject = models.CharField(max_length=200)
     link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="changes")
     attachment_point = models.ForeignKey(
@@ -111,10 +110,8 @@ def _written(limits: Limits | None) -> str:
 
 
 _KIND = BandwidthChange.Kind
+# In the history of a Link.
 KINDS_OF_A_LINK = (
-    _KIND.LINK,
-    _KIND.TIMED_LIMIT,
-    _KIND.LINK_OBSERVE,
-    _KIND.LINK_ACTIVE,
-    _KIND.EXCEPTION,
-)  # in the history of a Link
+    *(one.value for one in (_KIND.LINK, _KIND.TIMED_LIMIT, _KIND.EXCEPTION)),
+    *(one.kind[0] for one in LINK_SETTINGS.values()),
+)

@@ -15,10 +15,14 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
 from contract.link_rules import with_exception
+from contract.scion_files import ConfigLinkEnd
 from scionlab.platform.notation.isd_as import format_isd_as
+from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.models.timed_limit import timed_of
 
 Tests = tuple[Mapping[str, str | int], ...]
+# What a border router and a limiter match a Link by, and its limits: fields of a `LocalLinkEnd`, by name.
+Geometry = dict[str, Any]
 
 
 class LinkType(models.TextChoices):
@@ -27,41 +31,21 @@ class LinkType(models.TextChoices):
     PEER = "peer", "peer"
 
 
-@dataclass(frozen=True)
-class LinkGeometry:
-    """What a border router and a limiter match a Link by, from the perspective of one of its hosts."""
+@dataclass(frozen=True, kw_only=True)
+class LocalLinkEnd(ConfigLinkEnd):
+    """An active Link from the perspective of one of its hosts. Its settings are its own: those of the whole attachment
+    point are not in link_info.json."""
 
-    interface_id: int
-    remote_isd_as: str
-    remote_ip: str
-    remote_port: int
-    local_ip: str
-    local_port: int
-    is_vpn: bool
-    public_port: int
-    mtu: int
-    link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
-    border_router: int
-    bandwidth_kbit: int
-    from_user_kbit: int | None
+    link_id: int
     exception_kbit: int | None
 
 
-@dataclass(frozen=True)
-class LocalLinkEnd(LinkGeometry):
-    """An active Link from the perspective of one of its hosts; implements `bandwidth_config.LinkEnd`."""
-
-    link_id: int
-    is_limited: bool
-    timed: tuple[TimedLimits, ...]
-    maximum_kbit: int
-    tests: Tests
-    is_observed: bool  # its own setting; that of the whole attachment point is not in link_info.json
+IN_DOCUMENT = names_raising(Raises.DOCUMENT, Raises.LIMIT)
 
 
 class HeldLinkEnd(models.Model):
     """A Link of which a change waits for a restart of the host (`testbed.versions.restarts`): its end as the host has
-    it, a `LinkGeometry`; None if the host does not have it yet. The Link may be deleted already."""
+    it, a `Geometry`; None if the host does not have it yet. The Link may be deleted already."""
 
     host = models.ForeignKey("testbed.Host", on_delete=models.CASCADE, related_name="held_link_ends")
     link_id = models.BigIntegerField()
@@ -111,7 +95,7 @@ def _tests_of(host_id: int) -> Mapping[int, Tests]:
 def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[Any, dict[str, Any]]:
     link, far = ("link_as_a", "link_as_a__interface_b") if is_a else ("link_as_b", "link_as_b__interface_a")
     provider, customer = ("AS", f"{far}__AS") if is_a else (f"{far}__AS", "AS")
-    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "exception_kbit", "observe_only", "mtu")
+    of_link = ("type", "bandwidth_kbit", "from_user_kbit", "exception_kbit", "mtu", *IN_DOCUMENT)
     return (
         interfaces.filter(**{f"{link}__active": True})
         .order_by()
@@ -166,7 +150,7 @@ def _end(
         mtu=row["mtu"],
         link_to={LinkType.CORE: "CORE", LinkType.PEER: "PEER"}.get(row["type"], provider_view),
         border_router=row["router"],
-        is_observed=is_limited and row["observe_only"],
+        **({name: row[name] for name in IN_DOCUMENT} if is_limited else {}),
     )
 
 
@@ -199,10 +183,7 @@ def with_held_ends(host_id: int, ends: Iterable[LocalLinkEnd]) -> list[LocalLink
                 **values,
                 link_id=link_id,
                 is_limited=highest is not None,
-                timed=(),
                 maximum_kbit=MAX_BANDWIDTH_KBIT if highest is None else highest,
-                tests=(),
-                is_observed=False,
             )
         )
     return sorted(found, key=lambda end: end.interface_id)

@@ -3,13 +3,14 @@
 A host sees a Link only while it is active:
 
     the host's view of the Link changes (added, removed, address, port, router, MTU)                H of that host
-    only numbers in its link_info.json change: at an attachment point what it enforces,
-    including timed limits (`limits.timed_limit`), and whether it observes only; if a user AS
-    is an attachment point itself, what it requested at its own uplink                              L of that host
+    only its link_info.json changes: at an attachment point what it enforces, including timed
+    limits (`limits.timed_limit`), and settings; if a user AS is an attachment point itself,
+    what it requested at its own uplink                                                             L of that host
     the total of an attachment point, or that it observes only                                      L of its host
     nothing of the above (same values saved, an inactive Link edited, a label)                      none
 
 The limit of an added Link is part of H; if both differ, both rise. Each counter of a host rises at most once per save.
+What each setting of a Link raises is declared in `models.link_settings`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
 from scionlab.testbed.models import HeldLinkEnd, Host, Interface, Link
-from scionlab.testbed.models.link_ends import LinkGeometry
+from scionlab.testbed.models.link_ends import Geometry
+from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.testbed.versions.restarts import spend_or_hold
 
 Seen = tuple[object, ...]
-Stated = tuple[Limits, bool]  # and whether it is to be observed only
+Stated = tuple[Limits, Seen]  # and the settings that a receipt confirms
 
 LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
 LINK_RELATIONS += ["interface_a__AS__attachment_point__host", "interface_a__border_router"]
@@ -41,7 +43,8 @@ class LinkView:
     views: dict[int, Seen]  # by host
     stated: dict[int, Stated]  # by host with a link_info.json: the Link's content in it at all times
     provider_host_id: int
-    provider_end: LinkGeometry | None  # of a Link that an attachment point limits
+    provider_end: Geometry | None  # of a Link that an attachment point limits
+    document: Seen  # settings of such a Link that are in its document, and are no limit
 
 
 def view_of(link: Link) -> LinkView | None:
@@ -51,34 +54,40 @@ def view_of(link: Link) -> LinkView | None:
     a, b = link.interface_a, link.interface_b
     views: dict[int, Seen] = {}
     for near, far in ((a, b), (b, a)):
-        seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
+        set_so = _settings(link, Raises.CONFIGURATION)
+        seen = (link.type, link.mtu, *set_so, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
         views[near.host_id] = (*views.get(near.host_id, ()), *seen)
     # A host that does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
     listed = Limits.both(max(1, link.bandwidth_kbit))
-    stated = {end.host_id: (listed, False) for end in (a, b) if hasattr(end.host, "attachment_point")}
-    if link.is_limited:
-        stated[a.host_id] = (link.enforced, link.observe_only)
-    return LinkView(views, stated, a.host_id, _provider_end(link) if link.is_limited else None)
+    stated: dict[int, Stated] = {end.host_id: (listed, ()) for end in (a, b) if hasattr(end.host, "attachment_point")}
+    if not link.is_limited:
+        return LinkView(views, stated, a.host_id, None, ())
+    stated[a.host_id] = (link.enforced, _settings(link, Raises.LIMIT))
+    return LinkView(views, stated, a.host_id, _provider_end(link), _settings(link, Raises.DOCUMENT))
 
 
-def _provider_end(link: Link) -> LinkGeometry:
+def _settings(link: Link, raising: Raises) -> Seen:
+    return tuple(getattr(link, name) for name in names_raising(raising))
+
+
+def _provider_end(link: Link) -> Geometry:
     a, b = link.interface_a, link.interface_b
-    return LinkGeometry(
-        interface_id=a.interface_id,
-        remote_isd_as=b.AS.isd_as,
-        remote_ip=b.public_ip,
-        remote_port=b.public_port,
-        local_ip=a.local_ip,
-        local_port=a.local_port,
-        is_vpn=(a.vpn_client_id or b.vpn_client_id) is not None,
-        public_port=a.public_port,
-        mtu=link.mtu,
-        link_to="CHILD",
-        border_router=a.border_router.number,
-        bandwidth_kbit=link.bandwidth_kbit,
-        from_user_kbit=link.from_user_kbit,
-        exception_kbit=link.exception_kbit,
-    )
+    return {
+        "interface_id": a.interface_id,
+        "remote_isd_as": b.AS.isd_as,
+        "remote_ip": b.public_ip,
+        "remote_port": b.public_port,
+        "local_ip": a.local_ip,
+        "local_port": a.local_port,
+        "is_vpn": (a.vpn_client_id or b.vpn_client_id) is not None,
+        "public_port": a.public_port,
+        "mtu": link.mtu,
+        "link_to": "CHILD",
+        "border_router": a.border_router.number,
+        "bandwidth_kbit": link.bandwidth_kbit,
+        "from_user_kbit": link.from_user_kbit,
+        "exception_kbit": link.exception_kbit,
+    }
 
 
 def _near(end: Interface) -> Seen:
@@ -94,7 +103,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._config_ids: set[int] = set()
-        self._restarts: dict[int, dict[int, LinkGeometry | None]] = {}  # attachment point's host -> Link -> as it was
+        self._restarts: dict[int, dict[int, Geometry | None]] = {}  # attachment point's host -> Link -> as it was
         self._limits_ids: set[int] = set()
         self._wanting: dict[int, int] = {}  # Link -> its provider's host
 
@@ -106,6 +115,8 @@ class Changes:
         if before is not None and after is not None:
             stated = after.stated.items()
             limits_ids = {host for host, now in stated if before.stated.get(host, now) != now}
+            if before.document != after.document:
+                self.note_documents([after.provider_host_id])
         view = before or after
         if view is not None and view.provider_end is not None and view.provider_host_id in config_ids:
             ends = self._restarts.setdefault(view.provider_host_id, {})

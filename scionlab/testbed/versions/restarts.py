@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,7 +22,7 @@ from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
 from scionlab.testbed import locks
 from scionlab.testbed.models import Host, RestartBudget
-from scionlab.testbed.models.link_ends import HeldLinkEnd, LinkGeometry
+from scionlab.testbed.models.link_ends import Geometry, HeldLinkEnd
 from scionlab.testbed.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE: Final = 5
 EVERY: Final = timedelta(minutes=10)
 
-Ends = Mapping[int, LinkGeometry | None]  # by Link, as the host has it; None: not at all
+Ends = Mapping[int, Geometry | None]  # by Link, as the host has it; None: not at all
 
 
 def spend_or_hold(restarts: Mapping[int, Ends], actor: User | None) -> set[int]:
@@ -50,7 +49,7 @@ def _spend_or_hold(host_id: int, restarts: Mapping[int, Ends], actor: User, now:
         _spend(budget, now)
         return True
     rows = [
-        HeldLinkEnd(host_id=host_id, link_id=link_id, actor=actor, end=None if end is None else asdict(end))
+        HeldLinkEnd(host_id=host_id, link_id=link_id, actor=actor, end=end)
         for link_id, end in restarts[host_id].items()
     ]
     HeldLinkEnd.objects.bulk_create(rows, ignore_conflicts=True)  # the first one is what the host has

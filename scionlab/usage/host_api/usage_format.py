@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from scionlab.delivery.host_api.documents import (
     Document,
@@ -22,6 +22,7 @@ from scionlab.delivery.host_api.documents import (
     time_of,
     version_of,
 )
+from scionlab.enforcement.counters import KEPT
 from scionlab.enforcement.directions import DIRECTIONS, DirectionName
 from scionlab.usage.batch import Batch, DirectionSamples, Sample
 from scionlab.usage.totals import to_ms
@@ -39,7 +40,10 @@ Counter = Annotated[int, Meta(ge=0, le=MAX_COUNTER)]
 Counters = Annotated[list[Counter | None], Meta(max_length=MAX_TIMES)]
 
 
-class UsedDocument(Document, frozen=True, gc=False):
+_Kept: Any = defstruct("_Kept", [(name, Counters) for name in KEPT], bases=(Document,), frozen=True, gc=False)
+
+
+class UsedDocument(_Kept, frozen=True, gc=False, kw_only=True):  # type: ignore[misc, call-arg]  # made at run time
     """One direction; null where the kernel had no class."""
 
     segment: Annotated[
@@ -51,13 +55,10 @@ class UsedDocument(Document, frozen=True, gc=False):
         ),
     ]
     rate_kbit: Annotated[list[Rate | None], Meta(max_length=MAX_TIMES)]
-    bytes: Counters
-    packets: Counters
-    drops: Counters
     backlog_bytes: Counters
 
 
-COLUMNS: Final = UsedDocument.__struct_fields__[1:]
+COLUMNS: Final = ("rate_kbit", "backlog_bytes", *KEPT)
 
 
 class UsedLink(Document, frozen=True, gc=False):
@@ -128,6 +129,10 @@ def _directions(link: UsedLink, times: Sequence[int]) -> Iterator[tuple[Directio
     for name in DIRECTIONS:
         if used := getattr(link, name):
             rows = zip(times, *(getattr(used, column) for column in COLUMNS), strict=True)
-            samples = [Sample(*row) for row in rows if None not in row]
+            samples = [
+                Sample(*counts, at_ms=at_ms, limit_kbit=limit_kbit, backlog_bytes=backlog_bytes)
+                for at_ms, limit_kbit, backlog_bytes, *counts in rows
+                if limit_kbit is not None  # then none of them is: `_check`
+            ]
             if samples:
                 yield name, DirectionSamples(used.segment, samples)

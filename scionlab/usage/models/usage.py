@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db import models
 
+from scionlab.enforcement.counters import KEPT
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.clock import database_now
 from scionlab.platform.readable import readable
 from scionlab.testbed.models.attachment_point import AttachmentPoint
@@ -101,9 +103,6 @@ class UsageCounter(models.Model):
     direction = models.CharField(max_length=9, choices=Direction)
     segment = models.CharField(max_length=SEGMENT_LENGTH)
     at = models.DateTimeField()
-    bytes = models.PositiveBigIntegerField()
-    packets = models.PositiveBigIntegerField()
-    drops = models.PositiveBigIntegerField()
     kbit = models.PositiveBigIntegerField(null=True, help_text="Rate over the newest interval; empty: none.")
     limit_kbit = models.PositiveBigIntegerField()
     backlog_bytes = models.PositiveBigIntegerField()
@@ -119,6 +118,10 @@ class UsageCounter(models.Model):
         return f"{self.series} {self.direction}, {self.segment}"
 
 
+for _name in KEPT:
+    UsageCounter.add_to_class(_name, models.PositiveBigIntegerField(default=0))
+
+
 class UsageTotals(models.Model):
     """Sums of both directions over a period. A direction without data has no `limit_kbit`. `rated_bytes` are those of
     the `covered_ms` with a known rate; the rest was counted after a gap. The limit is the mean over the covered time,
@@ -129,17 +132,11 @@ class UsageTotals(models.Model):
     series: models.ForeignKey[Any, Any]
 
     begins_at = models.DateTimeField()
-    to_user_bytes = models.PositiveBigIntegerField(default=0)
-    to_user_packets = models.PositiveBigIntegerField(default=0)
-    to_user_drops = models.PositiveBigIntegerField(default=0)
     to_user_rated_bytes = models.PositiveBigIntegerField(default=0)
     to_user_backlog_bytes = models.PositiveBigIntegerField(default=0)
     to_user_limit_kbit = models.PositiveIntegerField(null=True)
     to_user_covered_ms = models.PositiveIntegerField(default=0)
     to_user_at_limit_ms = models.PositiveIntegerField(default=0)
-    from_user_bytes = models.PositiveBigIntegerField(default=0)
-    from_user_packets = models.PositiveBigIntegerField(default=0)
-    from_user_drops = models.PositiveBigIntegerField(default=0)
     from_user_rated_bytes = models.PositiveBigIntegerField(default=0)
     from_user_backlog_bytes = models.PositiveBigIntegerField(default=0)
     from_user_limit_kbit = models.PositiveIntegerField(null=True)
@@ -151,6 +148,11 @@ class UsageTotals(models.Model):
 
     def __str__(self) -> str:
         return f"{self.series} from {self.begins_at:%Y-%m-%d %H:%M}"
+
+
+for _direction in DIRECTIONS:
+    for _name in KEPT:
+        UsageTotals.add_to_class(f"{_direction}_{_name}", models.PositiveBigIntegerField(default=0))
 
 
 class UsageSlot(models.Model):

@@ -177,7 +177,13 @@ def sparks_of(links: Sequence[Link], now: datetime) -> dict[int, UsagePlot]:
     for link_id, at, packed in rows.values_list("series__link_id", "begins_at", "packed"):
         sums = totals_unpack(packed)["to_user"]
         if sums.covered_ms:
-            usage = DirectionUsage(sums.rated_bytes, 0, 0, sums.covered_ms / 1000, sums.limit_kbit or 0, 0, 0)
+            usage = DirectionUsage(
+                bytes=sums.rated_bytes,
+                covered_s=sums.covered_ms / 1000,
+                limit_kbit=sums.limit_kbit or 0,
+                backlog_bytes=0,
+                at_limit_s=0,
+            )
             by_link.setdefault(link_id, []).append((at, usage))
     return {
         link_id: usage_plot(slots_of(points, begins_at=begins_at, ends_at=now, count=SPARK_SLOTS))

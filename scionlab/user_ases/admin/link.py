@@ -11,9 +11,11 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
+from bandwidth_config import Limits
 from scionlab.limits.update import link_update
 from scionlab.testbed import infrastructure_links
 from scionlab.testbed.models import AS, BorderRouter, Link
+from scionlab.testbed.models.link_settings import LINK_SETTINGS
 from scionlab.testbed.selectors import USER_LINKS
 from scionlab.web.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, ChoiceFilter, link_to
@@ -24,14 +26,6 @@ class KindFilter(ChoiceFilter):
     title = "kind"
     parameter_name = "kind"
     found = {"user": ("to user ASes", USER_LINKS), "infrastructure": ("infrastructure, not limited", ~USER_LINKS)}
-
-
-class LinkForm(ReasonForm):
-    bandwidth_kbit = KbitField(
-        label="Bandwidth requested [kbit/s]", help_text="0 blocks the Link of a user AS in both directions."
-    )
-    active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
-    observe_only = forms.BooleanField(required=False, help_text="The Link of a user AS is measured but not limited.")
 
 
 class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
@@ -60,7 +54,7 @@ class NewLinkForm(ReasonForm):
 
 @admin.register(Link)
 class LinkAdmin(FoundByAs, ServiceAdmin):
-    form = LinkForm
+    form = ReasonForm
     add_form = NewLinkForm
     list_display = ["customer", "provider", "requested", "owner", "underlay", "active"]
     list_display_links = ["customer"]
@@ -70,7 +64,7 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
     search_ips = [f"interface_{end}__{ip}" for end in "ab" for ip in ("public_ip", "bind_ip")]
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), email address, IP address, label"
     rule_field = "bandwidth_kbit"
-    compared = ("bandwidth_kbit", "active", "observe_only")
+    compared = ("bandwidth_kbit", "from_user_kbit", *LINK_SETTINGS)
     note = (
         "Changing the bandwidth sends new limits to the attachment point and restarts nothing. Activating or "
         "deactivating a Link changes the SCION configuration of both ends."
@@ -81,7 +75,7 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
         "their own page."
     )
     fieldsets = [
-        (None, {"fields": ["bandwidth_kbit", "active", "observe_only", "reason"]}),
+        (None, {"fields": [*compared, "reason"]}),
         ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "status"]}),
     ]
 
@@ -106,14 +100,15 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
             )
             obj.pk, obj.interface_a, obj.interface_b = made.pk, made.interface_a, made.interface_b
             return
+        settings = {name: values[name] for name in LINK_SETTINGS}
+        settings["observe_only"] &= obj.is_limited
         link_update(
             link_id=obj.pk,
-            bandwidth_kbit=values["bandwidth_kbit"],
-            active=values["active"],
-            observe_only=values["observe_only"] and obj.is_limited,
+            limits=Limits.of_columns(values["bandwidth_kbit"], values["from_user_kbit"]),
             actor=actor,
             reason=values["reason"],
             shown=self.shown(request),
+            **settings,
         )
 
     def delete_model(self, request: HttpRequest, obj: Link) -> None:

@@ -20,7 +20,11 @@ class LinkBody(StrictSerializer):
 
     bandwidth_kbit = BandwidthField(required=False, help_text="Both directions. Not together with the next two.")
     to_user_kbit = BandwidthField(required=False, help_text="To the user AS; the other direction keeps its value.")
-    from_user_kbit = BandwidthField(required=False, help_text="From the user AS; the other direction keeps its value.")
+    from_user_kbit = BandwidthField(
+        required=False,
+        allow_null=True,
+        help_text="From the user AS; the other direction keeps its value. null: the same as to it.",
+    )
     active = Flag(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +52,8 @@ def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
         return Limits.both(values["bandwidth_kbit"])
     if not {"to_user_kbit", "from_user_kbit"} & set(values):
         return None
-    return Limits(values.get("to_user_kbit", now.to_user_kbit), values.get("from_user_kbit", now.from_user_kbit))
+    to_user_kbit = values.get("to_user_kbit", now.to_user_kbit)
+    return Limits.of_columns(to_user_kbit, values.get("from_user_kbit", now.from_user_kbit))
 
 
 class AttachmentBody(StrictSerializer):

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.enforcement.counters import COUNTERS, REQUIRED
+from scionlab.enforcement.counters import COUNTERS, KEPT, REQUIRED
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
@@ -301,14 +301,14 @@ class PolicyDocument(serializers.Serializer[Any]):
 class UsedDocument(serializers.Serializer[Any]):
     """What went in one direction in one step."""
 
-    bytes = serializers.IntegerField()
-    packets = serializers.IntegerField()
-    drops = serializers.IntegerField()
     kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate over the measured time.")
     limit_kbit = serializers.IntegerField(help_text="Mean limit.")
     covered_s = serializers.FloatField(help_text="Measured time.")
     at_limit_s = serializers.FloatField(help_text="Time with at least 95 % of the limit in use.")
     backlog_bytes = serializers.IntegerField(help_text="Highest queue backlog.")
+
+    def get_fields(self) -> dict[str, Any]:
+        return {name: serializers.IntegerField() for name in KEPT} | super().get_fields()
 
 
 class UsagePointDocument(serializers.Serializer[Any]):

@@ -24,6 +24,7 @@ from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.locks import lock_link
 from scionlab.testbed.models import BandwidthChange, Link, TimedLimit
+from scionlab.testbed.models.link_settings import LINK_SETTINGS
 from scionlab.testbed.selectors import LOWEST_KBIT, with_relations
 from scionlab.user_ases.rest import bodies, documents
 from scionlab.user_ases.rest.queries import HistoryQuery, LinkQuery, TimedLimitQuery
@@ -109,8 +110,8 @@ class LinkDetailView(LinkView):
                     link_id=pk,
                     actor=self.person,
                     limits=change.limits(_requested(pk)),
-                    active=change.validated_data.get("active"),
                     reason=REASON,
+                    **{name: value for name, value in change.validated_data.items() if name in LINK_SETTINGS},
                 )
             except FieldRuleError as exc:
                 raise _as_sent(exc, change.validated_data) from exc

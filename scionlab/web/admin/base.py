@@ -14,6 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.text import capfirst
 from django.views.decorators.cache import never_cache
 
 from bandwidth_config import RuleError, parse_bandwidth
@@ -134,6 +135,13 @@ class AdministratorsOnly(_ModelAdmin):
             return self._shown_again(request, exc, object_id, form_url, context)
         except ObjectDoesNotExist:  # deleted between Django's read and our lock
             return self._gone(request)
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Bandwidths go through the common parser."""
+        if not db_field.name.endswith("_kbit"):
+            return super().formfield_for_dbfield(db_field, request, **kwargs)
+        label = capfirst(db_field.verbose_name)
+        return KbitField(optional=db_field.null, label=label, help_text=db_field.help_text)
 
     def _gone(self, request: HttpRequest) -> HttpResponse:
         name = self.opts.verbose_name
