@@ -37,13 +37,14 @@
 #define TICKS(seconds) ((seconds) * 1000000000ull >> 14)  // of slots
 #define SLOT_TICKS TICKS(68)        // longer than any host keeps an incomplete datagram
 #define PLAIN_TICKS TICKS(4)        // shorter than any host keeps one,
-#define PLAIN_DISTANCE 64u          // and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
+#define PLAIN_DISTANCE 64u          // IPv4: and among no more fragments of its sender (net.ipv4.ipfrag_max_dist)
 #define PLAIN_HOPS 16               // more than are behind us
 #define EARLIER_TICKS TICKS(1)      // by which a slot goes earlier of which nobody else has any use
 #define MARK_BITS 18
 #define MARK_TICKS 16               // of 4.3 s: as long as a slot
-#define NOBODYS 0xffffu             // owner of a datagram: a lane, no link, or
-#define SEVERAL 0xfffeu
+#define NOBODYS 0xffffu             // owner of a datagram: a lane, no link,
+#define UNPAID 0xfffeu              // not known yet (no first fragment), or
+#define SEVERAL 0xfffdu
 #define UNSEEN_BYTES 90000ull       // one of the largest datagrams may come last fragment first
 #define UNSEEN_NS_PER_BYTE 1000000ull  // 1 kB/s: what never gets its first fragment is of no use to anybody
 #define UNSEEN_OVERHEAD 448u        // bytes that a fragment costs the host's memory beside its own
@@ -79,10 +80,10 @@ struct lane {
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed unpaid before the first fragment; then `bytes` is what makes a mark necessary. `seams`: of
- * the pieces so far, `end`: of the datagram, if known. `lane`: the link's; of a nobody's datagram a 16th of its last
- * fragment's number in its side. `lost`: the mark of datagrams that have none. */
-struct slot { __u32 datagram, at, bytes; __u16 seams, end, lane; __u8 packets, state; };
+/* `bytes`, `packets`: what passed unpaid before the first fragment; then `number` is its side's at the last fragment, and
+ * `packets` is 0 if none of it passed. `next`: where the next fragment begins while they come in order, else 0; `at`: when
+ * the last one came, in order the first. `lost`: the mark of datagrams that have none. */
+struct slot { __u32 datagram, at; union { __u32 bytes, number; }; __u16 next, lane; __u8 packets, state; };
 struct side { __u64 unseen_at; __u32 number, lost; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
@@ -107,7 +108,7 @@ volatile struct {
 struct packet {
     struct key key;  // with all that is known of it
     __u8 protocol, has_ports, is_fragment, is_first, is_last, is_beat, is_control, is_exempt, is_plain, has_ah;
-    __u8 is_there, has_lane;  // of a fragment: Linux surely takes it; it is a first one, and somebody pays
+    __u8 is_ipv4, is_there, has_lane;  // of a fragment: Linux surely takes it; it is a first one, and somebody pays
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
@@ -217,6 +218,7 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     p->key.remote.word[2] = p->key.local[2] = bpf_htonl(0xffff);
     p->key.remote.word[3] = p->from_user ? ip.saddr : ip.daddr;
     p->key.local[3] = p->from_user ? ip.daddr : ip.saddr;
+    p->is_ipv4 = 1;
     p->protocol = ip.protocol;
     p->is_fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
     p->is_first = (ip.frag_off & bpf_htons(0x1fff)) == 0;
@@ -432,43 +434,44 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
     return a ^ a >> 29;
 }
 
-/* limit, count, verdict: bytes of a datagram passed as its owner's, and its slot is given away. Until no host can have them
- * any more no other owner's fragment passes. harm: who fills both cells that a datagram may have with others takes nothing
- * from anybody else, but that `lost` is then the mark of all datagrams of that address. */
-#define CELL(datagram) settings.marks[(datagram) >> (32 - MARK_BITS)]
-#define OTHER_CELL(datagram) CELL((__u32)((datagram) * 0x9e3779b1u))
+/* limit, count, verdict: bytes of a datagram passed as its owner's, and it has no slot any more. Until no host can have them
+ * no other owner's fragment passes; a nobody's datagram needs no more than that. harm: who fills both cells that a datagram
+ * may have with others takes nothing from anybody else, but that `lost` is then the mark of all datagrams of its address. */
 #define MARK(datagram, tick, owner) ((__u64)(datagram) << 32 | (__u16)(tick) << 16 | (owner))
 #define IS_RECENT(mark, tick) ((mark) && (__u16)((tick) - ((mark) >> 16)) < MARK_TICKS)
+#define IS_OF(mark, datagram, tick) (IS_RECENT(mark, tick) && (mark) >> 32 == (datagram))
 #define OWNER(mark) ((__u16)(mark))
 
-static __always_inline int is_others(__u64 mark, __u32 datagram, __u32 tick, __u32 owner)
+/* Where the mark of a datagram is, or else might be. */
+static __always_inline __u32 cell_of(__u32 datagram, __u32 tick)
 {
-    return IS_RECENT(mark, tick) && mark >> 32 == datagram && OWNER(mark) != owner;
+    __u32 one = datagram >> (32 - MARK_BITS), other = datagram * 0x9e3779b1u >> (32 - MARK_BITS);
+    __u64 mark = settings.marks[one];
+    if (!IS_RECENT(mark, tick))
+        return IS_OF(settings.marks[other], datagram, tick) ? other : one;
+    return mark >> 32 == datagram ? one : other;
 }
 
-static __always_inline int set_mark(volatile __u64 *cell, __u64 mark, __u32 tick)
+static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 tick, __u32 owner)
 {
-    if (IS_RECENT(*cell, tick) && *cell >> 32 != mark >> 32)
-        return 0;
-    *cell = mark;
-    return 1;
+    volatile __u64 *cell = &settings.marks[cell_of(datagram, tick)];
+    __u64 was = *cell, mark = MARK(datagram, tick, owner);
+    if ((!IS_RECENT(was, tick) || was >> 32 == datagram) && __sync_val_compare_and_swap(cell, was, mark) == was)
+        return;
+    if (owner == UNPAID)
+        owner = NOBODYS;
+    side->lost = MARK(0, tick, IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? SEVERAL : owner);
 }
 
 static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
 {
-    __u32 datagram = slot->datagram, owner = slot->state >= ACCEPTED && slot->lane != unmatched ? slot->lane : NOBODYS;
-    __u64 mark = MARK(datagram, tick, owner);
-    if (slot->state != FREE && slot->bytes &&
-        !set_mark(&CELL(datagram), mark, tick) && !set_mark(&OTHER_CELL(datagram), mark, tick))
-        side->lost = IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? MARK(0, tick, SEVERAL) : mark;
+    __u32 owner = slot->state == UNSEEN ? UNPAID : slot->state == OF_NOBODY || slot->lane == unmatched ? NOBODYS : slot->lane;
+    if (slot->state != FREE && slot->packets)
+        set_mark(side, slot->datagram, tick, owner);
     slot->state = FREE;
 }
 
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
-
-/* verdict: a datagram is whole when pieces that Linux surely takes meet end to end, from 0 to its end: then all seams but
- * those two have come once with either sign. Lengths would add up with a gap and an overlap, too. */
-#define SEAM(place) ((__u16)mixed(mixed(settings.seed, place, place), place, 0))
 
 /* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also where unmatched traffic pays. */
 __noinline int owner_of(struct __sk_buff *skb, struct packet *p)
@@ -487,8 +490,10 @@ __noinline int owner_of(struct __sk_buff *skb, struct packet *p)
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together.
  *
- * A nobody's first fragment is there if Linux surely takes it, and while it surely has it nothing else completes the
- * datagram (RFC 5722). Only what may not be there, and what came before it, makes the datagram one that needs a mark. */
+ * A datagram is in order while Linux surely has all of it, from 0 to `next`, and nothing else of that identification: then
+ * its last fragment ends its life. What overlaps, comes twice, too late or not in order may end it sooner, without a trace,
+ * and what Linux gets then can be completed by whoever comes first. So a nobody's datagram that is not in order has a mark,
+ * whose price its address pays. */
 __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
@@ -501,11 +506,10 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return NOBODY;
     if (!p->is_fragment || !p->payload)
         return REFUSED;  // parsing: it cannot be read
-    long state = FREE, verdict = REFUSED, is_whole = 0, added = 0;  // 64 bits: a spilled half is refused
+    long state = FREE, verdict = REFUSED, is_in_order, is_whole = 0, had = 0;  // 64 bits: a spilled half is refused
     __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
-    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]);
-    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, end = p->offset + p->payload;
-    __u16 seam = SEAM(end) - SEAM(p->offset);
+    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]), mark;
+    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -546,53 +550,62 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;
     slot = first + way;
     state = slot->datagram == datagram ? slot->state : FREE;
-    if (state == OF_NOBODY && !slot->bytes && ((__s32)(ticks - slot->at) >= (__s32)PLAIN_TICKS ||
-                                               (__u16)((side->number >> 4) - slot->lane) > PLAIN_DISTANCE / 16 - 1))
-        state = FREE;  // Linux may have forgotten the first fragment
-    if (state <= UNSEEN ? is_others(CELL(datagram), datagram, tick, owner) || is_others(side->lost, 0, tick, owner) ||
-                              is_others(OTHER_CELL(datagram), datagram, tick, owner)
-                        : p->is_first)
+    cell = cell_of(datagram, tick);
+    mark = settings.marks[cell];
+    if (!IS_OF(mark, datagram, tick))
+        mark = 0;
+    if (state > UNSEEN ? p->is_first && (state != (p->has_lane ? ACCEPTED : OF_NOBODY) ||
+                                         (p->has_lane && slot->lane != p->lane))
+        : mark         ? OWNER(mark) != owner && (OWNER(mark) != UNPAID || owner != NOBODYS)
+                       : IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner)
         goto unlock;  // verdict: it contradicts what was decided
-    if (state != FREE && slot->end && (end > slot->end || (p->is_last && end < slot->end)))
+    if (state <= UNSEEN && mark && OWNER(mark) == NOBODYS) {
+        settings.marks[cell] = MARK(datagram, tick, NOBODYS);
+        verdict = NOBODY;
         goto unlock;
-    if (p->is_first ? owner == NOBODYS && !p->is_there : state <= UNSEEN) {
+    }
+    is_in_order = p->is_there && (p->is_first ? state == FREE && !mark && !IS_RECENT(side->lost, tick)
+                                              : state > UNSEEN && slot->next == p->offset &&
+                                                    (__s32)(ticks - slot->at) < (__s32)PLAIN_TICKS &&
+                                                    (!p->is_ipv4 || side->number - slot->number <= PLAIN_DISTANCE));
+    if (p->is_first ? owner == NOBODYS && !p->is_there : state <= UNSEEN || (state == OF_NOBODY && !is_in_order)) {
         if ((state == UNSEEN && slot->packets == 255) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
             goto unlock;
-        if (!p->is_first)
-            verdict = STRAIGHT;
     }
     if (state == FREE) {
         give_away(side, slot, unmatched, tick);
         slot->datagram = datagram;
-        slot->bytes = slot->packets = slot->seams = slot->end = 0;
+        slot->bytes = slot->packets = 0;
     }
-    if (state != OF_NOBODY || slot->bytes)
+    if (p->is_first || !is_in_order)
         slot->at = ticks;
-    slot->seams += p->is_there ? seam : 1;
-    if (p->is_last)
-        slot->end = end;
-    if (verdict == STRAIGHT) {
+    slot->next = is_in_order ? p->offset + p->payload : 0;
+    if (!p->is_first && state <= UNSEEN) {
+        verdict = STRAIGHT;
         slot->state = UNSEEN;
         slot->bytes += p->bytes;
         slot->packets++;
         goto unlock;
     }
     if (p->is_first) {
-        p->seen_bytes = slot->bytes;
-        p->seen_packets = slot->packets;
+        had = slot->packets;
+        if (state == UNSEEN) {
+            p->seen_bytes = slot->bytes;
+            p->seen_packets = slot->packets;
+        }
+        slot->packets = 1;
         slot->lane = p->lane;
         slot->state = p->has_lane ? ACCEPTED : OF_NOBODY;
     }
     state = slot->state;
-    if (p->is_first ? owner != NOBODYS || !p->is_there : state == ACCEPTED)
-        added = p->bytes;
-    slot->bytes += added;
-    is_whole = slot->end && *(volatile __u16 *)&slot->seams == (__u16)(SEAM(slot->end) - SEAM(0));
+    slot->number = side->number;
+    is_whole = is_in_order && p->is_last;
     if (state == OF_NOBODY) {
         verdict = NOBODY;
-        slot->lane = side->number >> 4;
-        if (is_whole)  // its identification may come again
+        if (is_whole)
+            slot->state = FREE;
+        else if (!is_in_order)
             give_away(side, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
@@ -605,12 +618,9 @@ unlock:
         if (verdict == REFUSED || is_whole) {
             bpf_spin_lock(&here->lock);
             if (slot->datagram == datagram) {
-                if (verdict == REFUSED) {
-                    slot->state = DROPPED;
-                    slot->bytes -= added;
-                }
-                if (is_whole && (slot->state == ACCEPTED || !slot->bytes))
-                    slot->state = FREE;
+                if (verdict == REFUSED && p->is_first)
+                    slot->packets = had;
+                slot->state = verdict != REFUSED || (is_whole && !slot->packets) ? FREE : DROPPED;
             }
             bpf_spin_unlock(&here->lock);
         }

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from lab.frames import grow, shape
 from lab.frames.grow import Sequence
-from lab.frames.linux import Datagram, Host, Piece, first_ports, read
+from lab.frames.linux import Datagram, Distances, Host, Piece, first_ports, read
 from lab.frames.replay import PORTS, WHOLE, Replay, Result
 
 BYTES_PER_S: Final = 62_500
@@ -44,12 +44,14 @@ def judged(result: Result, *, from_user: bool, is_storm: bool) -> Broken | None:
     host, delivered = Host(), Counter[int]()
     carried = 0  # bytes that passed with an address that has a link, and are not surely nobody's
     verdicts: dict[tuple[object, ...], set[int]] = {}
+    distances = Distances()
     for number, (frame, passed) in enumerate(zip(result.frames, result.passed, strict=True)):
+        piece = read(frame)
+        is_given_up = distances.is_too_far(piece)
         if not passed:
-            if result.is_bystander[number]:
+            if result.is_bystander[number] and not is_given_up:
                 return Broken("harm", f"frame {number + 1} of a bystander is refused")
             continue
-        piece = read(frame)
         if has_address(frame) and not _is_nobodys(piece, from_user):
             carried += len(frame)
         if piece is not None and piece.identity and piece.offset == 0 and (ports := first_ports(piece)):

@@ -7,10 +7,12 @@ Where this says nothing was delivered Linux may still deliver; not the other way
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 MOST_PADDING = 7
+MOST_DISTANCE = 64
 
 
 class Piece(NamedTuple):
@@ -205,6 +207,23 @@ class _Queue:
                     return "dropped" if run[0] <= start and end <= run[1] else "corrupt"
             self.runs.append([start, end])
         return "new"
+
+
+class Distances:
+    """How many fragments of its sender came between two of a datagram. Linux gives an IPv4 one up when there are more
+    than 64 by default (net.ipv4.ipfrag_max_dist); `Host` does not, as where that is 0."""
+
+    def __init__(self) -> None:
+        self._fragments, self._last = Counter[bytes](), dict[tuple[object, ...], int]()
+
+    def is_too_far(self, piece: Piece | None) -> bool:
+        if piece is None or not piece.identity or piece.identity[0] != 4:
+            return False
+        self._fragments[piece.source] += 1
+        now = self._fragments[piece.source]
+        before = self._last.get(piece.identity, now)
+        self._last[piece.identity] = now
+        return now - before > MOST_DISTANCE
 
 
 class Host:

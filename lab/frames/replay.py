@@ -30,7 +30,7 @@ _PROG_TEST_RUN = 10
 _SYSTEM_CALL = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 _ATTRIBUTES_BYTES = 80
 _SHORTEST = 54
-_MARKS = slice(8216, 8216 + (8 << 18))  # in the program's settings
+MARKS = slice(8216, 8216 + (8 << 18))  # in the program's settings
 _NO_MARKS = bytes(8 << 18)
 _DROPPED = 2  # TC_ACT_SHOT
 LIMIT_KBIT, NEIGHBOUR_KBIT = 500, 100_000
@@ -110,7 +110,7 @@ class Replay:
         for key in self._keys:
             program.remove_link(key)
         program.finish((), None)
-        self._settings[_MARKS] = _NO_MARKS  # buckets begin anew, which bound them
+        self._settings[MARKS] = _NO_MARKS  # buckets begin anew, which bound them
         for lane, packed in self._lanes.items():
             program.lanes.forget(lane)
             program.lanes.take(lane, packed)
@@ -120,7 +120,14 @@ class Replay:
     def fill_marks(self) -> None:
         """Of datagrams that no frame has; until `reset`, and for a minute."""
         tick = time.monotonic_ns() >> 32 & 0xFFFF
-        self._settings[_MARKS] = struct.pack("=HHI", 1, tick, 0xFFFFFFFF) * (len(_NO_MARKS) // 8)
+        self._settings[MARKS] = struct.pack("=HHI", 1, tick, 0xFFFFFFFF) * (len(_NO_MARKS) // 8)
+
+    def age_marks(self, ticks: int) -> None:
+        """As if so many times 4.3 s had passed."""
+        for at in range(MARKS.start, MARKS.stop, 8):
+            if self._settings[at + 2 : at + 8] != bytes(6):
+                tick = struct.unpack_from("=H", self._settings, at + 2)[0]
+                struct.pack_into("=H", self._settings, at + 2, tick - ticks & 0xFFFF)
 
     def program_fd(self, *, from_user: bool) -> int:
         return self._program.fds["from_user" if from_user else "to_user"]
@@ -204,7 +211,7 @@ def _copies(frame: Frame) -> Iterator[bytes]:
 def replay(object_file: Path = OBJECT) -> Iterator[Replay]:
     """Raises `ProgramError`, `NotPermittedError`."""
     fds = _load(object_file, {})
-    settings = mapped(os.dup(fds[".bss"]), _MARKS.stop)
+    settings = mapped(os.dup(fds[".bss"]), MARKS.stop)
     program = Program(fds)
     try:
         yield Replay(program, settings)

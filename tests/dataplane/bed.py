@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import socket
 import tempfile
 import time
@@ -16,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ap_agent.dataplane.lanes import OWN_MAJOR, Lane
-from ap_agent.dataplane.libbpf import pin
-from ap_agent.dataplane.program import FROM_USER_BIT, Key, Program
+from ap_agent.dataplane.libbpf import mapped, pin
+from ap_agent.dataplane.program import FROM_USER_BIT, OBJECT, Key, Program, _load
 from ap_agent.document.state import Counters
+from lab.frames.replay import MARKS
 from measuring.iproute import run_command
 from measuring.judge import room_bytes
 from measuring.netns import Lab, Namespace
@@ -39,8 +42,17 @@ class Bed:
     ap: Namespace
     user: Namespace
     program: Program
+    settings: mmap.mmap  # of the program
     pins: Path
     keys: list[Key] = field(default_factory=list)
+    identified: int = 0
+
+    def identifications(self, number: int = 1) -> range:
+        """So many that no other test has: Linux keeps for 30 s what is not whole."""
+        start = self.identified + 1
+        self.identified += number
+        assert self.identified <= 0xFFFF, "more than IPv4 has"
+        return range(start, start + number)
 
     def tc(self, *arguments: str) -> str:
         return run_command(["tc", "-n", self.ap.name, *arguments])
@@ -102,10 +114,8 @@ class Bed:
         self.program.remove_link(key.packed())
 
     def forget_links(self) -> None:
-        """What waits in the queues leaves first, so that no test receives what another one sent.
-
-        The next test takes its lanes anew: virtual queues may still be long when those of HTB are empty (heartbeats).
-        """
+        """What waits in the queues leaves first, so that no test receives what another one sent. Then the program
+        forgets all: lanes, whose virtual queues may be longer than those of HTB (heartbeats), fragments and marks."""
         deadline = time.monotonic() + 60
         while any(
             " backlog 0b 0p" not in self.tc("-s", "qdisc", "show", "dev", dev, "root") for dev in ("slbw0", "slbw1")
@@ -116,6 +126,7 @@ class Bed:
         for key in list(self.keys):
             self.remove_link(key)
         self.program.finish((), None)
+        self.settings[MARKS] = bytes(MARKS.stop - MARKS.start)
         for lane in self.program.lanes.used():
             self.program.lanes.forget(lane)
         self.program.unmatched = None
@@ -247,11 +258,13 @@ def bed() -> Iterator[Bed]:
         pins.mkdir()
         run_command(["mount", "-t", "bpf", "bpf", str(pins)])
         stack.callback(run_command, ["umount", str(pins)])
-        program = Program.loaded()
+        fds = _load(OBJECT, {})
+        settings = mapped(os.dup(fds[".bss"]), MARKS.stop)
+        program = Program(fds)
         stack.callback(program.close)
         for name, fd in program.fds.items():
             pin(fd, pins / name)
-        found = Bed(lab, ap, user, program, pins)
+        found = Bed(lab, ap, user, program, settings, pins)
         for dev in ("slbw0", "slbw1"):
             ap.ip("link", "add", dev, "numtxqueues", "1", "type", "ifb")
             ap.ip("link", "set", dev, "up")

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
-from itertools import count
 
 import pytest
 
@@ -75,10 +74,9 @@ def forms() -> Iterator[Form]:
 
 
 FORMS = list(forms())
-_identifications = count(1)
 
 
-def packets(form: Form, port: int, *, from_user: bool) -> list[Packet]:
+def packets(form: Form, port: int, identification: int, *, from_user: bool) -> list[Packet]:
     user, ap = ((USER, port), (AP, AP_PORT)) if form.family == 4 else ((USER6, port), (AP6, AP_PORT))
     source, destination = (user, ap) if from_user else (ap, user)
     return datagram(
@@ -87,13 +85,13 @@ def packets(form: Form, port: int, *, from_user: bool) -> list[Packet]:
         destination=destination,
         piece=form.piece,
         from_user=from_user,
-        identification=next(_identifications),
+        identification=identification,
         **dict(form.more),  # type: ignore[arg-type]
     )
 
 
-def frames(form: Form, port: int, number: int, *, from_user: bool) -> list[bytes]:
-    return [one.frame for _ in range(number) for one in packets(form, port, from_user=from_user)]
+def frames(form: Form, port: int, numbers: range, *, from_user: bool) -> list[bytes]:
+    return [one.frame for number in numbers for one in packets(form, port, number, from_user=from_user)]
 
 
 def user_of(form: Form) -> str:
@@ -108,7 +106,7 @@ def test_in_every_form_each_port_gets_what_is_its_own(ap: Bed, form: Form, from_
     ap.link(8, 0, 0, Key(address, BLOCKED))
     before = [ap.counters(one)[from_user] for one in (7, 8)]
     floods = {
-        port: frames(form, port, number, from_user=from_user)
+        port: frames(form, port, ap.identifications(number), from_user=from_user)
         for port, number in ((LIMITED, 100), (BLOCKED, 20), (FREE, 20))
     }
     ends = (ap.ap, AP if form.family == 4 else AP6) if from_user else (ap.user, user_of(form))

@@ -55,17 +55,14 @@ def test_of_three_links_of_one_address_each_datagram_follows_its_own(
     ap.link(8, 0, 0, Key(USER_ADDRESS, BLOCKED_PORT))
     ap.link(9, 20_000, 20_000, Key(USER_ADDRESS, other))
     before = [ap.counters(one)[1] for one in (7, 8, 9)]
-    packets = [
-        *order(fragments(limited, 1)),
-        *order(fragments(BLOCKED_PORT, 2)),
-        *order(fragments(other, 3)),
-        *order(fragments(FREE_PORT, 4)),
-    ]
+    ports = (limited, BLOCKED_PORT, other, FREE_PORT)
+    datagrams = [fragments(port, number) for port, number in zip(ports, ap.identifications(4), strict=True)]
+    packets = [packet for one in datagrams for packet in order(one)]
     assert received(ap, packets) == 3
     counted = [ap.counters(one)[1] for one in (7, 8, 9)]
     passed = [now.passed_bytes - then.passed_bytes for now, then in zip(counted, before, strict=True)]
     refused = [now.refused_packets - then.refused_packets for now, then in zip(counted, before, strict=True)]
-    wire = sum(len(one.frame) for one in fragments(limited, 1))
+    wire = sum(len(one.frame) for one in datagrams[0])
     assert passed[0] == passed[2] == wire
     assert passed[1] < wire  # what came before the first fragment, and is worth nothing without it
     assert refused[0] == refused[2] == 0
@@ -75,7 +72,7 @@ def test_of_three_links_of_one_address_each_datagram_follows_its_own(
 def test_fragments_without_a_first_one_pass_only_within_the_bucket_of_their_address(ap: Bed) -> None:
     ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
     before = ap.ap.run("cat", "/proc/net/snmp")
-    followers = [one for number in range(400) for one in fragments(USER_PORT, 1000 + number)[1:]]
+    followers = [one for number in ap.identifications(400) for one in fragments(USER_PORT, number)[1:]]
     assert received(ap, followers) == 0
     after = ap.ap.run("cat", "/proc/net/snmp")
     sent_bytes = sum(len(one.frame) for one in followers)
@@ -98,8 +95,9 @@ def test_a_first_fragment_without_ports_is_dropped(ap: Bed) -> None:
     # The first eight bytes behind the fragment header are an extension header, the ports come in the second fragment.
     chain = bytes([17, 0, 1, 4, 0, 0, 0, 0])
     hidden = replace(whole, body=chain + whole.body, protocol=60, extensions=())
-    first = replace(hidden, body=hidden.body[:8], more=True, identification=77)
-    second = replace(hidden, body=hidden.body[8:], offset=8, identification=77)
+    (number,) = ap.identifications()
+    first = replace(hidden, body=hidden.body[:8], more=True, identification=number)
+    second = replace(hidden, body=hidden.body[8:], offset=8, identification=number)
     with ap.listen(ap.ap, "2001:db8::1", AP_PORT) as receiver:
         ap.send([first.frame, second.frame])
         assert len(receiver.received()[AP_PORT]) == 0
@@ -112,7 +110,8 @@ def test_under_fourfold_overload_datagrams_pass_whole_or_not_at_all(ap: Bed, siz
     """Of what was admitted every byte arrives, as a part of a whole datagram."""
     ap.link(7, 5_000, 5_000, Key(USER_ADDRESS, USER_PORT))
     before = ap.counters(7)[1]
-    datagrams = [fragments(USER_PORT, 2000 + one, size) for one in range(max(8, 4 * 5_000 * 125 * 2 // size))]
+    numbers = ap.identifications(max(8, 4 * 5_000 * 125 * 2 // size))
+    datagrams = [fragments(USER_PORT, number, size) for number in numbers]
     with ap.listen(ap.ap, AP, AP_PORT) as receiver:
         ap.pace([one.frame for each in datagrams for one in each], kbit=20_000)
         found = len(receiver.received(quiet_s=1.0)[AP_PORT])

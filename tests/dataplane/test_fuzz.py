@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,43 @@ def no_length(port: int) -> bytes:
     """The first 8 bytes of a UDP datagram that says it is as long as its IP packet."""
     return body(port)[:4] + bytes(4)
 
+
+def parts(frame: Callable[..., Frame], port: int, *places: tuple[int, int]) -> list[Frame]:
+    """From, to: of a datagram of 1008 bytes."""
+    whole = shape.udp(port, AP_PORT, bytes(1_000))
+    return [frame(whole[at:end], fragment=(7, at, end < 1_008)) for at, end in places]
+
+
+def many(frame: Callable[..., Frame]) -> Frame:
+    """First fragments of nobody's, more than an address has slots."""
+    return frame(body(FREE)[:16], fragment=(1_000, 0, True), copies=150)
+
+
+UNPAID: dict[str, Callable[[Callable[..., Frame]], list[Frame]]] = {
+    "come twice": lambda frame: [
+        *parts(frame, FREE, (0, 16), (16, 32), (16, 32), (32, 1_008), (16, 32), (32, 1_008)),
+        many(frame),
+        *parts(frame, LIMITED, (0, 16)),
+    ],
+    "overlap": lambda frame: [
+        *parts(frame, FREE, (0, 16), (8, 24), (16, 1_008)),
+        many(frame),
+        *parts(frame, LIMITED, (0, 16)),
+    ],
+    "have lost their place when another first one overlaps": lambda frame: [
+        *parts(frame, FREE, (0, 16)),
+        many(frame),
+        *parts(frame, FREE, (0, 24), (24, 1_008)),
+        many(frame),
+        *parts(frame, LIMITED, (0, 24)),
+    ],
+    "are refused as a blocked link's": lambda frame: [
+        *parts(frame, FREE, (16, 1_008)),
+        *parts(frame, BLOCKED, (0, 16)),
+        many(frame),
+        *parts(frame, LIMITED, (0, 16)),
+    ],
+}
 
 # The scenes that were seen with real packets, and what the fuzzer made of them; every one broke a property.
 FOUND = {
@@ -121,6 +159,16 @@ FOUND = {
         frame4(bytes(48), fragment=(7, 24, False), changes={"ipv4.checksum": 1}),
         frame4(body(OBSERVED)[:24], fragment=(7, 0, True)),
     ],
+    "an IPv6 fragment behind 64 large ones without a first one": [
+        frame6(body(FREE)[:16], fragment=(7, 0, True), is_bystander=True),
+        frame6(bytes(1281), fragment=(1_000, 32, False), copies=64),
+        frame6(bytes(56), fragment=(7, 16, False), is_bystander=True),
+    ],
+    **{
+        f"nobody's fragments {how}, and a link's first one completes what Linux has of them, {family}": frames(frame)
+        for family, frame in (("IPv4", frame4), ("IPv6", frame6))
+        for how, frames in UNPAID.items()
+    },
 }
 
 
@@ -188,6 +236,56 @@ def test_datagrams_that_stay_incomplete_take_no_verdict_away_at_once(running: Re
         passed = running.run([*unseen, first, *others, last], from_user=True).passed
         lost += passed[1] and not passed[-1]
     assert lost <= 4
+
+
+@pytest.mark.parametrize(
+    ("frame", "head", "others", "passes"),
+    [(frame4, 34, 63, True), (frame4, 34, 64, False), (frame6, 62, 200, True)],
+    ids=["IPv4", "IPv4, Linux gives it up", "IPv6"],
+)
+def test_fragments_without_a_first_one_have_a_bucket_and_datagrams_in_order_need_none(
+    running: Replay, frame: Callable[..., Frame], head: int, others: int, passes: bool
+) -> None:
+    """90,000 bytes, of which each takes 448 beside its own: 60 of 1,500. `others` come between two fragments; of IPv4
+    Linux takes 64 fragments of a sender for too many (net.ipv4.ipfrag_max_dist)."""
+    running.reset()
+    first, last = (frame(one, fragment=(7, at, at == 0)) for at, one in ((0, body(FREE)[:16]), (16, bytes(48))))
+    stranger = frame(bytes(1_052 - head), fragment=(1_000, 64, False), copies=others)
+    passed = running.run([first, stranger, last], from_user=True).passed
+    assert passed == [True] * 61 + [False] * (others - 60) + [passes]
+    for port in (FREE, LIMITED, NEIGHBOUR):
+        whole = [frame(one, fragment=(port, at, at == 0)) for at, one in ((0, body(port)[:16]), (16, bytes(48)))]
+        assert running.run([frame(body(port)), *whole], from_user=True).passed == [True] * 3
+
+
+def test_a_nobodys_datagram_that_lost_its_place_or_is_not_in_order_passes_whole(running: Replay) -> None:
+    """Not in order it takes its price once, also when strangers have taken what its address has for others."""
+    running.reset()
+    first, last = parts(frame4, FREE, (0, 16), (992, 1_008))
+    middle = [frame4(bytes(8), fragment=(8, at, True)) for step in (16, 8) for at in range(step, 992, 16)]
+    result = running.run([replace(first, fragment=(8, 0, True)), *middle, first, many(frame4), last], from_user=True)
+    assert all(result.passed)
+    stranger = frame4(bytes(1_018), fragment=(3_000, 64, False), copies=64)
+    passed = running.run([first, many(frame4), stranger, last], from_user=True).passed
+    assert passed[-65:] == [True] * 59 + [False] * 5 + [True]
+
+
+def test_what_came_before_a_nobodys_first_fragment_makes_it_no_links_later(running: Replay) -> None:
+    """A first fragment that overlaps with it, a minute later: Linux keeps what follows, IPv6 for a minute."""
+    running.reset()
+    running.run([*parts(frame6, FREE, (8, 24)), many(frame6)], from_user=True)
+    running.age_marks(15)
+    assert all(running.run(parts(frame6, FREE, (0, 16), (16, 1_008)), from_user=True).passed)
+    running.age_marks(2)
+    assert running.run(parts(frame6, LIMITED, (0, 16)), from_user=True).passed == [False]
+
+
+def test_what_lost_its_place_before_its_first_fragment_came_passes_no_bucket_by(running: Replay) -> None:
+    """177 of 60 bytes and 448 each; 48 of them keep a place."""
+    running.reset()
+    first, second = (frame4(bytes(8), fragment=(1_000, at, True), copies=200) for at in (64, 72))
+    assert running.run([first], from_user=True).passed == [True] * 177 + [False] * 23
+    assert sum(running.run([second], from_user=True).passed) <= 1
 
 
 @pytest.mark.parametrize("mark", [17, HEARTBEAT], ids=["data", "heartbeats"])

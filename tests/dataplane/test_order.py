@@ -130,7 +130,7 @@ def test_no_packet_of_a_link_overtakes_another_one(ap: Bed, kbit: int, to_user: 
             if step % 20 == 11:
                 make_anew(ap, kbit)
             time.sleep((0.0, 0.003, 0.02, 0.06)[step % 4])
-        passed = numbers(receiver.received(quiet_s=2.0)[port])
+        passed = numbers(receiver.received(quiet_s=0.7)[port])
     for sender in range(senders):
         own = [number for number in passed if number >> 16 == sender]
         assert len(own) > 100

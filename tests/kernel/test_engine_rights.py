@@ -102,7 +102,7 @@ def test_two_capabilities_are_enough_for_all_of_it(bed: EngineBed) -> None:
     assert run(bed, "enforce", *rights) == [True, 0, [], 0]
     assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
     assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
-    assert (bed.maps_dir / "lanes-4").stat().st_uid == UID
+    assert (bed.maps_dir / "lanes-5").stat().st_uid == UID
     assert run(bed, "reset", *rights)[0] is True
     assert bed.snapshot() == before
     assert not any("." not in one.name for one in bed.maps_dir.iterdir())
