@@ -28,9 +28,9 @@ def test_only_kills_count() -> None:
 def test_another_run_is_another_column() -> None:
     runs = {"before": {"a.py": {"killed": 3, "survived": 1}}, "after": {"a.py": {"killed": 4}, "b.py": {"no test": 4}}}
     assert table(runs).rows == [
-        ["`a.py`", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
-        ["`b.py`", "-", "0 % of 4 (4 no test)"],
-        ["those in all columns", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)"],
+        ["`a.py`", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)", ""],
+        ["`b.py`", "-", "0 % of 4 (4 no test)", ""],
+        ["those in all columns", "75 % of 4 (3 killed, 1 survived)", "100 % of 4 (4 killed)", ""],
     ]
 
 
