@@ -83,6 +83,7 @@ class Module:
     tests: Sequence[str]
     mutants: int
     only: str = ""  # regular expression: what the names of its mutants contain
+    survivors: str = ""  # which of the newest run are left, and why
 
     def files(self, root: Path = REPOSITORY) -> list[str]:
         """Raises `MutantsError` for a pattern without a file."""
@@ -183,14 +184,22 @@ def cell(counts: Mapping[str, int]) -> str:
 
 
 def table(figures: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Table:
-    """One column per run; the sum is of the modules that all of them have."""
+    """One column per run, and why what is left survives; the sum is of the modules that all columns have."""
+    known = modules()
     paths = dict.fromkeys(path for column in figures.values() for path in column)
-    rows = [[f"`{path}`", *(cell(one[path]) if path in one else "-" for one in figures.values())] for path in paths]
+    rows = [
+        [
+            f"`{path}`",
+            *(cell(one[path]) if path in one else "-" for one in figures.values()),
+            known[path].survivors if path in known else "",
+        ]
+        for path in paths
+    ]
     shared = [path for path in paths if all(path in column for column in figures.values())]
     if shared:
         total = [sum((Counter(column[path]) for path in shared), Counter()) for column in figures.values()]
-        rows.append(["those in all columns", *map(cell, total)])
-    return Table("Mutation score", ["module", *figures], rows)
+        rows.append(["those in all columns", *map(cell, total), ""])
+    return Table("Mutation score", ["module", *figures, "survivors"], rows)
 
 
 def publish(column: str, path: str, counts: Mapping[str, int]) -> None:

@@ -402,6 +402,9 @@ CASES: dict[str, Case] = {
         f"Delivered, not verified: {AP} has no agent",
         without_agent(config_version_deployed=99),
     ),
+    "delivered, and not installed": Case(
+        "delivered", "delivered", f"Delivered: {AP} has not", without_agent(config_version_deployed=0)
+    ),
     "not delivered yet to a stock client, which fetches it": Case(
         "waiting",
         "waiting",

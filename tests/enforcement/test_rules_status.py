@@ -257,6 +257,18 @@ def test_an_as_is_its_owners_and_the_administrators(
     assert user_ases_of(staff) == []
 
 
+def test_a_link_at_an_attachment_point_is_its_owners_and_the_administrators(
+    link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint, owner: User, stranger: User, staff: User
+) -> None:
+    for person, found in ((owner, link), (staff, link), (stranger, None)):
+        assert selectors.link_at(person, str(link.pk), str(ap.pk)) == found
+        assert selectors.link_at(person, link.pk, ap_b.pk) is None
+    arabic = "".join(chr(0x660 + int(digit)) for digit in str(link.pk))
+    for no_key in ("", "x", "-1", "\N{SUPERSCRIPT TWO}", arabic, f" {link.pk}", None):
+        assert selectors.link_at(owner, no_key, ap.pk) is None
+        assert selectors.link_at(owner, link.pk, no_key) is None
+
+
 def test_what_is_a_strangers_does_not_exist_for_anybody_s_browser(
     user_as: UserAS, link: Link, teammate: User, stranger: User
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, save_acceptance
+from ap_agent.limiter.documents import Documents
 from tests.agent_bundles import OTHER_KEY, entry
 from tests.limiter_documents import handed
 from tests.trust_hosts import LimiterHost, settings_in
@@ -100,6 +102,47 @@ def test_own_copy_that_somebody_deleted_is_written_again(host: LimiterHost, sett
     host.start()
 
     assert host.installed == "1.18 with limits 7"
+
+
+@pytest.mark.parametrize(
+    ("replace", "message"),
+    [
+        (lambda path: path.write_bytes(b"{"), "The stored document {} cannot be used: "),
+        (lambda path: path.mkdir(), "The stored document {} cannot be read: Is a directory."),
+    ],
+    ids=["damaged", "a folder"],
+)
+def test_unusable_own_copy_is_named_until_another_document_is_accepted(
+    replace: Callable[[Path], object], message: str, host: LimiterHost
+) -> None:
+    given(host)
+    path = host.installed_file
+    path.unlink()
+    replace(path)
+    host.start()
+    assert (host.installed, host.codes) == ("nothing", ["state_unusable"])
+    assert host.problems[0].subject == str(host.folder)
+    assert host.problems[0].message.startswith(message.format(path))
+
+    (host.settings.state_dir / "document.json").write_bytes(host.made())
+    assert host.documents.take()
+    assert host.codes == []
+
+
+def test_unusable_trust_is_named_until_it_is_stored_anew_without_any_document(host: LimiterHost) -> None:
+    given(host)
+    host.installed_file.unlink()
+    host.trust_file.write_bytes(b"{")
+    documents = Documents(host.settings, lambda: host.now)
+    documents.load()
+    (problem,) = documents.problems
+    assert problem.code == "state_unusable"
+    assert str(host.trust_file) in problem.message
+
+    documents.keep()
+    assert documents.problems == ()
+    host.start()
+    assert host.codes == []
 
 
 def test_full_disk_is_named_and_what_was_handed_over_holds(host: LimiterHost, monkeypatch: pytest.MonkeyPatch) -> None:
