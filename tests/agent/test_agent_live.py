@@ -82,7 +82,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def count_when_asked(folder: Path, is_over: threading.Event) -> None:
-    """As the limiter: the only one that writes, and its clock rises. Faster, so that files change while they are read."""
+    """As the limiter: the only one that writes, and its clock rises; faster, so that files change while being read."""
     while not (folder / "state" / LOOKS_FILE).exists() and not is_over.wait(0.005):
         pass
     for clock_ms in count(1000, 1000):
