@@ -6,11 +6,10 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ import pytest
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import Client
-from ap_agent.common.log import configure, get_logger
+from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
-from ap_agent.document.handover import FILE_NAME
 from bandwidth_config import LINK_INFO_PATH
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, files_of, zipped
@@ -107,30 +105,6 @@ def test_second_cycle_asks_with_both_versions_and_writes_nothing(
     assert limiter.limits == {1: 500, 2: 1000}
 
 
-def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
-    agent: Agent, service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure("info", under_systemd=True)
-    service.answers["/config"] = svc.tarball(V7)
-    cycle(agent)
-    before = agent.configuration.store.bundle_file.lstat().st_ino
-    capsys.readouterr()
-
-    assert cycle(agent) == "unchanged"
-    assert agent.configuration.store.bundle_file.lstat().st_ino == before
-    assert capsys.readouterr().out == ""
-
-
-def test_removing_the_last_user_as_removes_the_last_limit(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
-    cycle(agent)
-    empty = bundle_bytes({"9": entry(10, "192.0.2.99", is_user_as=False)}, version="1.20", limits_version=9)
-    service.answers["/config"] = like_the_service(empty, "1.20", "9")
-    cycle(agent)
-
-    assert limiter.limits == {}
-    assert service.receipts()[-1]["links"] == {}
-
-
 # what the service answers after a good start, and the code of the problem
 TROUBLES: dict[str, tuple[Answer, str]] = {
     "401": (status(401), "auth_refused"),
@@ -175,19 +149,6 @@ def test_trouble_leaves_the_last_good_state_is_reported_and_passes(
     assert service.receipts()[-1]["problems"] == []
 
 
-def test_trouble_at_the_very_first_start_hands_nothing_over(
-    agent: Agent, limiter: FakeLimiter, service: Service
-) -> None:
-    service.answers["/config"] = svc.tarball(b"hello")
-    agent.configuration.load()
-    cycle(agent)
-
-    assert not (agent.settings.state_dir / FILE_NAME).exists()
-    assert limiter.limits == {}
-    receipt = service.receipts()[-1]
-    assert (receipt["version"], receipt["limits_version"], receipt["links"]) == (None, None, {})
-
-
 def test_damaged_store_is_a_problem_until_the_service_gave_another(
     agent: Agent, limiter: FakeLimiter, settings: Settings, service: Service
 ) -> None:
@@ -204,27 +165,6 @@ def test_damaged_store_is_a_problem_until_the_service_gave_another(
     assert codes(again) == []
     assert service.asked("/config")[-1].query == {}
     client.close()
-
-
-def test_full_disk_keeps_the_old_state_everywhere(
-    agent: Agent, limiter: FakeLimiter, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cycle(agent)
-    service.answers["/config"] = like_the_service(V8, "1.19", "8")
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, os.strerror(28))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        assert cycle(agent) == "failed"
-
-    assert codes(agent) == ["state_unusable"]
-    assert "No space left" in agent.problems[0].message
-    assert limiter.limits == {1: 500, 2: 1000}
-    assert service.receipts()[-1]["version"] == "1.18"
-    assert cycle(agent) == "new"
-    assert limiter.limits == {1: 900, 3: 0}
 
 
 # --- receipts ---------------------------------------------------------------------------------------------------------
@@ -324,25 +264,6 @@ def test_receipt_names_its_content_its_run_and_its_number(
     assert (service.receipts()[-1]["run"] != first["run"], service.receipts()[-1]["number"]) == (True, 1)
 
 
-def test_receipt_that_is_not_stored_is_a_problem_until_one_is(agent: Agent, service: Service) -> None:
-    service.answers["/enforcement"] = reply(200, b'{"stored": false}', Content_Type="application/json")
-    cycle(agent)
-
-    assert codes(agent) == ["receipt_failed"]
-    assert "did not store the receipt" in agent.problems[0].message
-    service.answers["/enforcement"] = svc.stored()
-    cycle(agent)
-    assert codes(agent) == []
-
-
-@pytest.mark.parametrize("body", [b"<html>Please log in</html>", b"[]", b"", b"\xff"])
-def test_answer_that_no_service_gives_is_no_stored_receipt(agent: Agent, service: Service, body: bytes) -> None:
-    service.answers["/enforcement"] = reply(200, body)
-    cycle(agent)
-
-    assert codes(agent) == ["receipt_failed"]
-
-
 def test_evidence_is_sent_at_once_when_it_is_wanted_and_only_then(agent: Agent, service: Service) -> None:
     asked = []
 
@@ -359,63 +280,3 @@ def test_evidence_is_sent_at_once_when_it_is_wanted_and_only_then(agent: Agent, 
     manifest = manifest_in(V7)
     evidence = {"signed": manifest["signed"], "signatures": manifest["signatures"]}
     assert [one.get("evidence") for one in service.receipts()] == [None, evidence, None, evidence]
-
-
-def test_service_that_is_never_content_with_evidence_gets_it_with_each_receipt_and_no_flood(
-    agent: Agent, service: Service
-) -> None:
-    service.answers["/enforcement"] = answered(evidence_wanted=True)
-    for _ in range(3):
-        agent.pull()
-        agent.test_limiter.work()  # type: ignore[attr-defined]
-        agent.limiter.read()
-        agent.send_receipt(even_if_old=True)
-
-    assert ["evidence" in one for one in service.receipts()] == [False, True, True, True]
-
-
-def test_configuration_of_the_same_version_with_other_content_is_taken(
-    agent: Agent, limiter: FakeLimiter, service: Service
-) -> None:
-    """A service that was restored from a backup counts the same numbers again."""
-    cycle(agent)
-    before = service.receipts()[-1]["limits_digest"]
-    service.answers["/config"] = svc.tarball(bundle_bytes({"1": entry(700), "2": entry(1000, "192.0.2.12")}))
-
-    assert cycle(agent) == "new"
-    assert limiter.limits == {1: 700, 2: 1000}
-    assert service.receipts()[-1]["limits_digest"] != before
-    stored = agent.configuration.store.load(host_id=HOST_ID)
-    assert stored is not None
-    assert stored.limits_digest == service.receipts()[-1]["limits_digest"]
-
-
-def dated(ahead_s: float) -> Answer:
-    """A service whose clock is so much ahead of ours."""
-
-    def answer(handler: svc.Handler) -> None:
-        moment = datetime.now(UTC) + timedelta(seconds=ahead_s)
-        handler.date_time_string = lambda timestamp=None: f"{moment:%a, %d %b %Y %H:%M:%S} GMT"  # type: ignore[method-assign]  # noqa: ARG005
-        svc.stored()(handler)
-
-    return answer
-
-
-@pytest.mark.parametrize(("ahead_s", "direction"), [(60.0, "behind"), (-60.0, "ahead of")])
-def test_clock_that_differs_from_the_services_is_measured_named_and_told(
-    agent: Agent, service: Service, ahead_s: float, direction: str
-) -> None:
-    cycle(agent)
-    service.answers["/enforcement"] = dated(ahead_s)
-    agent.send_receipt(even_if_old=True)
-
-    assert codes(agent) == ["clock_skewed"]
-    assert f"60 s {direction} the service's" in agent.problems[0].message
-    agent.send_receipt(even_if_old=True)
-    told = service.receipts()[-1]
-    assert abs(told["clock_skew_ms"] + ahead_s * 1000) <= 1000
-    assert [(one["code"], one["subject"]) for one in told["problems"]] == [("clock_skewed", "clock")]
-    service.answers["/enforcement"] = dated(0.0)
-    agent.send_receipt(even_if_old=True)
-    assert codes(agent) == []
-    assert abs(agent.clock_skew_ms or 9999) <= 1000

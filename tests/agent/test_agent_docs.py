@@ -9,7 +9,7 @@ import pytest
 
 from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import CODES, PASSING_CODES
-from ap_agent.commands import agent_cli, legacy_cli, limiter_cli
+from ap_agent.commands import agent_cli, limiter_cli
 from ap_agent.commands.status import AGENT_CODES
 from ap_agent.common import outcome
 from ap_agent.document import handover, live, series, state
@@ -67,8 +67,3 @@ def test_every_exit_code_is_in_the_table() -> None:
 @pytest.mark.parametrize("command", [*agent_cli.COMMANDS, *limiter_cli.COMMANDS])
 def test_every_command_is_in_a_table(command: str) -> None:
     assert re.search(rf"^\| `{command}[ `]", TEXT, flags=re.MULTILINE)
-
-
-def test_every_option_of_the_thesis_is_in_its_table() -> None:
-    options = {one for action in legacy_cli._parser()._actions for one in action.option_strings if len(one) == 2}
-    assert {option for option in options if not re.search(rf"^\| `{option}[ `]", TEXT, flags=re.MULTILINE)} == set()

@@ -13,8 +13,8 @@ import pytest
 from ap_agent.commands import operator_choice
 from ap_agent.common import rights
 from ap_agent.common.errors import StoreError
-from ap_agent.common.files import parse_json, read_plain
-from ap_agent.common.outcome import NOT_DONE, USAGE
+from ap_agent.common.files import parse_json
+from ap_agent.common.outcome import NOT_DONE
 from ap_agent.document import live, series, state, trust
 from tests.agent_host import Host
 
@@ -44,21 +44,6 @@ def socket_at(path: Path) -> Path:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_file_is_read_with_one_byte_more_than_is_allowed(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"12345")
-
-    assert read_plain(path, 5)[0] == b"12345"
-    assert read_plain(path, 3)[0] == b"1234"
-    assert read_plain(path, 3)[1].st_size == 5
-
-
-def test_dev_null_is_an_empty_file_and_other_devices_are_none() -> None:
-    assert read_plain(Path(os.devnull), 5)[0] == b""
-    with pytest.raises(OSError, match="it is a device; name a plain file"):
-        read_plain(Path("/dev/zero"), 5)
-
-
 @pytest.mark.parametrize(("make", "words"), [(pipe_at, "it is a named pipe"), (socket_at, "it is a socket")])
 def test_link_info_that_is_no_file_is_refused_at_once(host: Host, make: Callable[[Path], Path], words: str) -> None:
     path = make(host.folder / "odd")
@@ -68,30 +53,6 @@ def test_link_info_that_is_no_file_is_refused_at_once(host: Host, make: Callable
         assert f"{path} cannot be read: {words}; name a plain file. Nothing was changed." in host.err
     assert host.thesis("-l", "-p", path) == NOT_DONE
     assert host.engine.passes == []
-
-
-def test_huge_link_info_is_refused_by_its_size(host: Host) -> None:
-    path = host.link_info("{}")
-    with path.open("r+b") as stream:
-        stream.truncate(1 << 40)  # sparse
-
-    assert host.limiter("plan", "--link-info", path) == NOT_DONE
-    assert "more than 16777216" in host.err
-
-
-def test_credentials_in_a_named_pipe_are_refused_at_once(host: Host) -> None:
-    path = pipe_at(host.folder / "secret")
-    host.configure(f'credentials_file = "{path}"\n')
-
-    assert host.agent("once") == USAGE
-    assert f"{path} cannot be read: it is a named pipe; name a plain file" in host.err
-
-
-def test_a_configuration_in_a_named_pipe_is_refused_at_once(host: Host) -> None:
-    pipe_at(host.config)
-
-    assert host.agent("once") == USAGE
-    assert "cannot be read: it is a named pipe; name a plain file" in host.err
 
 
 def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
@@ -124,24 +85,6 @@ def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
 def test_what_is_wrong_with_json_is_said(text: str | bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{reason}$"):
         parse_json(text)
-
-
-def test_fractions_are_read_where_they_are_allowed() -> None:
-    assert parse_json("[0.5, 1]", allows_fractions=True) == [0.5, 1]
-
-
-def test_nothing_names_the_interpreters_own_error_for_deep_nesting(host: Host) -> None:
-    host.run_dir.mkdir()
-    (host.run_dir / "health.json").write_text(DEEP)
-
-    assert host.agent("status") == NOT_DONE
-    assert "nested too deeply" in host.err
-    assert host.limiter("plan", "--link-info", host.link_info(DEEP)) == NOT_DONE
-    assert "nested too deeply" in host.err
-    host.limiter_state.mkdir(mode=0o700)
-    (host.limiter_state / "operator.json").write_text(DEEP[:60_000])  # of at most 64 kB
-    assert host.limiter("plan", "--link-info", host.link_info()) == NOT_DONE
-    assert re.search(f"operator.json cannot be used: .*({NESTED})", host.err)
 
 
 @pytest.mark.parametrize(

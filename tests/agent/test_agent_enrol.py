@@ -161,14 +161,6 @@ def test_what_is_no_token_is_sent_nowhere(person: Person, service: Service, toke
     assert service.seen == []
 
 
-@pytest.mark.parametrize(
-    "url", ["www.scionlab.org", "http://192.0.2.1", "https://u:p@service.example", "https://service.example/?a=b", "x"]
-)
-def test_address_is_checked_as_in_the_configuration(person: Person, url: str) -> None:
-    assert person.enrols(url) == commands.USAGE
-    assert person.left() == []
-
-
 # --- before the token is spent --------------------------------------------------------------------------------------
 
 
@@ -197,36 +189,6 @@ def test_a_folder_in_the_place_of_the_credentials_costs_no_token_and_stays(perso
     assert (person.file / "x").is_dir()
 
 
-def test_enrolment_by_hand_in_the_configuration_is_in_the_way(person: Person, service: Service) -> None:
-    person.configure(f'host_id = "{HOST_ID}"\n')
-
-    assert person.enrols(service.url) == commands.USAGE
-    assert "host_id" in person.err
-    assert service.seen == []
-
-
-def test_folder_that_cannot_be_written_costs_no_token(
-    person: Person, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    person.file.parent.write_text("a file where the folder should be")
-    assert person.enrols(service.url) == commands.NOT_DONE
-    assert "The token was not used" in person.err
-    person.file.parent.unlink()
-
-    real = os.open
-
-    def closed(path: Any, flags: int, *args: Any, **options: Any) -> int:
-        if flags & os.O_CREAT:
-            raise PermissionError(13, os.strerror(13))
-        return real(path, flags, *args, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", closed)
-        assert person.enrols(service.url) == commands.NOT_PERMITTED
-    assert "Run as root" in person.err
-    assert service.seen == []
-
-
 def test_full_disk_is_found_before_the_token_is_spent(
     person: Person, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,19 +200,6 @@ def test_full_disk_is_found_before_the_token_is_spent(
         assert person.enrols(service.url) == commands.NOT_DONE
     assert "No space left on device. The token was not used" in person.err
     assert (service.seen, person.left()) == ([], [])
-
-
-def test_room_for_the_largest_answer_is_taken_before_the_token_is_spent(person: Person, service: Service) -> None:
-    sizes: list[int] = []
-
-    def look(handler: svc.Handler) -> None:
-        sizes.extend(path.stat().st_size for path in person.file.parent.iterdir())
-        answer()(handler)
-
-    service.answers[ENROL] = look
-    assert person.enrols(service.url) == commands.OK
-    assert sizes == [65_536]
-    assert person.file.stat().st_size < 1000
 
 
 def test_disk_that_fails_after_all_leaves_the_former_credentials(
@@ -402,11 +351,6 @@ def test_unsigned_beside_a_pinned_key_is_an_error(person: Person, enrolled: Path
     assert enrolled.exists()
 
 
-def test_named_file_that_is_missing_says_how_to_enrol(person: Person) -> None:
-    with pytest.raises(SettingsError, match=r"does not exist\. Enrol this host"):
-        load_settings(person.config, {})
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -422,13 +366,6 @@ def test_keys_by_hand_are_checked(person: Person, text: str) -> None:
 
     with pytest.raises(SettingsError, match="signing_key list"):
         load_settings(person.config, {})
-
-
-def test_keys_by_hand_may_stand_in_the_environment(person: Person) -> None:
-    person.config.write_text("")
-
-    settings = load_settings(person.config, {"SCIONLAB_BW_SERVICE_KEYS": f"{KEY.by_hand}, {OTHER_KEY.by_hand}"})
-    assert {one.key_id for one in settings.service_keys} == {KEY.key_id, OTHER_KEY.key_id}
 
 
 @pytest.mark.parametrize(("is_enrolled", "first"), [(True, False), (False, True)])

@@ -17,7 +17,6 @@ from ap_agent import __version__
 from ap_agent.agent import connections
 from ap_agent.agent.fetch import Client, Have, NewBundle, NotModified
 from ap_agent.agent.http import parse_retry_after
-from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.settings import Settings
 from tests import agent_service as svc
@@ -97,25 +96,6 @@ def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client
         listener.send_live({"schema": 1})
 
 
-def test_service_below_a_path_is_reached(service: Service) -> None:
-    client = Client(settings_for(service, url=service.url + "/sub"))
-    with pytest.raises(FetchError):
-        client.fetch_config(None)
-    client.close()
-
-    assert service.seen[0].path == f"/sub/api/v4/host/{HOST_ID}/config"
-
-
-def test_environment_does_not_redirect_the_agent(
-    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    service.answers["/config"] = status(304)
-
-    assert client.fetch_config(HAVE) == NotModified()
-
-
 # kind of error, may pass by itself, a piece of the message
 REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
     "401": (status(401), AuthError, False, "compare host_id"),
@@ -165,6 +145,16 @@ def test_unwelcome_answer_is_one_error_in_words(service: Service, client: Client
     assert len(service.seen) == 1  # no redirect followed, nothing tried again behind the loop's back
 
 
+def test_environment_does_not_redirect_the_agent(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    service.answers["/config"] = status(304)
+
+    assert client.fetch_config(HAVE) == NotModified()
+
+
 def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
 
@@ -180,17 +170,6 @@ def test_hostile_header_cannot_write_into_the_log(service: Service, client: Clie
 
     assert refused.value.message.isprintable()
     assert len(refused.value.message) < 400
-
-
-def test_nobody_there() -> None:
-    port = svc.free_port()
-    client = Client(Settings(url=f"http://127.0.0.1:{port}", host_id=HOST_ID, host_secret=SECRET))
-
-    with pytest.raises(FetchError, match="Connection refused") as refused:
-        client.fetch_config(HAVE)
-
-    assert refused.value.retryable
-    client.close()
 
 
 def test_silent_service_runs_into_the_read_timeout(service: Service) -> None:
@@ -221,14 +200,7 @@ def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answ
     client.close()
 
 
-def test_dying_connections_are_not_used_again(service: Service, client: Client) -> None:
-    """A server that closes after its answer without announcing it; a pooled connection fails now and then."""
-    service.answers["/config"] = status(304)
-    for _ in range(300):
-        client.fetch_config(HAVE)
-        client.send_receipt({})
-
-    assert len(service.seen) == 600
+# --- a question that is held open -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -262,26 +234,6 @@ def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) ->
     client.close()
 
 
-def test_no_descriptor_and_no_timer_is_left_behind(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(304)
-    client.fetch_config(HAVE)
-    before = open_descriptors()
-    for _ in range(20):
-        client.fetch_config(HAVE)
-
-    deadline = time.monotonic() + 10  # the server's own ends, in this process too, close a little later
-    while open_descriptors() > before + 2 or threads.running("deadline"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-# --- a question that is held open -------------------------------------------------------------------------------------
-
-
 def after(seconds: float, answer: Answer) -> Answer:
     def wait(handler: svc.Handler) -> None:
         handler.service.is_closing.wait(seconds)
@@ -298,22 +250,6 @@ def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(se
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     assert "wait" not in service.seen[1].query
-    client.close()
-
-
-def test_first_question_ever_does_not_wait(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(204)
-    client.fetch_config(None, wait_s=50)
-    assert service.seen[0].query == {}
-
-
-def test_service_that_says_nothing_after_the_wait_runs_into_the_timeout(service: Service) -> None:
-    service.answers["/config"] = svc.never()
-    client = Client(settings_for(service, read_timeout_s=0.2))
-    started = time.monotonic()
-    with pytest.raises(FetchError, match=r"no data for 1\.2 s"):
-        client.fetch_config(HAVE, wait_s=1)
-    assert time.monotonic() - started > 1
     client.close()
 
 
@@ -396,18 +332,6 @@ def test_secret_of_the_bundle_is_tried_first_and_the_enrolled_one_when_it_is_ref
     assert secrets_tried(service) == [SECRET, "new"]
 
 
-def test_refusal_of_both_secrets_is_one_error(service: Service, client: Client) -> None:
-    client.use_secret("new")
-    service.answers["/config"] = knows()
-    with pytest.raises(AuthError):
-        client.fetch_config(HAVE)
-    assert secrets_tried(service) == ["new", SECRET]
-    client.use_secret(SECRET)
-    with pytest.raises(AuthError):
-        client.fetch_config(HAVE)
-    assert secrets_tried(service) == [SECRET]
-
-
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
@@ -426,17 +350,6 @@ def test_https_works_with_the_configured_certificate_and_with_no_other(tmp_path:
         by_name = replace(settings, ca_file=certificate, url=encrypted.url.replace("127.0.0.1", "localhost"))
         with pytest.raises(FetchError, match="No trusted connection"):
             Client(by_name).fetch_config(HAVE)
-
-
-def test_client_works_again_after_a_deadline(service: Service) -> None:
-    service.answers["/config"] = svc.trickle(with_length=True)
-    client = Client(settings_for(service, fetch_deadline_s=0.3))
-    with pytest.raises(FetchError):
-        client.fetch_config(HAVE)
-    service.answers["/config"] = status(304)
-
-    assert client.fetch_config(HAVE) == NotModified()
-    client.close()
 
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)

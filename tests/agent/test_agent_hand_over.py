@@ -54,11 +54,6 @@ def test_only_another_bundle_or_a_changed_file_is_written(tmp_path: Path) -> Non
     assert not (tmp_path / FILE_NAME).is_symlink()
 
 
-def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"document\.json cannot be written: No such file"):
-        HandOver(tmp_path / "none").put(signed())
-
-
 def test_document_that_the_limiter_would_not_read_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,14 +53,6 @@ def test_l_takes_what_was_handed_over_and_else_the_stock_clients_file(
     assert limits(host) == {1: 500, 2: 0}
 
 
-def test_l_without_any_file_is_not_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.folder / "none.json")
-
-    assert host.thesis("-l") == NOT_DONE
-    assert "none.json cannot be read" in host.err
-    assert host.engine.passes == []
-
-
 def test_b_stores_the_default_and_implies_unmatched_default(host: Host) -> None:
     host.configure('unmatched = "unlimited"\n')
 
@@ -95,12 +87,6 @@ def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
     assert not host.limiter_state.exists()
 
 
-def test_bad_file_is_not_stored(host: Host) -> None:
-    assert host.thesis("-l", "-p", host.link_info("{")) == NOT_DONE
-    assert load_choice(host.limiter_state) == OperatorChoice()
-    assert host.engine.passes == []
-
-
 def test_s_shows_and_changes_nothing(host: Host) -> None:
     host.thesis("-l", "-p", host.link_info())
     before = list(host.engine.passes)
@@ -111,13 +97,6 @@ def test_s_shows_and_changes_nothing(host: Host) -> None:
     assert "123 456 789" in host.out  # counted since -l
     assert "17-ffaa:1:b6" in host.out  # of the file that -p stored
     assert host.engine.passes == before
-
-
-def test_r_removes_everything_that_we_set(host: Host) -> None:
-    host.thesis("-l", "-p", host.link_info())
-
-    assert host.thesis("-r") == OK
-    assert limits(host) == {}
 
 
 def test_failing_engine_is_not_exit_0(host: Host) -> None:
@@ -134,36 +113,6 @@ def test_while_the_service_runs_l_and_r_refuse(host: Host) -> None:
             assert host.thesis(option, "-b", "5") == LOCKED
             assert "`systemctl stop scionlab-bw-limiter`" in host.err
     assert load_choice(host.limiter_state) == OperatorChoice()
-
-
-@pytest.mark.parametrize("arguments", [["-l", "-r"], ["-x"], ["-b"], ["-l", "file"]])
-def test_wrong_command_line_of_the_thesis_is_2(host: Host, arguments: list[str]) -> None:
-    assert host.thesis(*arguments) == USAGE
-    assert "usage: scionlab_bw_limiter" in host.err
-
-
-def test_h_explains_every_option_and_every_exit_code(host: Host) -> None:
-    assert host.thesis("-h") == OK
-    for words in ("-l", "-r", "-s", "-b KBPS", "-p FILE", "-h", "  4  another process"):
-        assert words in host.out
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("{", "invalid JSON at character 1. Delete it"),
-        ('{"default_bandwidth_kbit": 0}', "0 would block all other traffic of this host, SSH included"),
-    ],
-)
-def test_stored_choices_that_cannot_be_used_stop_everything(host: Host, content: str, words: str) -> None:
-    host.limiter_state.mkdir(mode=0o700)
-    (host.limiter_state / "operator.json").write_text(content)
-
-    for code in (host.limiter("once", "--link-info", host.link_info()), host.thesis("-l")):
-        assert code == NOT_DONE
-        assert "operator.json cannot be used: " in host.err
-        assert words in host.err
-    assert host.engine.passes == []
 
 
 # --- as installed -----------------------------------------------------------------------------------------------------

@@ -32,11 +32,6 @@ def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) 
         pass
 
 
-def test_agent_and_limiter_do_not_keep_each_other_out(tmp_path: Path) -> None:
-    with Lock(tmp_path, "limiter", "run"), Lock(tmp_path, "agent", "run"):
-        assert holder(tmp_path, "agent") == holder(tmp_path, "limiter")
-
-
 def test_whoever_finds_another_one_in_its_place_hears_of_it(tmp_path: Path) -> None:
     with Lock(tmp_path, "agent", "run") as first:
         lock_path(tmp_path, "agent").unlink()
@@ -52,13 +47,6 @@ def test_a_service_that_runs_is_named_with_how_to_stop_it(tmp_path: Path) -> Non
         f"The limiter's service is running (pid {os.getpid()}). To work by hand, stop it first: "
         f"`systemctl stop scionlab-bw-limiter` (or end process {os.getpid()}); the limits stay in the kernel."
     )
-
-
-def test_a_lock_that_nobody_touched_is_not_written_again(tmp_path: Path) -> None:
-    with Lock(tmp_path, "agent", "run") as lock:
-        before = lock_path(tmp_path, "agent").stat(), pid_path(tmp_path, "agent").stat()
-        lock.keep()
-        assert (lock_path(tmp_path, "agent").stat(), pid_path(tmp_path, "agent").stat()) == before
 
 
 def test_a_dead_holder_holds_nothing_whatever_its_file_says(tmp_path: Path) -> None:
@@ -84,15 +72,6 @@ def test_another_user_sees_who_has_the_lock_and_takes_nothing_by_asking() -> Non
             os.setuid(65534)
             os._exit(0 if all(holder(folder, "limiter") == Holder(os.getppid(), "run") for _ in range(3)) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_holder_that_says_nothing_of_use_is_one_all_the_same(tmp_path: Path) -> None:
-    with Lock(tmp_path, "agent", "run"):
-        for content in ("", "[]", '{"pid": 1}'):
-            pid_path(tmp_path, "agent").write_text(content)
-            assert holder(tmp_path, "agent") == Holder(0, "")
-    pid_path(tmp_path, "agent").unlink()
-    assert holder(tmp_path, "agent") is None
 
 
 def test_no_read_lock_of_another_user_keeps_the_limiter_from_starting() -> None:
@@ -126,23 +105,6 @@ def test_the_lock_file_is_for_its_owner_alone_whatever_it_was(tmp_path: Path) ->
     with Lock(tmp_path, "limiter", "run"):
         assert lock_path(tmp_path, "limiter").stat().st_mode & 0o777 == 0o600
         assert pid_path(tmp_path, "limiter").stat().st_mode & 0o777 == 0o644
-
-
-def test_a_process_of_the_owner_that_holds_the_lock_file_is_named(tmp_path: Path) -> None:
-    path = lock_path(tmp_path, "limiter")
-    path.touch(0o600)
-    script = "import fcntl, sys; f = open(sys.argv[1]); fcntl.lockf(f, fcntl.LOCK_SH); print(1, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(LockHeldError) as refused:
-            Lock(tmp_path, "limiter", "run").__enter__()
-        other.kill()
-    assert f"Process {other.pid} ({sys.executable} -c import fcntl" in refused.value.message
-    with Lock(tmp_path, "limiter", "run"):
-        pass
 
 
 @pytest.mark.parametrize("full", ["size", "nr_inodes"])

@@ -5,16 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ap_agent.agent import health
 from ap_agent.agent import loop as loop_module
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
@@ -33,7 +30,7 @@ from tests.agent_clock import World as LoopWorld
 from tests.agent_clock import world_of as loop_world
 from tests.agent_service import Service
 
-DEADLINE_S = 10.0  # nobody waits so long unless something is broken
+DEADLINE_S = 20.0  # nobody waits so long unless something is broken; a question waits for 50 s
 
 
 @pytest.fixture(autouse=True)
@@ -212,30 +209,6 @@ def test_end_of_an_outage_is_seen_and_told_of_at_the_first_answer(settings: Sett
     assert receipt["problems"] == []
 
 
-def test_jumping_wall_clock_changes_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forth and back by decades at every look at it."""
-
-    def asked(folder: str) -> list[tuple[float, Have | None]]:
-        folders = {"state_dir": settings.state_dir / folder, "limiter_run_dir": settings.limiter_run_dir / folder}
-        world = world_of(replace(settings, **folders), [1200.0])
-        world.service.away = (1500.0, 1600.0)
-        world.run_until(2000.0)
-        assert world.limits == {1: 508}
-        return world.service.asked + [(moment, None) for moment, _ in world.service.receipts]
-
-    steady = asked("steady")
-    chance = random.Random(3)  # noqa: S311  # no secret
-
-    class Jumping(datetime):
-        @classmethod
-        def now(cls, _tz: Any = None) -> Any:
-            return datetime(2026, 11, 21, tzinfo=UTC) + timedelta(days=chance.uniform(-20_000, 20_000))
-
-    monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
-    monkeypatch.setattr(health, "datetime", Jumping)
-    assert asked("jumping") == steady
-
-
 # --- real threads and sockets -----------------------------------------------------------------------------------------
 
 
@@ -295,44 +268,7 @@ def running(service: Service, settings: Settings) -> Iterator[Running]:
 
 def test_stop_gives_a_waiting_question_up_and_leaves_no_thread(running: Running) -> None:
     wait_until(lambda: running.requests() == 1)
-    began = time.monotonic()
     running.loop.stop()
     running.thread.join(DEADLINE_S)
     assert not running.thread.is_alive()
     wait_until(lambda: not running.requests())
-    assert time.monotonic() - began < DEADLINE_S / 2  # and not after the question's 50 s
-
-
-def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, service: Service) -> None:
-    def waiting() -> int:
-        return sum("wait" in one.query for one in service.asked("/config"))
-
-    for number in range(2, 5):
-        running.loop.reload()
-        wait_until(partial(lambda wanted: waiting() == wanted, number))
-    wait_until(lambda: running.requests() == 1)
-
-
-def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
-    asked, told = len(service.asked("/config")), len(service.receipts())
-    running.loop.reports.receipts.next_at = 0.0
-    running.loop._waker.wake()
-    wait_until(lambda: len(service.receipts()) > told)
-    assert len(service.asked("/config")) == asked
-
-
-def test_thousand_requests_leave_no_thread(service: Service, settings: Settings) -> None:
-    wakes = threading.Event()
-    background = Background(wakes.set)
-    done: list[Mapping[str, Any] | Exception] = []
-    for number in range(1000):
-        background.send(lambda: {}, done.append)
-        if number % 3 == 0:
-            background.abandon()
-            continue
-        while not background.is_free:  # the outcome of a quick one is handed over by `send` itself
-            assert wakes.wait(DEADLINE_S)
-            wakes.clear()
-            background.finish()
-    wait_until(lambda: not threads.running("request"))
-    assert done == [{}] * 666

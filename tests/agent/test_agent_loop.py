@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ap_agent.agent import limiter_view
 from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.common.files import read_plain
@@ -23,7 +22,6 @@ from ap_agent.document.state import LimiterState, parse_state
 from ap_agent.usage.sampler import Sampler
 from tests.agent_bundles import HOST_ID
 from tests.agent_clock import V7, V8, Clock, FakeClient, World, settings_in, store_v7, world_of
-from tests.agent_limiter import T0
 
 
 @pytest.fixture(autouse=True)
@@ -100,47 +98,6 @@ def test_handed_document_that_was_deleted_or_damaged_is_handed_over_again(
     world.limiter.die()
     world.run_for(11.5)
     assert document.read_bytes() == before
-
-
-def test_document_that_is_in_place_is_not_written_again(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    first = (settings.state_dir / FILE_NAME).stat()
-    world.run_for(100)
-    world.limiter.die()
-    again = started(settings, clock)
-    again.run_for(20)
-    found = (settings.state_dir / FILE_NAME).stat()
-
-    assert (found.st_ino, found.st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
-    assert found.st_mode & 0o777 == 0o640
-
-
-def test_stored_bundle_that_was_deleted_is_stored_again(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    world.step()
-    world.agent.configuration.store.bundle_file.unlink()
-    world.run_for(12)
-    stored = world.agent.configuration.store.load(host_id=HOST_ID)
-    assert stored is not None
-    assert stored.version == "1.18"
-
-
-def test_no_as_leaves_what_is_handed_over_and_polling_goes_on(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock, NoAS())
-    world.run_for(25)
-    assert world.client is not None
-
-    assert world.limiter.limits == {1: 500}
-    assert len(world.client.asked) == 3
-    assert [one["code"] for one in world.receipts[-1]["problems"]] == ["no_as"]
-
-
-def test_agent_without_a_service_hands_over_what_it_has(settings: Settings, clock: Clock) -> None:
-    store_v7(settings)
-    world = world_of(replace(settings, url=None), None, clock)
-    world.loop.start()
-    world.run_for(60)
-    assert world.limiter.limits == {1: 500}
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------
@@ -234,22 +191,6 @@ def test_reset_is_told_as_limits_removed(settings: Settings, clock: Clock) -> No
     assert receipt["problems"] == [{"code": "limits_removed", "subject": "agent", "message": "Moved to another host."}]
 
 
-def test_without_a_limiter_nothing_is_claimed(settings: Settings, clock: Clock) -> None:
-    store_v7(settings)
-    world = world_of(settings, FakeClient([NotModified()], clock), clock)
-    world.limiter.die()
-    world.loop.start()
-    world.run_for(1)
-
-    receipt = world.receipts[-1]
-    assert (receipt["version"], receipt["links"], receipt["observed_at"]) == (
-        None,
-        {},
-        f"{T0:%Y-%m-%dT%H:%M:%S}.000000Z",
-    )
-    assert [one["code"] for one in receipt["problems"]] == ["limiter_silent"]
-
-
 def test_each_state_is_read_once_and_none_is_missed(
     settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,32 +243,6 @@ def test_problem_of_the_kernel_is_told_at_once_and_its_end_too(settings: Setting
     assert world.receipts[-1]["links"]["1"]["state"] == "enforced"
 
 
-def test_nothing_is_told_while_the_service_is_away(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock, FetchError("away"), uniform=high)
-    world.run_for(3000)
-    assert world.receipts == []
-
-
-def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    assert world.client is not None
-    world.client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
-    world.run_for(30)
-
-    told = [(round(at), "evidence" in receipt) for at, receipt in world.client.receipts]
-    assert told == [(1000, False), (1000, True)]
-
-
-def test_service_that_stores_no_receipt_is_asked_ever_more_rarely(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    assert world.client is not None
-    world.client.receipt_answers = [ReceiptAnswer(is_stored=False)]
-    world.run_for(600)
-
-    assert 5 <= len(world.receipts) <= 20
-    assert world.codes == ["receipt_failed"]
-
-
 # --- bugs -------------------------------------------------------------------------------------------------------------
 
 
@@ -369,22 +284,6 @@ def test_bug_in_counting_usage_keeps_nothing_else_from_happening(
 
 
 # --- repeats in the log -----------------------------------------------------------------------------------------------
-
-
-def test_trouble_is_logged_when_it_begins_and_when_it_ends(
-    settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure("info", under_systemd=True)
-    world = started(settings, clock, *[FetchError("The service answered 503.")] * 8, NotModified())
-    world.loop.step()
-    world.limiter.work()
-    capsys.readouterr()
-    world.run_for(2000)
-    lines = capsys.readouterr().out.splitlines()
-
-    assert len(lines) == 1
-    assert lines[0].startswith("<6>problem.end code=service_unreachable")
-    assert "times=" in lines[0]
 
 
 # --- signals and settings ---------------------------------------------------------------------------------------------
@@ -437,13 +336,3 @@ def test_stop_leaves_what_was_handed_over(settings: Settings, clock: Clock, caps
     assert world.limiter.limits == {1: 500}
     assert json.loads((settings.state_dir / FILE_NAME).read_bytes().splitlines()[0])["schema"] == 1
     assert 'agent.stop limits="stay in the kernel"' in capsys.readouterr().out
-
-
-def test_observed_at_is_the_limiters(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    world.run_for(2)
-    earlier = clock.wall() - timedelta(seconds=7)
-    world.limiter.changes = {"observed_at": earlier, "writes": 99}
-    world.limiter.write({})
-    world.run_for(1)
-    assert world.receipts[-1]["observed_at"] == f"{earlier:%Y-%m-%dT%H:%M:%S.%f}Z"

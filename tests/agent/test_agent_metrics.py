@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ap_agent.agent import metrics as metrics_module
@@ -111,14 +110,6 @@ def test_versions_and_uploads_are_numbers() -> None:
     assert found["scionlab_bw_agent_usage_uploads_total", (("result", "failed"),)] == 1
 
 
-def test_what_is_not_known_is_left_out_instead_of_0() -> None:
-    names = {name for name, _ in shown(None)}
-
-    assert "scionlab_bw_agent_config_version" not in names
-    assert "scionlab_bw_agent_service_last_contact_timestamp_seconds" not in names
-    assert "scionlab_bw_agent_cycles_total" in names
-
-
 def test_dashboard_and_alerts_name_only_what_is_exported() -> None:
     families = text_string_to_metric_families(text_of(STATE))
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
@@ -145,23 +136,6 @@ def series(world: World) -> Series:
     return parsed(generate_latest(world.loop.metrics.registry).decode())
 
 
-def test_states_are_counted_by_what_the_limiter_said(tmp_path: Path) -> None:
-    world = running(tmp_path)
-    world.run_for(1)
-    world.limiter.kernel, world.limiter.refused = {}, frozenset({1})
-    world.run_for(1)
-    found = series(world)
-
-    assert found["scionlab_bw_agent_cycles_total", (("result", "ok"),)] == 1
-    assert found["scionlab_bw_agent_cycles_total", (("result", "incomplete"),)] == 1
-    assert found["scionlab_bw_agent_problems", (("code", "apply_failed"),)] == 1
-    assert found["scionlab_bw_agent_kernel_writes_total", ()] == 1
-    assert found["scionlab_bw_agent_limiter_up", ()] == 1
-    world.limiter.die()
-    world.run_for(12)
-    assert series(world)["scionlab_bw_agent_limiter_up", ()] == 0
-
-
 def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
     file = tmp_path / "metrics.prom"
     world = running(tmp_path, metrics_file=file)
@@ -175,14 +149,6 @@ def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
 
     assert file.exists()
     assert [one.name for one in tmp_path.glob("metrics*")] == ["metrics.prom"]
-
-
-def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Path) -> None:
-    world = running(tmp_path, metrics_file=tmp_path / "none" / "metrics.prom")
-    world.run_for(30)
-
-    assert world.codes == ["metrics_unavailable"]
-    assert world.limiter.limits == {1: 500}
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
@@ -215,18 +181,6 @@ def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> Non
     found = parsed(scraped(f"{host}:{server.port}"))
 
     assert found["scionlab_bw_link_packets_total", per_link(1, "to_user")] == 900
-
-
-def test_reader_who_says_nothing_does_not_keep_others_out_for_ever(
-    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metrics_module._Handler, "timeout", 0.3)
-    host = "::1" if is_ipv6(server) else "127.0.0.1"
-    began = time.monotonic()
-    with socket.create_connection((host, server.port)):
-        scraped(f"[{host}]:{server.port}" if is_ipv6(server) else f"{host}:{server.port}")
-
-    assert time.monotonic() - began < 20
 
 
 def test_reload_moves_the_server_and_a_taken_port_is_a_problem(tmp_path: Path) -> None:
@@ -267,35 +221,3 @@ def test_address_that_others_can_reach_is_refused_unless_it_is_meant(tmp_path: P
     assert refused.value.key == "metrics_listen"
 
     assert loaded(tmp_path, f'metrics_listen = "{address}"\nallow_remote_metrics = true\n').metrics_listen is not None
-
-
-@pytest.mark.parametrize(
-    "written", ["9106", "localhost:9106", "127.0.0.1", "127.0.0.1:0", "::1:9106", "1.2.3:9", "a:b"]
-)
-def test_address_that_is_none_is_refused_with_an_example(tmp_path: Path, written: str) -> None:
-    with pytest.raises(SettingsError, match=r'like "127\.0\.0\.1:9106"'):
-        loaded(tmp_path, f'metrics_listen = "{written}"\n')
-
-
-@pytest.mark.parametrize(("written", "wanted"), [("0", 0.0), ("1", 1.0), ("2.5", 2.5), ("30", 30.0)])
-def test_interval_of_samples(tmp_path: Path, written: str, wanted: float) -> None:
-    assert loaded(tmp_path, f"usage_interval_s = {written}\n").usage_interval_s == wanted
-
-
-@pytest.mark.parametrize("written", ["0.5", "31", "-1", "true", '"10"'])
-def test_interval_that_would_be_drawn_as_gaps_is_refused(tmp_path: Path, written: str) -> None:
-    with pytest.raises(SettingsError, match="or 0 for never"):
-        loaded(tmp_path, f"usage_interval_s = {written}\n")
-
-
-def test_listening_asks_no_dns_which_at_boot_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unanswered(_name: str = "") -> str:
-        raise AssertionError("whoever asks waits for seconds")
-
-    monkeypatch.setattr(socket, "getfqdn", unanswered)
-    server = MetricsServer(CollectorRegistry(), "127.0.0.1", 0)
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
-            assert answer.status == 200
-    finally:
-        server.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.fetch import NotModified, UploadRefusedError
-from ap_agent.agent.kept_reports import KeptReports, made_report, parse_report
+from ap_agent.agent.kept_reports import KeptReports, made_report
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
 from ap_agent.document.series import Series, SeriesSample, SideSample, write_series
@@ -104,17 +104,6 @@ def test_service_that_is_away_gets_the_whole_later_and_one_that_refuses_is_left_
     assert world.codes == []
 
 
-def test_file_that_cannot_be_used_is_a_problem_until_it_can(settings: Settings) -> None:
-    world, _ = started(settings)
-    path = world.settings.limiter_run_dir / "tests.json"
-    path.write_text("{}")
-    world.run_for(1)
-    assert world.codes == ["state_unusable"]
-    write(world, 1)
-    world.run_for(1)
-    assert world.codes == []
-
-
 # --- with the report of this end of a test that sends ---------------------------------------------------------------
 
 
@@ -150,16 +139,6 @@ def test_report_that_comes_early_ends_the_result_when_no_packet_of_the_test_can_
     assert sum(final for _, final in sent(client)) == 1
 
 
-def test_report_without_a_series_goes_alone_after_the_end(settings: Settings) -> None:
-    world, client = started(settings)
-    world.agent.kept.begin(TEST, ENDS_AT_MS)
-    world.agent.kept.end(TEST, REPORT, T0)
-    world.run_for(4)
-    assert client.results == []
-    world.run_for(20)
-    assert (sent(client), reported(client)) == ([(0, True)], [REPORT])
-
-
 def test_report_outlives_the_agent_and_a_service_that_is_away(settings: Settings) -> None:
     world, client = started(settings)
     world.agent.kept.begin(TEST, ENDS_AT_MS)
@@ -174,16 +153,6 @@ def test_report_outlives_the_agent_and_a_service_that_is_away(settings: Settings
     third.loop.start()
     third.run_for(30)
     assert reported(client)[4:] == [None], "the series is sent again, the report is not"
-
-
-def test_service_that_refuses_the_report_gets_the_samples(settings: Settings) -> None:
-    world, client = started(settings)
-    world.agent.kept.begin(TEST, ENDS_AT_MS)
-    world.agent.kept.end(TEST, REPORT, T0)
-    client.result_refusals = [UploadRefusedError("The service rejected the request (400): report.phases")]
-    write(world, 6, is_over=True)
-    world.run_for(60)
-    assert (sent(client), reported(client)) == ([(6, True)] * 2, [REPORT, None])
 
 
 def test_what_was_taken_is_remembered_until_the_test_is_over(settings: Settings) -> None:
@@ -213,29 +182,3 @@ def test_reports_that_nobody_takes_are_kept_for_a_day_and_64_at_most(settings: S
     kept.forget(T0 + timedelta(days=1, seconds=6))
     assert kept.without(frozenset()) == []
     assert not list((settings.state_dir / "tests").iterdir())
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"schema": 2}', b'{"test": "x"}', b"\xff" * 99])
-def test_damaged_file_is_no_report_and_ends_nothing(settings: Settings, data: bytes) -> None:
-    (settings.state_dir / "tests").mkdir(parents=True, exist_ok=True)
-    (settings.state_dir / "tests" / f"{TEST}.json").write_bytes(data)
-    kept = KeptReports(settings.state_dir)
-    kept.load()
-    assert kept.of(TEST) is None
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"nothing",
-        b"[]",
-        b'{"schema":1,"side":"user","outcome":"completed","why":""}',
-        b'{"schema":1,"side":"ap","outcome":"fine","why":""}',
-        b'{"schema":1,"side":"ap","outcome":"completed"}',
-        b" " * (256 * 1024 + 1),
-    ],
-)
-def test_output_that_is_no_report_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"invalid JSON|not a report|no outcome|more than"):
-        parse_report(data)

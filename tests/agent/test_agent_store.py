@@ -16,10 +16,10 @@ import pytest
 from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.hold import Hold
 from ap_agent.agent.store import Store
-from ap_agent.common.errors import NotPermittedError, StoreError
+from ap_agent.common.errors import StoreError
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Version
-from ap_agent.document.trust import Acceptance, Trust, save_acceptance
+from ap_agent.document.trust import Trust
 from tests.agent_bundles import HOST_ID, KEY, bundle_bytes, entry
 from tests.crash import Crash, before_each_step, dying
 
@@ -35,7 +35,6 @@ def loaded_kbit(store: Store) -> int | None:
 
 
 HOLD = Hold("1.18-7-0f3a9b2c", "1.19", 12, 15, 4711)
-ACCEPTED = Acceptance("1.17", Version(1, 18, 7))
 TRUST = Trust(HOST_ID, (KEY.key_id,), Keyring.of([KEY.public]), Version(1, 18, 7))
 
 
@@ -138,26 +137,6 @@ def test_a_mark_that_is_not_true_verifies_nothing(store: Store) -> None:
     assert found.signed is None
 
 
-def test_bundle_of_another_host_is_not_taken_up(store: Store) -> None:
-    store.save(bundle(500))
-
-    with pytest.raises(StoreError, match='is for host "4f1c0d2e"'):
-        store.load(host_id="other")
-
-
-def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.save(bundle(500))
-    save_acceptance(store.folder, ACCEPTED)
-
-    def refuse(*_args: object, **_options: object) -> bytes:
-        raise PermissionError(13, os.strerror(13))
-
-    monkeypatch.setattr("ap_agent.common.files.read_plain", refuse)
-    for read in (lambda: store.load(host_id=HOST_ID), store.load_acceptance):
-        with pytest.raises(NotPermittedError, match="Run as root"):
-            read()
-
-
 # --- crash points ---------------------------------------------------------------------------------------------------
 
 
@@ -219,13 +198,6 @@ def test_everything_is_synced_and_trust_comes_first(store: Store) -> None:
 
 
 # --- what stands beside the bundle ------------------------------------------------------------------------------------
-
-
-def test_damaged_hold_is_none(store: Store) -> None:
-    store.save_hold(HOLD)
-    assert store.load_hold() == HOLD
-    store.hold_file.write_bytes(store.hold_file.read_bytes().replace(b"12", b"13"))
-    assert store.load_hold() is None
 
 
 def test_folder_in_the_place_of_a_file_of_ours_is_set_aside_with_all_it_holds(store: Store) -> None:

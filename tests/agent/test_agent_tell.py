@@ -49,13 +49,6 @@ def test_nothing_on_the_disk_changes_and_the_secret_of_the_bundle_counts(
     assert service.asked("/enforcement")[0].credentials == f"{HOST_ID}:n3w"
 
 
-def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Settings, service: Service) -> None:
-    service.answers["/enforcement"] = svc.status(503)
-    assert "503" in (told(settings) or "")
-    service.answers["/enforcement"] = svc.reply(200, b'{"stored": false}', Content_Type="application/json")
-    assert "did not store" in (told(settings) or "")
-
-
 def test_nobody_waits_longer_than_some_seconds(
     settings: Settings, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,12 +12,9 @@ import pytest
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, NotModified
-from ap_agent.agent.health import read_health
 from ap_agent.agent.store import Store
-from ap_agent.commands.status import screen
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
-from ap_agent.common.text import timed_lines
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient, World, settings_in, world_of
 from tests.agent_limiter import T0
@@ -89,35 +86,3 @@ def test_step_that_the_kernel_refuses_is_told_at_once(settings: Settings, clock:
 
 
 # --- in words ------------------------------------------------------------------------------------------------------
-
-
-def test_status_has_a_countdown(settings: Settings, clock: Clock) -> None:
-    world, _ = started(settings, clock)
-    run_until(world, 1012)
-    world.loop.step()
-    health = read_health(settings.run_dir)
-    assert health is not None
-    assert health["timed_limits"] == {
-        "running": 1,
-        "upcoming": 0,
-        "next_change_at": "2026-11-21T06:00:15.000000Z",
-    }
-    _, lines = screen(health, is_running=True, now=clock.wall())
-    assert "Temporary      1 running, 0 scheduled; the next change is in 3 s, at 2026-11-21 06:00:15 UTC" in lines
-
-
-def test_table_says_until_when_and_what_then() -> None:
-    later = timed(86_400, 90_000, [0, 0, 100])
-    document = {"1": {**entry(500), "Timed": [WAVE, later]}, "2": entry(700, port=50001)}
-    links = read_bundle(bundle_bytes(document), host_id=HOST_ID).links
-    nbsp = "\N{NO-BREAK SPACE}"
-    assert timed_lines(links, T0 + timedelta(seconds=12)) == [
-        f"Link 1: 200{nbsp}kbit/s now; 800{nbsp}kbit/s in 3 s; the temporary limit ends at 2026-11-21 06:00:30 UTC "
-        f"(in 18 s), then 500{nbsp}kbit/s.",
-        "1 temporary limit is scheduled, the first at 2026-11-22 06:00:00 UTC (in 23 h 59 min).",
-    ]
-    assert timed_lines(links, T0 + timedelta(days=1)) == [
-        f"Link 1: blocked / 100{nbsp}kbit/s now; the temporary limit ends at 2026-11-22 07:00:00 UTC (in 1 h), then "
-        f"500{nbsp}kbit/s."
-    ]
-    assert timed_lines(links, T0 + timedelta(days=2)) == []

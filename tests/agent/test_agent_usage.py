@@ -6,7 +6,7 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -110,15 +110,6 @@ def test_service_that_is_away_is_tried_ever_more_rarely_and_then_gets_everything
     assert counted(client) >= 110_000
 
 
-def test_failed_upload_is_a_problem_until_one_arrives(settings: Settings) -> None:
-    world, client = started(settings, FetchError("The service answered 503."))
-    world.run_for(57)
-    assert len(client.uploads) == 1
-    assert [(one.code, one.message) for one in world.agent.problems] == [("usage_failed", "The service answered 503.")]
-    world.run_for(120)
-    assert world.codes == []
-
-
 def test_usage_that_the_service_does_not_take_delays_no_receipt(settings: Settings) -> None:
     world, client = started(settings, *[FetchError("The service answered 500.")] * 100)
     world.run_for(600)
@@ -155,14 +146,6 @@ def test_full_disk_is_named_and_costs_no_byte(settings: Settings, monkeypatch: p
     assert counted(client) >= 25_000
 
 
-def test_usage_that_is_off_keeps_and_sends_nothing(settings: Settings) -> None:
-    world, client = started(replace(settings, usage_interval_s=0))
-    world.run_for(200)
-    assert client.uploads == []
-    assert not (settings.state_dir / FILE_NAME).exists()
-    assert world.loop.usage.health() is None
-
-
 def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Settings) -> None:
     """A fresh host: nothing was fetched yet, and the state directory does not exist."""
     clock = Clock()
@@ -172,6 +155,15 @@ def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Setti
     world.run_for(30)
     assert world.codes == []
     assert not settings.state_dir.exists()
+
+
+class Held(Background):
+    """A thread beside that takes no step before `held` is called."""
+
+    held: Callable[[], None] | None = None
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        self.held = run
 
 
 def test_first_start_beside_a_limiter_that_counts_already_raises_no_problem(settings: Settings) -> None:
@@ -186,15 +178,6 @@ def test_first_start_beside_a_limiter_that_counts_already_raises_no_problem(sett
     assert world.codes == []
     assert counted(client) == 1234
     assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o750
-
-
-class Held(Background):
-    """A thread beside that takes no step before `held` is called."""
-
-    held: Callable[[], None] | None = None
-
-    def _begin(self, run: Callable[[], None]) -> None:
-        self.held = run
 
 
 def test_loop_goes_on_while_a_batch_is_being_closed(settings: Settings) -> None:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import tomllib
-from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ap_agent.commands import agent_cli
-from ap_agent.common.outcome import USAGE
-from ap_agent.routes import report, trial
+from ap_agent.routes import report
 from ap_agent.routes.plan import Device, Goal, Operation, Present, Route, Rule, conflicts_of, goal_of, plan, problems_of
 from ap_agent.routes.uplinks import Uplink, UplinksError, parse_uplinks, read_uplinks
 from ap_agent.routes.verify import Verdict, judge
 from bandwidth_config import RuleError
 from contract.link_info import parse_link_info
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "packaging/uplinks.toml.example"
 A: dict[str, Any] = {
     "name": "a",
     "dev": "eth0",
@@ -146,27 +138,6 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, cod
     assert refused.value.code == code
 
 
-def test_the_example_is_accepted_as_it_is() -> None:
-    assert [one.name for one in parse_uplinks(tomllib.loads(EXAMPLE.read_text()))] == ["transit", "campus"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["apply", "--confirm-within", "4"], '"4" is outside 5 to 3600 seconds'),
-        (["apply", "--confirm-within", "3601s"], "is outside"),
-        (["verify", "--for", "0s"], '"0s" is outside 1 to 3600 seconds'),
-        (["verify", "--for", "1m"], "is outside"),
-        ([], "ACTION"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        agent_cli.main(["routes", *arguments])
-    assert ended.value.code == USAGE
-    assert words in capsys.readouterr().err
-
-
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
@@ -261,26 +232,6 @@ def test_foreign_rules_count_at_our_priorities_alone() -> None:
 
 
 # --- roll back, verdict, words ----------------------------------------------------------------------------------------
-
-
-def test_what_a_trial_keeps_is_read_as_it_was(tmp_path: Path) -> None:
-    goal = goal_of(parsed(A, B), HOST)
-    made = trial.new_trial(goal, "text", 30, is_by_hand=True)
-    trial.save(tmp_path, made)
-    assert trial.load(tmp_path) == made
-    assert 29 < made.left_s <= 30
-    trial.save(tmp_path, replace(made, boot="another"))
-    assert trial.load(tmp_path) is None  # a reboot took all rules and routes
-
-
-def test_systemd_run_knows_the_options() -> None:
-    command = trial.under_systemd(["x"], {"PYTHONPATH": "/y"})
-    assert command[-3:] == ["--setenv=PYTHONPATH=/y", "--", "x"]
-    if shutil.which("systemd-run") is None:
-        pytest.skip("systemd is not installed")
-    shown = subprocess.run(["systemd-run", "--help"], capture_output=True, text=True, check=True).stdout
-    options = {one.partition("=")[0] for one in command if one.startswith("--") and one != "--"}
-    assert {one for one in options if one not in shown} == set()
 
 
 def device(received: int, sent: int) -> Device:

@@ -11,7 +11,7 @@ import pytest
 
 from ap_agent.common.errors import ProgramError
 from ap_agent.selftest import command
-from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all, try_program, untried
+from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all, try_program
 from measuring.iproute import LabError
 
 ALL_RIGHTS = "CapEff:\t000001ffffffffff\n"
@@ -42,11 +42,6 @@ def test_a_kernel_that_is_too_old_is_named(release: str, is_in_the_way: bool) ->
     assert release in kernel.detail
 
 
-def test_without_rights_nothing_is_called_present_that_was_not_tried() -> None:
-    assert {one.state for one in untried()} == {State.UNTRIED}
-    assert {"ifb", "htb", "cls_bpf", "the limiter's program"} <= {one.name for one in untried()}
-
-
 @pytest.mark.parametrize("name", [one.name for one in FEATURES])
 def test_what_the_kernel_refuses_is_missing_with_its_words_and_its_module(name: str) -> None:
     """And what comes behind it is not tried."""
@@ -63,10 +58,6 @@ def test_what_the_kernel_refuses_is_missing_with_its_words_and_its_module(name: 
     assert f"modprobe {refused.module}" in found[name].remedy
     behind = [one.name for one in FEATURES[FEATURES.index(refused) + 1 :]]
     assert {found[one].state for one in behind} <= {State.UNTRIED}
-
-
-def test_what_the_kernel_takes_is_present() -> None:
-    assert {one.state for one in try_all(lambda *_: "")} == {State.PRESENT}
 
 
 def test_a_program_that_is_refused_is_missing_with_the_remedy() -> None:

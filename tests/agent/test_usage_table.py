@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
-
-import pytest
 
 from ap_agent.usage.batch import Key, Row, Sample
 from ap_agent.usage.spool import FILE_NAME, Spool
-from ap_agent.usage.table import lines, read_report, table
+from ap_agent.usage.table import read_report, table
 from contract.link_info import check_link_info
 from tests.agent_bundles import entry
 
@@ -51,29 +48,6 @@ def test_table_says_what_was_used_of_the_limit_between_the_two_newest_samples(tm
     )
 
 
-def test_the_busiest_link_is_first_and_the_age_above_it(tmp_path: Path) -> None:
-    first = {TO_USER: row(0), BLOCKED: row(0), (3, "from_user"): row(0)}
-    report = read_report(spooled(tmp_path, first, {TO_USER: row(9), BLOCKED: row(8), (3, "from_user"): row(500_000)}))
-    assert report is not None
-
-    heading, _, _, *rows = lines(report, {}, datetime.fromtimestamp(BEGAN / 1000 + 75, UTC))
-    assert heading == "Counted 1 min 15 s ago, configuration 1.18:"
-    assert [one.split()[0] for one in rows] == ["3", "1", "12"]
-
-
-@pytest.mark.parametrize("why", ["one sample", "a gap", "another segment", "a new link"])
-def test_no_rate_is_said_where_none_is_known(tmp_path: Path, why: str) -> None:
-    first = {} if why == "a new link" else {TO_USER: row(5_000)}
-    last = {TO_USER: row(9_000, segment=0x4242 if why == "another segment" else 0x4141)}
-    samples = [last] if why == "one sample" else [first, last]
-    report = read_report(spooled(tmp_path, *samples, step_ms=31_000 if why == "a gap" else 10_000))
-    assert report is not None
-
-    one = report.used[TO_USER]
-    assert (one.used_kbit, one.drops_per_s, one.bytes) == (None, None, 9_000)
-    assert table(report, {})[1].split()[-3:] == ["-", "-", "-"]
-
-
 def test_report_for_programs_has_the_same(tmp_path: Path) -> None:
     report = read_report(spooled(tmp_path, {TO_USER: row(5_000)}, {TO_USER: row(1_005_000)}))
     assert report is not None
@@ -81,9 +55,3 @@ def test_report_for_programs_has_the_same(tmp_path: Path) -> None:
 
     assert (document["at"], document["version"]) == ("2026-11-21T22:27:00.000Z", "1.18")
     assert document["links"]["1"]["to_user"]["used_kbit"] == 800.0
-
-
-def test_without_a_sample_there_is_no_report(tmp_path: Path) -> None:
-    assert read_report(tmp_path / FILE_NAME) is None
-    Spool(tmp_path / FILE_NAME).close()
-    assert read_report(tmp_path / FILE_NAME) is None

@@ -48,17 +48,6 @@ def test_replacing_the_file_wakes(path: Path) -> None:
     watch.close()
 
 
-def test_a_file_beside_is_no_reason_to_look(path: Path) -> None:
-    path.parent.mkdir()
-    watch = Watch([path])
-    (path.parent / ".state.json.new").write_bytes(b"1")
-    assert is_readable(watch, 5)
-    assert not watch.drain()
-    (path.parent / ".state.json.new").replace(path)
-    assert watch.drain()
-    watch.close()
-
-
 def test_a_folder_that_is_made_later_is_watched_as_soon_as_it_is_there(watch: Watch, path: Path) -> None:
     path.parent.mkdir()
     assert is_readable(watch, 5)

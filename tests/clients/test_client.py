@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import socket
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -276,22 +274,6 @@ def test_change_that_got_no_answer_is_no_conflict_with_itself(run: Run, lossy: L
     assert lossy.requests == ["GET", "PATCH", "PATCH"]
     assert out.startswith("Saved. 300 kbit/s.")
     assert link.changes.filter(new_kbit=300).count() == 1
-
-
-def test_it_runs_as_a_program_of_its_own(logged_in: str, url: str, link: Link) -> None:
-    """With these tests' Python; tests/system/test_packaging.py tries the script that chooses one."""
-
-    def client(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "scionlab_bw", *arguments]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-
-    done = client("links")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "17-ffaa:1:1" in done.stdout
-    done = client("set", str(link.pk), "5 MB/s")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith('scionlab-bw: "5 MB/s" is not a bandwidth')
 
 
 @pytest.mark.parametrize(("passed", "code", "command"), [(140_000, 0, "path"), (40_000, 1, "watch-load")])

@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "packaging/completion"
-RULES = (FOLDER.parent / "debian/rules").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +27,6 @@ def test_the_completions_are_those_of_the_parsers(writer: ModuleType) -> None:
         path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir() if path.suffix in {".bash", ".zsh"}
     }
     assert kept == writer.written(), "run packaging/completion/write.py"
-
-
-def test_both_packages_bring_those_of_their_commands(writer: ModuleType) -> None:
-    for program in writer.PARSERS:
-        package = "AGENT" if program in {"scionlab-bw-agent", "scionlab-bw-limiter"} else "CLIENT"
-        assert f"$(call completion,$({package}),{program})" in RULES
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from multipath.state import (
     MAX_WRONG,
     MIN_RANGE,
     Facts,
-    PathState,
     State,
 )  # fmt: skip
 from tests.cases import case
@@ -202,17 +201,6 @@ def _try(
 # --- one decision at a time ----------------------------------------------------------------------------------------
 
 
-def test_paths_bring_shares_of_their_rates_and_end_together() -> None:
-    world = World(6_000_000, [HONEST] * 3, piece_bytes=None)
-    world.run(rates={0: 400_000, 1: 200_000, 2: 100_000}, step_s=0.01)
-    seconds = world.now - 100
-    assert seconds < 1.03 * 6_000_000 / 700_000
-    shares = [one.received for one in world.core.paths]
-    assert 1.9 < shares[0] / shares[1] < 2.1
-    assert 3.8 < shares[0] / shares[2] < 4.2
-    assert world.core.waste < 60_000
-
-
 @settings(max_examples=40)
 @given(rates=st.lists(st.integers(20_000, 2_000_000), min_size=2, max_size=5), size=st.integers(1, 1_000_000))
 def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int], size: int) -> None:
@@ -224,20 +212,6 @@ def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int]
     assert world.core.waste <= MAX_UNDER_WAY * MIN_RANGE * len(rates)
     # As long as no rate is known all paths get the same, so that the others take over what a slow one was asked for.
     assert world.now - 100 <= 1.05 * size / sum(rates) + 1.0 + len(rates) * step_s
-
-
-def test_a_range_is_what_its_path_brings_in_a_second_and_2_to_6_are_under_way() -> None:
-    path = PathState(facts=Facts(URL, 1), ranged=True, rate=1_000_000)
-    sizes = [path.range_bytes(100, 10**9) for _ in range(4)]
-    assert sizes == [MIN_RANGE, 4 * MIN_RANGE, 16 * MIN_RANGE, 1_000_000]
-    assert path.range_bytes(0.3, 0) == 150_000
-    path.rate = 10_000
-    assert path.range_bytes(100, 0) == MIN_RANGE
-    assert PathState().range_bytes(100, 5000) == 5000
-    waits = {0.001: 2, 0.6: 3, 1.1: 4, 1.6: 5, 4.0: 6}
-    assert [PathState(facts=Facts(URL, 1), ranged=True, handshake_s=one).under_way for one in waits] == list(
-        waits.values()
-    )
 
 
 def test_at_most_n_paths_are_at_work_the_quickest_first_and_a_spare_one_steps_in() -> None:
@@ -268,24 +242,6 @@ def test_a_path_below_the_least_weight_rests_and_is_probed_again() -> None:
     assert seen[3] is State.RESTING
     assert 2 <= slow.rests <= 4
     assert seen[-8:] == [State.ACTIVE] * 8
-
-
-def test_a_path_whose_share_is_just_the_minimum_does_not_rest() -> None:
-    """Of 20 + 100 kB/s: the slow one must add what it may, though packets of a slot come in the next one."""
-    world = World(3_000_000, [HONEST] * 2, piece_bytes=None)
-    world.run(rates={0: 100_000, 1: 19_900})
-    assert world.core.paths[1].rests == 0
-    assert world.now - 100 < 1.03 * 3_000_000 / 119_900
-
-
-def test_a_handshake_far_above_the_best_one_rests_for_one_slot() -> None:
-    """One packet that was lost costs a handshake a second; that alone is no reason to do without the path."""
-    world = World(1_000_000, [HONEST] * 3, piece_bytes=None)
-    for index, handshake_s in enumerate((0.001, 0.45, 0.55)):  # what is below 100 ms counts as 100
-        world.open(index, handshake_s)
-    assert [one.state for one in world.core.paths] == [State.ACTIVE, State.ACTIVE, State.RESTING]
-    world.pass_time(2.0)
-    assert world.core.paths[2].state is State.ACTIVE
 
 
 def test_a_path_that_fails_is_tried_again_later_and_later_and_comes_back() -> None:
@@ -330,22 +286,6 @@ def test_a_range_that_stalls_at_the_end_is_taken_over_whole() -> None:
     assert world.core.is_complete
     world.deliver(stalled, 10)
     assert not stalled.is_live
-
-
-def test_resting_paths_work_when_no_other_does() -> None:
-    world = World(1_000_000, [HONEST] * 2, piece_bytes=None)
-    world.open(0, 0.01)
-    world.open(1, 0.6)
-    assert world.core.paths[1].state is State.RESTING
-    world.core.leave(0, "gone", world.now)
-    assert world.core.paths[1].state is State.ACTIVE
-
-
-def test_the_first_answer_decides_which_file_it_is_also_without_range() -> None:
-    world = World(1000, [NO_RANGE, NO_RANGE], piece_bytes=None)
-    world.core.opened(1, Facts(URL, 999, ranged=False), 0.01, world.now)
-    world.open(0, 0.005)
-    assert (world.core.size, world.core.paths[0].state) == (999, State.OUT)
 
 
 def test_a_server_without_range_is_used_alone_and_gives_way_to_one_with_it() -> None:

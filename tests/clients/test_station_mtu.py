@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from station.messages import DATA_HEAD_BYTES
 from station.mtu import MtuSearch
 from station.plan import LARGEST_MTU, MTU_PROBE_BYTES, MTU_SEARCH_BYTES, SMALLEST_MTU
-from station.tools import TOOLS
 
 HEADERS = 28  # of IPv4: its payload is the larger one
 
@@ -42,12 +41,6 @@ def test_every_mtu_is_found_within_the_bytes_and_the_time_of_the_phase(told: boo
         assert search.is_refused == (told and mtu < LARGEST_MTU)
 
 
-def test_a_clear_path_takes_one_probe_and_a_closed_one_three() -> None:
-    assert find(LARGEST_MTU, told=False)[2] == 1
-    search, _, probes = find(SMALLEST_MTU - 1, told=False)
-    assert (search.passed, probes) == (0, 3)
-
-
 @given(st.integers(SMALLEST_MTU, LARGEST_MTU), st.sets(st.integers(0, 40), max_size=1))
 def test_one_lost_probe_never_makes_it_larger_and_does_not_hide_a_clear_path(mtu: int, lost: set[int]) -> None:
     search, probes = MtuSearch(), 0
@@ -78,10 +71,3 @@ def test_a_search_that_is_given_up_knows_what_passed() -> None:
     nothing = MtuSearch()
     nothing.give_up()
     assert (nothing.is_over, nothing.passed) == (True, 0)
-
-
-def test_the_phase_of_reach_lasts_as_long_as_its_longest_search() -> None:
-    for limit_kbit in (16, 32, 200, 100_000):
-        phase = TOOLS["reach"].phases({}, limit_kbit, limit_kbit)[1]
-        longest_ms = 16 * (250 + 2 * 1514 * 8 / min(200, limit_kbit))
-        assert longest_ms - 16 <= phase.duration_ms <= longest_ms

@@ -7,14 +7,9 @@ from itertools import product
 import pytest
 
 from bandwidth_config import RuleError
-from contract import link_tests
-from measuring.framing import tcp_goodput_bound, wire_bytes
+from measuring.framing import wire_bytes
 from station.plan import (
-    AP,
-    MAX_DURATION_MS,
-    MAX_KBIT,
     MAX_PAYLOAD_BYTES,
-    MAX_TOTAL_S,
     MIN_PAYLOAD_BYTES,
     Phase,
     ap_bytes,
@@ -22,7 +17,6 @@ from station.plan import (
     frame_bytes,
     from_json,
     read_phases,
-    segments_bytes,
     total_s,
 )
 from station.tools import TOOLS, Tool
@@ -41,15 +35,6 @@ def extremes(tool: Tool) -> list[dict[str, int]]:
         except RuleError:  # the lowest value is above the highest one
             continue
     return found
-
-
-def test_the_tools_in_their_order() -> None:
-    assert list(TOOLS) == ["reach", "quick", "sizes", "rates", "tcp"]
-    for name, tool in TOOLS.items():
-        assert (tool.name, tool.kind) == (name, "tcp" if name == "tcp" else "udp")
-        assert tool.question.endswith("?")
-        assert tool.read({}) == {one.name: one.default for one in tool.parameters}
-        assert all(one.low <= one.default <= one.high for one in tool.parameters)
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=list(TOOLS))
@@ -80,16 +65,6 @@ def test_quick_sends_half_as_much_again_as_the_limit_of_each_direction() -> None
     )
 
 
-def test_sizes_and_rates_go_through_their_steps_in_both_directions() -> None:
-    sizes, rates = TOOLS["sizes"], TOOLS["rates"]
-    found = sizes.phases(sizes.read({}), 500, 500)
-    assert [one.payload_bytes for one in found] == [1000, 4000, 7000, 10_000] * 2
-    assert {one.kbit for one in found} == {2000}
-    found = rates.phases(rates.read({"payload_bytes": 10_000, "steps": 5}), 500, 1000)
-    assert [one.kbit for one in found] == [100, 325, 550, 775, 1000, 200, 650, 1100, 1550, 2000]
-    assert [one.direction for one in found] == ["to_user"] * 5 + ["from_user"] * 5
-
-
 def test_tcp_is_given_a_quarter_more_than_the_limit_and_at_most_what_any_test_may_send() -> None:
     """Bytes with those sent again: 625 kbit/s for 10 s."""
     tool = TOOLS["tcp"]
@@ -99,11 +74,6 @@ def test_tcp_is_given_a_quarter_more_than_the_limit_and_at_most_what_any_test_ma
         Phase(1, "tcp", "from_user", 1_000_000, 1448, 10_000, 2),
     )
     assert (ap_bytes(phases), ap_kbit(phases)) == (781_250, 625)
-
-
-@pytest.mark.parametrize("version", [4, 6])
-def test_tcp_costs_what_the_measuring_library_says(version: int) -> None:
-    assert 1000 / segments_bytes(1000, version) == pytest.approx(tcp_goodput_bound(1, version=version))
 
 
 @pytest.mark.parametrize(
@@ -148,18 +118,6 @@ def test_a_frame_costs_what_the_measuring_library_says(version: int) -> None:
     assert frame_bytes(10_000, version, is_vpn=True) == frame_bytes(10_000, version) - 7 * 14
 
 
-def test_what_a_plan_costs() -> None:
-    """750 kbit/s for 5 s in frames of 1494 bytes: 313.8 packets, and one more at the beginning."""
-    back = Phase(1, "stream", "from_user", 3000, 1452, 5000, 0)
-    assert (ap_bytes([STREAM, back]), ap_kbit([STREAM, back]), STREAM.sends(AP), back.sends(AP)) == (
-        314 * 1452,
-        750,
-        True,
-        False,
-    )
-    assert (ap_bytes([back]), ap_kbit([back])) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -178,15 +136,3 @@ def test_a_phase_that_is_none_names_its_place(changed: dict[str, object], words:
     with pytest.raises(ValueError, match=r"phase\[3\]") as caught:
         from_json({**STREAM.to_json(), **changed}, "phase[3]")
     assert words in str(caught.value)
-
-
-def test_phases_are_numbered() -> None:
-    with pytest.raises(ValueError, match="not numbered from 0"):
-        read_phases([STREAM.to_json(), STREAM.to_json()])
-    with pytest.raises(ValueError, match="a list of 1 to 32"):
-        read_phases([])
-
-
-def test_the_caps_are_those_of_the_rules() -> None:
-    assert link_tests.MAX_TEST_KBIT == MAX_KBIT
-    assert link_tests.MAX_TEST_S == MAX_TOTAL_S == MAX_DURATION_MS // 1000

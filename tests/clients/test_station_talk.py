@@ -224,12 +224,6 @@ def test_whoever_has_not_answered_the_challenge_gets_no_data(seed: int, loss: fl
     check_bounds(world)
 
 
-def test_a_wrong_key_gets_no_answer_at_all() -> None:
-    world = World(Trouble(), key=bytes(32))
-    ap, user = world.run()
-    assert (ap.outcome, user.outcome, world.out) == (NOBODY, NOBODY, [])
-
-
 @pytest.mark.parametrize("now", [BEGINS - 6, UNTIL + 0.01], ids=["early", "late"])
 def test_who_is_early_or_late_gets_no_answer_at_all(now: float) -> None:
     world = World(Trouble(), now=now, until_ms=round(now * 1000) + 10_000)
@@ -248,21 +242,6 @@ def test_a_response_that_is_sent_again_from_another_port_or_later_opens_nothing(
             again.ap.step(at)
     assert again.ap.peer is None
     assert again.data() == []
-
-
-def test_a_second_end_with_the_key_is_not_answered() -> None:
-    world = World(Trouble())
-    world.run(until=BEGINS + 0.5)
-    before = len(world.out)
-    order = UserOrder(ID, KEY, AP.ip, AP.port, 0, round(UNTIL * 1000), PLAN)
-    second = UserTalk(order, AP, lambda packet, _to, _whole: _into(world, packet), Clock(0))
-    second.step(world.now)
-    assert len(world.out) == before
-
-
-def _into(world: World, packet: bytes) -> Sent:
-    world.ap.receive(world.now, packet, Peer(USER.ip, 50001))
-    return Sent.SENT
 
 
 @pytest.mark.parametrize("replay", [0.0, 1.0])
@@ -286,13 +265,6 @@ def test_a_sender_from_the_user_stops_when_the_attachment_points_end_is_silent()
     assert sum(row[0] for row in user.phases[0].seconds[:3]) == user.phases[0].sent_packets
 
 
-def test_the_byte_budget_holds_to_a_packet() -> None:
-    world = World(Trouble(), phases=(TO_USER,), max_bytes=7_777)
-    ap, _ = world.run()
-    assert sum(len(one.packet) for one in world.data()) == 7_500
-    assert (ap.outcome, ap.why) == (CUT, "7777 bytes, the maximum that this test may send, were reached.")
-
-
 def test_a_phase_above_the_rate_is_refused() -> None:
     world = World(Trouble(), max_kbit=99)
     ap, user = world.run()
@@ -301,11 +273,3 @@ def test_a_phase_above_the_rate_is_refused() -> None:
     assert (
         user.why == "The attachment point's end refused phase 0: it exceeds what was granted, or cannot be run there."
     )
-
-
-def test_nothing_is_sent_after_until() -> None:
-    world = World(Trouble(), phases=(Phase(0, "stream", "to_user", 100, 500, 60_000, 0),))
-    ap, user = world.run()
-    assert UNTIL - 0.06 < world.data()[-1].at < UNTIL
-    assert (ap.outcome, user.outcome) == (CUT, CUT)
-    assert ap.why == user.why == "The time of the test has ended."
