@@ -11,7 +11,7 @@ import pytest
 
 from ap_agent.agent import limiter_view
 from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ReceiptAnswer
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.common.files import read_plain
@@ -241,6 +241,16 @@ def test_problem_of_the_kernel_is_told_at_once_and_its_end_too(settings: Setting
     world.run_for(1)
     assert world.receipts[-1]["problems"] == []
     assert world.receipts[-1]["links"]["1"]["state"] == "enforced"
+
+
+def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    assert world.client is not None
+    world.client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
+    world.run_for(30)
+
+    told = [(round(at), "evidence" in receipt) for at, receipt in world.client.receipts]
+    assert told == [(1000, False), (1000, True)]
 
 
 # --- bugs -------------------------------------------------------------------------------------------------------------

@@ -140,31 +140,6 @@ def test_command_line_of_the_thesis_limits_shows_and_resets(operator: Operator) 
     assert operator.host.snapshot() == before
 
 
-def test_bad_file_leaves_the_last_good_state_in_the_kernel(operator: Operator) -> None:
-    assert operator.limiter("once", "--link-info", operator.link_info(LINKS)).returncode == 0
-    built = operator.host.snapshot()
-
-    path = operator.link_info({"1": entry("192.0.2.1; reboot", 5)})  # other bad ones: tests/contract/test_link_info.py
-    failed = operator.limiter("once", "--link-info", path)
-    assert failed.returncode == 1
-    assert "Nothing was changed." in failed.stderr
-    assert operator.thesis("-l", "-p", path).returncode == 1
-    assert operator.host.snapshot() == built
-
-
-def test_link_that_cannot_be_limited_is_exit_1_and_the_other_is_enforced(operator: Operator) -> None:
-    document = {**LINKS, "3": entry("192.0.2.1", 5)}  # the attachment point's own address
-    planned = operator.limiter("plan", "--link-info", operator.link_info(document))
-    assert planned.returncode == 1
-    assert "cannot be enforced (see below)" in planned.stdout
-    done = operator.limiter("once", "--link-info", operator.link_info(document))
-
-    assert done.returncode == 1
-    assert "2 of 3 limited links enforced" in done.stdout
-    assert "own_address (link 3): " in done.stderr
-    assert operator.rates(1) == (500, 500)
-
-
 def test_looking_needs_no_right_and_changing_says_which(operator: Operator) -> None:
     path = operator.link_info(LINKS)
     without = ("setpriv", "--bounding-set=-net_admin,-bpf,-sys_admin", "--inh-caps=-net_admin,-bpf,-sys_admin")
@@ -267,24 +242,3 @@ def test_limits_survive_the_death_of_either_program(operator: Operator, service:
     assert operator.rates(1) == (None, None)
     assert operator.agent("tell").returncode == 0
     assert "limits_removed" in json.dumps(service.receipts()[-1]["problems"])
-
-
-def test_once_with_a_bad_answer_keeps_the_kernel_and_ends_with_5(
-    operator: Operator, service: Service, subtests: pytest.Subtests
-) -> None:
-    operator.use(service)
-    with running(operator, LIMITER):
-        done = operator.agent("once")
-        assert done.returncode == 0, done.stdout + done.stderr
-        built = operator.host.snapshot()
-        for kind, answer in {
-            "broken": svc.tarball(bundle_bytes({"1": entry("192.0.2.11", 1)}, limits_version=8)[:-20]),
-            "html": svc.reply(200, b"<html>", Content_Type="text/html"),
-            "no AS": status(204),
-            "refused": status(401),
-        }.items():
-            with subtests.test(kind):
-                service.answers["/config"] = answer
-                done = operator.agent("once")
-                assert done.returncode == 5, done.stdout + done.stderr
-                assert operator.host.snapshot() == built

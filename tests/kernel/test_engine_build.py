@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.outcome import LinkChange, Readback
 from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.wanted import Wanted
@@ -80,21 +79,6 @@ def test_one_changed_limit_is_two_writes_of_which_packets_see_nothing(bed: Engin
     assert classes(bed, "slbw0") == ["51b0:7 600Kbit"]
     assert {name: one[0] for name, one in bed.engine.counters().items()} == segments
     assert bed.enforce(changed).writes == 0
-
-
-def test_whatever_order_documents_come_in_the_tree_is_the_same(bed: EngineBed) -> None:
-    bed.enforce(TWO)
-    whole = bed.snapshot()
-    for step in (
-        wanted(link(7, 500, 1000)),
-        wanted(link(7, 0, 0), link(9, 100)),
-        wanted(link(8, 500, 500, port=4000), link(7, 500, ip=U2)),
-        TWO,
-    ):
-        outcome = bed.enforce(step, is_settled=True)
-        assert (outcome.is_ok, outcome.problems) == (True, ())
-        assert bed.enforce(step).writes == 0
-    assert bed.snapshot() == whole
 
 
 def test_a_restarted_engine_goes_on_with_everything_and_writes_nothing(bed: EngineBed) -> None:
@@ -212,13 +196,6 @@ def _arrives_in_fragments(bed: EngineBed) -> bool:
                 return len(sink.recv(5000)) == 4000
             except TimeoutError:
                 return False
-
-
-def test_an_engine_without_a_program_file_says_so(bed: EngineBed) -> None:
-    engine = bed.ap.call(lambda: type(bed.engine)(bed.maps_dir, object_file=bed.maps_dir.with_name("none")))
-    with pytest.raises(AgentError, match="none"):
-        engine.enforce(TWO)
-    engine.close()
 
 
 def test_a_program_that_does_not_know_our_ifb_is_told_again(bed: EngineBed) -> None:

@@ -128,9 +128,3 @@ def test_a_plan_needs_no_right(bed: EngineBed) -> None:
     assert (is_ok, writes, problems) == (True, 0, [])
     assert operations > 5
     assert bed.snapshot() == before
-
-
-def test_a_plan_without_right_says_what_it_may_not_see(bed: EngineBed) -> None:
-    bed.enforce(ONE)
-    assert run(bed, "plan") == [True, 0, ["no_bpf_right"], 0]
-    bed.reset()

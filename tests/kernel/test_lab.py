@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.measuring.quic_like import run_quic_like
-from measuring.iproute import RUN_NETNS, LabError, cleanup_stale, pids_in
+from measuring.iproute import RUN_NETNS, cleanup_stale, pids_in
 from measuring.netns import REPOSITORY, Lab, Namespace
-from measuring.tcp import run_tcp
-from measuring.traffic import Endpoint, TrafficRun, data
 from tests.kernel.conftest import MISSING
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
@@ -71,19 +67,6 @@ def _is_alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("how", ["raise", signal.SIGTERM, signal.SIGINT])
-def test_a_lab_is_gone_after_an_exception_and_after_signals(how: str | int) -> None:
-    owner = Owner("raise" if how == "raise" else "wait")
-    if how == "raise":
-        status = owner.wait()
-    else:
-        assert _left_over(owner.pid) == [f"{PREFIX}-{owner.pid}-one", f"{PREFIX}-{owner.pid}-two"]
-        status = owner.end(int(how))
-    assert status != 0
-    assert _left_over(owner.pid) == []
-    assert not _is_alive(owner.child)
-
-
 def test_what_a_killed_lab_left_is_removed_and_a_living_one_is_not_touched() -> None:
     living, killed = Owner("wait"), Owner("wait")
     try:
@@ -103,30 +86,6 @@ def test_what_a_killed_lab_left_is_removed_and_a_living_one_is_not_touched() -> 
         living.end(signal.SIGTERM)
 
 
-def test_a_pid_that_was_given_to_another_program_protects_no_corpse() -> None:
-    with Lab(PREFIX) as lab:
-        one = lab.namespace("one")
-        assert cleanup_stale(PREFIX) == []  # ours: alive
-        one.ip("link", "set", "lo", "alias", f"lab-owner:{os.getpid()}:1")  # as if this pid had started at boot
-        assert cleanup_stale(PREFIX) == [one.name]
-        del lab.namespaces["one"]
-
-
-def test_a_command_that_fails_is_an_error_with_its_words() -> None:
-    with Lab(PREFIX) as lab:
-        host = lab.namespace("one")
-        with pytest.raises(LabError, match='Cannot find device "nothere"'):
-            host.run("tc", "qdisc", "add", "dev", "nothere", "clsact")
-        with pytest.raises(LabError, match="did not end within"):
-            host.run("sleep", "5", timeout_s=0.2)
-        with pytest.raises(RuntimeError, match="inside"):
-            host.call(_raise)
-
-
-def _raise() -> None:
-    raise RuntimeError("inside")
-
-
 # --- stations ---------------------------------------------------------------------------------------------------------
 
 
@@ -134,13 +93,6 @@ def _raise() -> None:
 def host() -> Iterator[Namespace]:
     with Lab(PREFIX) as lab:
         yield lab.namespace("one")
-
-
-def test_a_receiver_without_that_address_is_an_error_that_says_why(host: Namespace) -> None:
-    with pytest.raises(LabError, match=r"measuring\.tcp on .*Cannot assign requested address"):
-        run_tcp(host, host, "198.51.100.7", seconds=1)
-    with pytest.raises(LabError, match=r"measuring\.quic_like on .*Cannot assign requested address"):
-        run_quic_like(host, host, ("127.0.0.1", 50_002), ("198.51.100.7", 50_002), seconds=1)
 
 
 STATION_OWNER = f"""
@@ -179,17 +131,3 @@ def test_a_station_ends_by_itself_when_its_parent_is_killed(when: str) -> None:
     assert not _is_alive(stations[0])
     cleanup_stale(PREFIX)
     assert not (RUN_NETNS / f"{PREFIX}-{owner.pid}-own").exists()
-
-
-def _both_on_one_host() -> tuple[Endpoint, Endpoint]:
-    """Under two names, because one host has both."""
-    here, there = ("127.0.0.1", 50_000), ("127.0.0.1", 50_001)
-    return Endpoint("one", here, there, (data(100, 100),)), Endpoint("other", there, here)
-
-
-def test_the_end_of_the_thread_that_started_a_station_is_not_the_end_of_the_station(host: Namespace) -> None:
-    one, other = _both_on_one_host()
-    run = host.call(lambda: TrafficRun({host: [one, other]}, seconds=0.5))
-    time.sleep(0.05)  # the thread is gone, and the kernel has told the station
-    results = run.go().finish()
-    assert len(results.at(host, "other").data) == results.at(host, "one").sent() > 10

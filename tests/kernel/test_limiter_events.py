@@ -104,15 +104,6 @@ def start_with_one_link(host: LimiterHost) -> None:
     host.until(lambda state: bool(state.links) and state.is_ok)
 
 
-def test_our_own_changes_make_no_further_pass(host: LimiterHost) -> None:
-    start_with_one_link(host)
-    before = passes_when_quiet(host)
-    assert before <= 2
-    host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
-
-    assert passes_when_quiet(host) - before <= 2
-
-
 def test_reading_the_counters_of_a_link_makes_no_pass(host: LimiterHost) -> None:
     """The kernel tells everybody of the class that somebody asked for."""
     start_with_one_link(host)

@@ -20,7 +20,6 @@ from measuring.iproute import available
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import U1, U2, USER_PORT, engine_bed
 from tests.kernel.limiter_host import LimiterHost
-from tests.limiter_documents import handed
 
 pytestmark = pytest.mark.kernel
 ONE = {"7": entry(500, U1, USER_PORT)}
@@ -175,33 +174,6 @@ def test_in_peace_nothing_is_written_to_the_kernel(host: LimiterHost) -> None:
     assert host.log().count("kernel.drift") == 0
 
 
-def test_other_settings_count_after_sighup(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
-    config = host.folder / "agent.toml"
-    config.write_text(config.read_text() + "observe_only = true\n")
-    assert host.process is not None
-    host.process.send_signal(signal.SIGHUP)
-    host.until(lambda state: state.is_observe_only and state.links[7].state == "observed")
-
-    assert host.bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
-
-
-def test_rubbish_in_the_agents_folder_ends_no_limit(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
-    path = host.state_dir / "document.json"
-    for rubbish in (b"", b"\0" * 1000, handed(ONE, host_id="another")):
-        path.write_bytes(rubbish)
-        host.until(lambda state: [one.code for one in state.problems] == ["document_refused"])
-        host.hand(ONE)
-        host.until(lambda state: state.problems == ())
-
-    assert host.rates() == ["500Kbit"]
-
-
 def test_a_blocked_link_without_a_port_to_the_gateway_leaves_the_host_connected(host: LimiterHost) -> None:
     host.bed.ap.ip("route", "add", "default", "via", U1)
     blocked = {key: value for key, value in entry(0, U1).items() if key != "Port"}
@@ -239,7 +211,6 @@ def test_stuffing_from_the_agents_side_costs_the_limiter_neither_time_nor_memory
         host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
         while "direct-action" not in host.bed.tc("filter", "show", "dev", "eth0", "egress", check=False):
             assert time.monotonic() < began + 20
-        repaired_s = time.monotonic() - began
         time.sleep(4)
         share = (cpu_s(host.process.pid) - used) / (time.monotonic() - began)
     finally:
@@ -247,18 +218,11 @@ def test_stuffing_from_the_agents_side_costs_the_limiter_neither_time_nor_memory
         thread.join()
     status = Path(f"/proc/{host.process.pid}/status").read_text()
     peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-    print(f"measured: {share:.2f} of a processor, {peak_kb / 1000:.0f} MB at most, repaired after {repaired_s:.2f} s")
+    print(f"measured: {share:.2f} of a processor, {peak_kb / 1000:.0f} MB at most")
     assert share < 0.35  # of it a state with 4094 links each second
     assert peak_kb < 200_000
-    assert repaired_s < 1.0  # on a machine that also writes 720 MB a second
 
 
 def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@pytest.mark.parametrize(("unit", "most_mb", "most_tasks"), [("limiter", 400, 16), ("agent", 600, 64)])
-def test_units_bound_memory_and_tasks(unit: str, most_mb: int, most_tasks: int) -> None:
-    text = Path(f"packaging/systemd/scionlab-bw-{unit}.service").read_text()
-    assert f"\nMemoryMax={most_mb}M\nTasksMax={most_tasks}\n" in text

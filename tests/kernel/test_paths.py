@@ -5,9 +5,6 @@ The limit sits at the hooks of every lowest device, so no route, bridge or secon
 
 from __future__ import annotations
 
-import ctypes
-import os
-import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -36,7 +33,6 @@ from tests.kernel.loads import (
 pytestmark = pytest.mark.kernel
 
 PREFIX = "slbwp"
-TCX_INGRESS = 46  # <linux/bpf.h>
 LOOSE = {"net.ipv4.conf.all.rp_filter": 2, "net.ipv4.conf.default.rp_filter": 2}
 
 
@@ -116,24 +112,6 @@ def test_a_route_that_moves_to_another_card_takes_the_limit_along(lab: Lab) -> N
         results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
         assert_limited(results, (user, ap), "link")
         assert engine.must_enforce(limited(7, KBIT, key(USER, 50_001))).writes == 0
-
-
-def test_a_configured_card_that_is_renamed_keeps_its_limits_and_is_missed_by_name(lab: Lab) -> None:
-    """The first engine took the limits off itself."""
-    ap, user = lab.namespace("ap"), lab.namespace("user")
-    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
-    link = limited(7, KBIT, key(USER, 50_001))
-    with EngineHost(ap) as engine:
-        engine.must_enforce(link, interfaces=("n0",))
-        ap.ip("link", "set", "n0", "down")
-        ap.ip("link", "set", "n0", "name", "lan0")
-        ap.ip("link", "set", "lan0", "up")
-        outcome = engine.enforce([link], interfaces=("n0",))
-        assert [(one.code, one.subject) for one in outcome.problems] == [("interface_missing", "n0")]
-        results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
-        assert_limited(results, (user, ap), "link")
-        assert engine.must_enforce(link, interfaces=("lan0",)).devices == ("lan0",)
-        assert engine.must_enforce(link).devices == ("lan0",)
 
 
 def test_traffic_that_one_user_sends_to_another_meets_both_limits_and_is_charged_once_at_each(lab: Lab) -> None:
@@ -220,81 +198,3 @@ def test_bridged_packets_that_only_pass_through_are_limited_once(lab: Lab) -> No
         there = ends("through", (USER, 50_001), (OTHER, 50_002), (data(4_000, 1400),), right_streams=())
         results = run_traffic({first: [there[0]], second: [there[1]]}, seconds=SECONDS)
         assert_limited(results, (second,), "through")
-
-
-ROOTS = {
-    "mq": ["root", "handle", "8001:", "mq"],
-    "tbf": ["root", "handle", "5:", "tbf", "rate", "20mbit", "burst", "20kb", "latency", "100ms"],
-    "htb": ["root", "handle", "1:", "htb", "default", "10"],
-}
-
-
-@pytest.mark.parametrize("kind", ROOTS)
-def test_a_root_qdisc_of_somebody_stays_byte_for_byte_and_the_limit_holds(lab: Lab, kind: str) -> None:
-    ap, user = lab.namespace("ap"), lab.namespace("user")
-    ap.ip("link", "add", "n0", "numtxqueues", "4", "type", "veth", "peer", "name", "u0", "netns", user.name)
-    ap.ip_batch([f"addr add {AP}/24 dev n0", "link set n0 up"])
-    user.ip_batch([f"addr add {USER}/24 dev u0", "link set u0 up"])
-    ap.run("tc", "qdisc", "replace", "dev", "n0", *ROOTS[kind])
-    if kind == "htb":
-        # His class has the number that a link of ours has, and his filter sees our packets too.
-        ap.run("tc", "class", "add", "dev", "n0", "parent", "1:", "classid", "1:10", "htb", "rate", "50mbit")
-        ap.run("tc", "class", "add", "dev", "n0", "parent", "1:", "classid", "1:7", "htb", "rate", "40mbit")
-    before = [ap.run("tc", "-j", what, "show", "dev", "n0") for what in ("qdisc", "class", "filter")]
-    with EngineHost(ap) as engine:
-        link = limited(7, KBIT, key(USER, 50_001))
-        engine.must_enforce(link)
-        during = ap.run("tc", "-j", "qdisc", "show", "dev", "n0")
-        results = run(
-            ap,
-            (user, flow("link", (AP, 51_001), (USER, 50_001))),
-            (user, FREE),
-        )
-        assert_limited(results, (user, ap), "link")
-        assert_free(results, (user, ap), "free")
-        assert engine.must_enforce(link).writes == 0
-        assert before[0].strip("[]\n") in during
-        ap.call(engine.engine.reset)
-    assert [ap.run("tc", "-j", what, "show", "dev", "n0") for what in ("qdisc", "class", "filter")] == before
-
-
-def test_cards_and_addresses_that_change_keep_the_limit(lab: Lab) -> None:
-    """A new address of the attachment point, another MTU, a card that goes and comes again with another number."""
-    ap, user = lab.namespace("ap"), lab.namespace("user")
-    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
-    link = limited(7, KBIT, key(USER, 50_001))
-    with EngineHost(ap) as engine:
-        engine.must_enforce(link)
-        ap.ip("addr", "del", f"{AP}/24", "dev", "n0")
-        ap.ip("addr", "add", "192.0.2.3/24", "dev", "n0")
-        for host, dev in ((ap, "n0"), (user, "u0")):
-            host.ip("link", "set", dev, "mtu", "9000")
-        results = run(ap, (user, flow("link", ("192.0.2.3", 51_001), (USER, 50_001), size=8000)))
-        assert_limited(results, (user, ap), "link")
-        ap.ip("link", "del", "n0")
-        lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
-        engine.must_enforce(link)
-        results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
-        assert_limited(results, (user, ap), "link")
-
-
-def test_a_tcx_program_in_front_of_ours_is_named(lab: Lab) -> None:
-    """It lets every packet pass before ours sees it. Linux 6.6 and newer have tcx."""
-    ap, user = lab.namespace("ap"), lab.namespace("user")
-    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
-    link = limited(7, KBIT, key(USER, 50_001))
-    with EngineHost(ap) as engine:
-        engine.must_enforce(link)
-        libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-        (path,) = engine.maps_dir.glob("admitted-*")  # it says 0, which is "pass" there, of what has no class of ours
-        program = libbpf.bpf_obj_get(os.fsencode(path))
-        number = ap.call(lambda: socket.if_nametoindex("n0"))
-        attached = ap.call(lambda: libbpf.bpf_link_create(program, number, TCX_INGRESS, None))
-        os.close(program)
-        if attached < 0:
-            pytest.skip(f"this kernel has no tcx: {os.strerror(ctypes.get_errno())}")
-        (problem,) = engine.enforce([link]).problems
-        assert (problem.code, problem.subject) == ("hook_obstructed", "n0")
-        assert "1 tcx program at ingress is in front of the limiter" in problem.message
-        os.close(attached)
-        engine.must_enforce(link)

@@ -21,8 +21,6 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.store import Store
 from measuring.netns import REPOSITORY, Lab
 from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes
@@ -236,23 +234,6 @@ def test_apply_twice_writes_once_and_disturbs_nobody_and_removal_leaves_what_was
     assert rig.kernel() == before
 
 
-def test_a_changed_file_changes_what_differs(rig: Rig) -> None:
-    rig.routes("apply")
-    rig.write(uplinks("253"))
-    changed = rig.routes("apply")
-    assert sorted(line.split()[0] for line in changed.stdout.splitlines()[:-1]) == ["replace"] * 6
-    assert "default via 198.51.100.253 dev eth1" in rig.host.ap.ip("route", "show", "table", "1001")
-    rig.write(uplinks(table=1003))
-    assert rig.routes("apply").returncode == 0
-    assert rig.host.ap.ip("route", "show", "table", "1001") == ""
-    rig.write(uplinks())
-    rig.routes("apply")
-    assert rig.routes("show").returncode == 0
-    rig.host.ap.ip("rule", "del", "priority", "10003")
-    shown = rig.routes("show")
-    assert (shown.returncode, "routes_differ (kernel): 1 operations" in shown.stderr) == (1, True)
-
-
 def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
     ap = rig.host.ap
     rig.write(uplinks().replace("198.51.100.254", "198.51.101.1"))
@@ -366,55 +347,6 @@ def test_without_a_confirmation_everything_is_as_before(rig: Rig, how: str) -> N
     assert rig.routes("show").returncode == 0
 
 
-# What systemd-run does with a unit, as far as a guard can tell: nothing of the caller's environment, another session.
-SYSTEMD_RUN = """#!/bin/sh
-unset PYTHONPATH
-while [ "$1" != -- ]; do
-    case $1 in --setenv=*) export "${1#--setenv=}" ;; esac
-    shift
-done
-shift
-setsid "$@" </dev/null >/dev/null 2>&1 &
-echo "$*" >"$0.started"
-"""
-WITH_SYSTEMD = """
-import sys
-from ap_agent.commands import agent_cli
-from ap_agent.routes import trial
-trial._is_systemd_here = lambda: True
-sys.exit(agent_cli.main())
-"""
-
-
-def test_a_guard_that_systemd_starts_rolls_back_too(rig: Rig) -> None:
-    program = rig.folder / "systemd-run"
-    program.write_text(SYSTEMD_RUN)
-    program.chmod(0o755)
-    before = rig.kernel()
-    path = f"PATH={rig.folder}:{os.environ['PATH']}"
-    arguments = ("routes", "apply", "--confirm-within", WITHIN, "--config", rig.config)
-    done = rig.run("env", path, sys.executable, "-c", WITH_SYSTEMD, *arguments)
-    assert (done.returncode, "(no confirmation within 5 s)" in done.stderr) == (1, True), done.stderr
-    assert "-m ap_agent routes guard --config" in program.with_name("systemd-run.started").read_text()
-    assert rig.kernel() == before
-
-
-def test_without_anybody_left_to_roll_back_show_says_so_and_a_person_can(rig: Rig) -> None:
-    before = rig.kernel()
-    shell = begin(rig)
-    os.killpg(shell.pid, signal.SIGKILL)
-    os.kill(rig.guard_pid(), signal.SIGKILL)
-    shell.communicate(timeout=30)
-    time.sleep(6)
-    assert rig.kernel() != before  # the truth about kill -9 without systemd
-    words = "the process that would roll it back was killed"
-    assert words in rig.routes("show").stderr
-    refused = rig.routes("apply")
-    assert (refused.returncode, words in refused.stderr) == (1, True)
-    assert rig.routes("rollback").returncode == 0
-    assert rig.kernel() == before
-
-
 def test_a_confirmed_change_stays_and_is_what_counts_at_boot(rig: Rig) -> None:
     shell = begin(rig, "--by-hand", "--json", within="60")
     assert rig.routes("remove").returncode == 1  # one change at a time
@@ -474,39 +406,3 @@ def test_a_service_that_is_reached_confirms(rig: Rig, answers: bool) -> None:
         assert rig.trial() == ("confirmed" if answers else "rolled_back")
     finally:
         manager.__exit__(None, None, None)
-
-
-def test_networks_of_other_uplinks_are_reached_by_the_gateway_and_all_others_as_before(rig: Rig) -> None:
-    host = rig.host
-    host.lab.veth(host.ap.nic("eth3", "10.50.0.1/24"), host.u1.nic("eth3", "10.50.0.2/24"))  # an internal network
-
-    def leaves_by(destination: str, source: str) -> str:
-        found = json.loads(host.ap.ip("-j", "route", "get", destination, "from", source))[0]
-        return f"{found['dev']} {found.get('gateway', '-')}"
-
-    asked = {
-        ("198.51.100.7", "192.0.2.1"): ("eth1 -", "eth0 192.0.2.254"),
-        ("2001:db8:2::7", "2001:db8:1::1"): ("eth1 -", "eth0 2001:db8:1::254"),
-        ("198.51.100.7", "198.51.100.1"): ("eth1 -", "eth1 -"),
-        ("10.50.0.2", "198.51.100.1"): ("eth3 -", "eth3 -"),
-        ("10.99.0.11", "198.51.100.1"): ("eth0 192.0.2.254", "eth1 198.51.100.254"),
-        ("10.99.0.11", "10.50.0.1"): ("eth0 192.0.2.254", "eth0 192.0.2.254"),
-    }
-    assert {pair: leaves_by(*pair) for pair in asked} == {pair: before for pair, (before, _) in asked.items()}
-    rig.routes("apply")
-    assert {pair: leaves_by(*pair) for pair in asked} == {pair: after for pair, (_, after) in asked.items()}
-
-
-def test_show_has_the_links_of_each_uplink_and_the_parameters(rig: Rig) -> None:
-    links = {"1": entry("10.99.0.11", 5, **{"Local-IP": "198.51.100.1"}), "2": entry("10.99.0.12", 5)}
-    Store(rig.folder / "state").save(read_bundle(bundle_bytes(links), host_id=None))
-    rig.host.ap.sysctl({"net.ipv4.conf.eth1.rp_filter": 1})
-    rig.routes("apply")
-    shown = rig.routes("show")
-    assert shown.returncode == 0, shown.stderr
-    assert "eth1: rp_filter = 1, arp_ignore = 0; rp_filter drops" in shown.stdout
-    assert "rule 10000: from 192.0.2.1 lookup 1000 suppress_prefixlength 0" in shown.stdout
-    document = json.loads(rig.routes("show", "--json").stdout)
-    assert [one["name"] for one in document["uplinks"]] == ["net0", "net1", "net2"]
-    assert [list(one["links"]) for one in document["uplinks"]] == [[], ["1"], []]
-    assert (document["links_of_unknown_uplink"], len(document["rules"]), document["problems"]) == ([2], 18, [])

@@ -320,17 +320,6 @@ def test_agent_that_is_killed_leaves_no_socket_and_its_key_ends_with_the_test(si
             assert (report["outcome"], report["why"]) == ("cut", "The agent ended before the test did.")
 
 
-def test_child_that_does_not_end_is_ended(site: Site) -> None:
-    with site.programs():
-        test = sending(3, 4)
-        site.publish({"1": [test]})
-        site.until_armed(test)
-        sleep_until(test.begins_at, 0.5)
-        site.user(site.operator.host.u1, U1, 40_000, (AP, 30_300)).ask(stay=True)
-        site.until_over(test)
-        assert site.report(test)["report"]["outcome"] == "error"
-
-
 def test_file_of_the_operator_stops_what_runs_and_what_would_run(site: Site) -> None:
     with site.programs():
         test, later = sending(3, 20), sending(9, 10, port=30_301, number=2)
@@ -369,45 +358,6 @@ def test_no_port_is_open_without_consent_and_none_for_a_link_without_limit(site:
             assert (site.ports(), site.keys(), site.state.tests) == (set(), set(), ())
             time.sleep(0.2)
         assert site.service.receipts()[-1]["tests"] == []
-
-
-def test_arming_one_of_many_links_writes_its_key_and_nothing_else(site: Site) -> None:
-    site.publish({}, more=2000)
-    with site.programs():
-        until(lambda: len(site.state.links) == 2003 and site.state.is_ok, "all links", 60)
-        writes = site.state.writes
-        test = sending(4, 2)
-        site.publish({"1": [test]}, more=2000)
-        site.until_armed(test)
-        assert site.state.writes == writes + 1
-        site.report(test)
-        until(lambda: site.state.writes == writes + 2, "its key is gone")
-        site.publish({}, more=2000, Bandwidth=600)
-        until(lambda: site.operator.rates(1) == (600, 600), "another limit")
-        assert site.state.writes > writes + 3, "a changed limit writes more"
-
-
-def test_both_real_ends_reach_each_other_over_ipv6(site: Site) -> None:
-    fields = {"IP-Address": "2001:db8:1::11", "Local-IP": "2001:db8:1::1"}
-    site.publish({}, **fields)
-    phases = TOOLS["reach"].phases({}, 500, 500)
-    with site.programs(is_real=True):
-        test = sending(3, total_s(phases))
-        test = replace(test, kbit=ap_kbit(phases), max_bytes=ap_bytes(phases))
-        site.publish({"1": [test]}, **fields)
-        site.until_armed(test)
-        times = [round(one.timestamp() * 1000) for one in (test.begins_at, test.ends_at)]
-        key = run_key(SECRET, test.test_id)
-        order = UserOrder(test.test_id, key, "2001:db8:1::1", 30_300, times[0], times[1], phases)
-        user = site.operator.host.u1.call(lambda: run_user_end(order, print))
-        report = site.report(test)["report"]
-    assert (user["outcome"], report["outcome"], report["peer"].rpartition(":")[0]) == (
-        "completed",
-        "completed",
-        "[2001:db8:1::11]",
-    )
-    assert user["phases"][0]["lost_packets"] == 0
-    assert tuple(user["phases"][1]["mtu"]) == (1500, 1500)
 
 
 def test_tcp_between_both_real_ends_is_its_links_and_gets_no_more_than_the_limit(site: Site) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from lab.bench.core import Outcome
 from lab.evaluation import grid, taps, together, witness
 from lab.evaluation.bed import Bed, Wire
 from lab.evaluation.core import EvaluationScale
@@ -24,7 +23,7 @@ from measuring.iproute import LabError
 from measuring.judge import NS
 from measuring.traffic import EndpointResult, Results
 
-FULL, QUICK = EvaluationScale(), EvaluationScale(quick=True)
+FULL = EvaluationScale()
 MS = 1_000_000
 
 
@@ -66,24 +65,6 @@ def test_excess_is_what_a_bucket_that_leaks_at_the_rate_held_at_most() -> None:
     assert [taps.device_behind(one, wire) for one in (OURS, WRONG, THESIS, NO_LIMIT)] == [
         "slbw1", "slbw1", "ifb3", "eth3",
     ]  # fmt: skip
-
-
-def test_a_disturbed_run_is_forgotten_and_made_once_more() -> None:
-    runs = iter([(1.0, 0.5), (2.0, 0.5), (3.0, 0.0)])
-
-    def measure(found: Outcome) -> float:
-        value, lost_s = next(runs)
-        found.add(value, "s", what="took")
-        return lost_s
-
-    outcome = Outcome("any")
-    step = together.disturbable("a run", 1.0, measure)
-    for expected in ([2.0], [2.0, 3.0]):  # the second one counts, however it went
-        step.run(outcome)
-        assert outcome.find(what="took")[0].samples == expected
-        assert len(outcome.notes) == 1
-    assert all(0 <= one <= 1 for one in outcome.find(what="busy")[0].samples)
-    assert together.busy_share((100, 1_000), (150, 1_100)) == 0.5
 
 
 # --- from when on does a changed limit hold? -------------------------------------------------------------------------
@@ -206,31 +187,6 @@ def test_pauses_count_after_the_warm_up_beyond_what_a_bucket_makes_up_for() -> N
     second = START_NS + NS
     pauses = [(START_NS, START_NS + NS // 2), (second, second + bucket_ns), (second + NS, second + NS + 2 * bucket_ns)]
     assert grid.paused_s(results_of(800, pauses=pauses)) == pytest.approx(bucket_ns / NS)
-
-
-def test_a_run_that_says_nothing_is_repeated_once_and_all_of_the_second_is_noted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs = [500.0, 800.0]
-
-    class Beds:
-        def __enter__(self) -> dict[str, Bed]:
-            return BEDS
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(grid, "beds", lambda *_: Beds())
-    monkeypatch.setattr(grid, "limit_all", lambda *_: None)
-    monkeypatch.setattr(grid, "run", lambda *_: results_of(runs.pop(0)))
-    outcome = Outcome("sizes")
-    grid.steps("sizes", [CELL], QUICK)[0].run(outcome)
-    (note,) = outcome.notes
-    assert "501 of 800 kbit/s arrived, to user" in note
-    assert outcome.values("direction", limiter=OURS) == ["to user", "from user"]
-    assert [len(one.samples) for one in outcome.find(what="sample", limiter=OURS)] == [3, 3]
-    assert outcome.median(what="average", limiter=OURS, direction="to user") == pytest.approx(800, abs=3)
-    assert outcome.find(what="zeros")[0].samples == [0]
 
 
 def test_an_iperf3_that_cannot_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

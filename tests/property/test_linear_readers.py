@@ -1,7 +1,8 @@
 """Readers of what comes from outside take time in proportion to its size, whatever is in it.
 
-Each reads documents of 1, 4 and 16 MB. The long ones are judged by the shortest: caches that are too small may make
-them four times as dear as their size says. What is quadratic does not keep that, and a timer ends what takes minutes.
+Each reads documents of 1 and 8 MB, and the long one is judged by the short one, by the processor's time: what is
+slow here is C (digits, keys, patterns), whose steps nobody counts. Caches that are too small may make it four times as
+dear as its size says. What is quadratic does not keep that, and a timer ends what takes minutes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tests.agent_bundles import HOST_ID, bundle_bytes, entry, zipped
 from tests.limiter_documents import handed
 
 MB = 1024 * 1024
-MOST_S = 30.0  # of the processor, for 16 MB
-NOISE_S = 0.05  # below this nothing is compared
+MOST_S = 30.0  # of the processor, for 8 MB
+NOISE_S = 0.025  # below this nothing is compared
 REFUSALS = (LinkInfoError, BundleError, ValueError)
 
 
@@ -89,9 +90,8 @@ def cpu_s(read: Callable[[bytes], object], data: bytes) -> float:
 @pytest.mark.parametrize("reader", READERS)
 def test_time_grows_with_the_size_and_no_faster(reader: str, document: str) -> None:
     read, make = READERS[reader], DOCUMENTS[document]
-    took = [cpu_s(read, make(size * MB - 64)) for size in (1, 4, 16)]
-    for size, one in zip((4, 16), took[1:], strict=True):
-        assert one < 4 * size * max(took[0], NOISE_S), took
+    short, long = (cpu_s(read, make(size * MB - 64)) for size in (1, 8))
+    assert long < 4 * 8 * max(short, NOISE_S)
 
 
 def test_good_documents_are_read_in_proportion_too() -> None:

@@ -56,13 +56,6 @@ def test_a_python_outside_of_the_range_is_refused_in_one_sentence(checkout: Path
     assert "-m" not in (checkout / "asked").read_text().split()
 
 
-@pytest.mark.parametrize("version", ["3.11.2", "3.14.8"])
-def test_it_says_which_python_it_uses(checkout: Path, version: str) -> None:
-    done = setup(checkout, version)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(f"dev: using {checkout}/python, Python {version}\n")
-
-
 def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_kept(checkout: Path) -> None:
     setup(checkout, "3.11.2")
     (checkout / ".venv/of-the-first").touch()
@@ -74,50 +67,3 @@ def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_k
     made = setup(checkout, "3.13.5")
     assert "making a Python environment" in made.stderr
     assert not (checkout / ".venv/of-the-first").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, or a password")
-def test_an_environment_for_tests_gets_what_mutants_need_on_top(checkout: Path) -> None:
-    """An environment for tests serves programs that need less, not those that need more."""
-    setup(checkout, "3.11.2")
-    lock = (checkout / "requirements/dev.lock").read_bytes()
-    (checkout / ".venv/stamp-dev").write_bytes(subprocess.check_output(["cksum"], input=lock).strip())
-
-    served = setup(checkout, "3.11.2")
-    assert "installing pinned Python packages" not in served.stderr
-    added = setup(checkout, "3.11.2", "mutants")
-    assert "installing pinned Python packages (dev mutation;" in added.stderr
-
-
-def programs(folder: Path, **failing: str) -> dict[str, str]:
-    """An environment with these programs, which fail with what they say, in place of the real ones."""
-    for name, words in failing.items():
-        program = folder / name
-        program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
-        program.chmod(0o755)
-    return {"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_CACHE_HOME": str(folder / "cache"), "HOME": "/"}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-@pytest.mark.parametrize(
-    ("failing", "names"),
-    [
-        ({"unshare": "unshare failed: Operation not permitted"}, "this machine does not allow new namespaces"),
-        ({"mmdebstrap": "E: cannot download the archive"}, "no root of Debian trixie: E: cannot download the archive"),
-    ],
-)
-def test_a_root_that_cannot_be_made_names_what_is_missing(tmp_path: Path, failing: dict[str, str], names: str) -> None:
-    command = [REPOSITORY / "packaging/fresh", "trixie", "true"]
-    environment = programs(tmp_path, **failing)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert names in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-def test_without_rights_no_root_is_made() -> None:
-    command = ["setpriv", "--reuid=65534", "--clear-groups", "bash", "-s", "trixie", "true"]
-    script = (REPOSITORY / "packaging/fresh").read_text().replace('cd "$(dirname "$0")/.."', "cd /")
-    done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert "needs the rights of root" in done.stderr

@@ -13,7 +13,6 @@ from types import ModuleType
 import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
-from contract.link_info import parse_link_info
 from multipath import MpgetError
 from multipath.__main__ import INTERRUPTED
 from multipath.__main__ import parser as mpget_parser
@@ -71,22 +70,6 @@ def test_the_manual_has_every_option(program: str, door: ModuleType) -> None:
     assert {option for option in options if f"Fl -{option}" not in manual(program)} == set()
 
 
-def test_the_manuals_have_every_exit_status_that_their_program_has() -> None:
-    for program, codes in (("scionlab-bw-agent", "012345"), ("scionlab-bw-limiter", "01234")):
-        listed = manual(program).partition(".Sh EXIT STATUS")[2].partition(".Sh")[0]
-        assert "".join(re.findall(r"^\.It (\d)", listed, flags=re.MULTILINE)) == codes
-
-
-def test_the_sample_of_link_info_is_one_and_is_shipped() -> None:
-    links = parse_link_info((ROOT / "packaging/link_info.json").read_bytes())
-    assert {number: (one.is_user_as, one.limits.to_user_kbit) for number, one in links.items()} == {
-        1: (True, 500),
-        2: (True, 0),
-        9: (False, 100_000),
-    }
-    assert "packaging/link_info.json" in RULES
-
-
 def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     command = [sys.executable, str(ROOT / "packaging/man/agent_toml.py"), str(EXAMPLE)]
     page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -99,27 +82,6 @@ def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     requests = set(re.findall(r"^\.(\S+)", page, flags=re.MULTILINE)) - {'\\"'}
     assert requests == {"Dd", "Dt", "Os", "Sh", "Nm", "Nd", "Pa", "Ss", "Bl", "El", "It", "Pp", "Ic", "Xr"}
     assert not re.search(r"^'", page, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", ["agent", "limiter"])
-def test_the_package_has_every_unit_and_starts_its_own_command(name: str) -> None:
-    """A unit names /opt, for who installs by hand; the package's rules replace that."""
-    unit = (ROOT / f"packaging/systemd/scionlab-bw-{name}.service").read_text(encoding="utf-8")
-    replaced = re.search(r"s,(/opt/[^,]+),", RULES)
-    assert replaced is not None
-    started = re.sub(replaced[1], f"/usr/bin/scionlab-bw-{name}", unit)
-    assert f"ExecStart=/usr/bin/scionlab-bw-{name} run\n" in started
-    assert "/opt/" not in started
-
-
-def test_the_unit_of_the_routes_starts_the_packages_command_and_is_left_off() -> None:
-    unit = (ROOT / "packaging/systemd/scionlab-bw-routes.service").read_text(encoding="utf-8")
-    replaced = re.search(
-        r"'s,(/opt/\S+ -P -m ap_agent),(/usr/bin/\S+),' \\\n\s+packaging/systemd/scionlab-bw-routes", RULES
-    )
-    assert replaced is not None
-    assert "ExecStart=/usr/bin/scionlab-bw-agent routes apply --boot\n" in unit.replace(replaced[1], replaced[2])
-    assert "packaging/uplinks.toml.example" in RULES
 
 
 def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_python() -> None:
@@ -135,15 +97,6 @@ def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_pytho
     assert {"libbpf1"} <= depended
     assert "<<" not in control
     assert "pip" not in RULES
-
-
-@pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
-def test_maintainer_scripts_are_posix_and_stop_at_errors(name: str) -> None:
-    path = ROOT / f"packaging/debian/scionlab-bw-agent.{name}"
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("#!/bin/sh\nset -e\n")
-    assert "#DEBHELPER#" in text
-    assert subprocess.run(["sh", "-n", str(path)], check=False, timeout=10).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["scionlab-bw", "scionlab-bw-agent", "scionlab-bw-limiter", "scionlab_bw_limiter"])
@@ -162,15 +115,3 @@ def test_a_command_of_a_fresh_clone_says_what_to_run(tmp_path: Path, name: str) 
     )
     words = f"{name}: this checkout has no Python environment yet; run {clone.resolve()}/dev setup\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
-
-
-def test_what_the_image_copies_is_sent_to_its_build() -> None:
-    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    sent = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(" ".join(copied).split()) == sorted(sent)
-
-
-def test_dev_has_a_command_that_only_makes_the_environment() -> None:
-    script = (ROOT / "dev").read_text(encoding="utf-8")
-    assert re.findall(r"^setup\(\) (.*)$", script, flags=re.MULTILINE) == ["{ environment agent web; }"]
-    assert "    setup) setup ;;\n" in script

@@ -43,27 +43,12 @@ def test_unit_is_accepted_by_systemd_without_a_word_and_takes_away_what_it_can(u
     assert done.returncode == 0, done.stdout
 
 
-@needs_systemd
-def test_verification_would_notice_a_misspelt_key(units: Path) -> None:
-    unit = units / OF_PART["beat"]
-    unit.write_text(unit.read_text().replace("TimeoutStopSec=", "TimeoutStoqSec="))
-    assert "TimeoutStoqSec" in analyze(units, "verify", "--man=no", f"./{unit.name}").stderr
-
-
 @each_part
 def test_a_unit_starts_what_the_compose_file_starts(part: str) -> None:
     program, *arguments = shlex.split(found(UNITS / OF_PART[part])["ExecStart"])
     assert program == f"/opt/scionlab/.venv/bin/{Path(program).name}"
     wanted = COMPOSE[part]["command"].replace("0.0.0.0:8000", "127.0.0.1:%i")
     assert shlex.join([Path(program).name, *arguments]).startswith(wanted)
-
-
-@each_part
-def test_a_part_that_ends_is_started_again_and_has_the_time_to_end(part: str) -> None:
-    unit, service = found(UNITS / OF_PART[part]), COMPOSE[part]
-    assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
-    assert int(unit["TimeoutStopSec"]) >= int(service.get("stop_grace_period", "10s").removesuffix("s"))
-    assert unit.get("LimitNOFILE") == (str(service["ulimits"]["nofile"]) if "ulimits" in service else None)
 
 
 def test_the_example_has_what_production_requires() -> None:

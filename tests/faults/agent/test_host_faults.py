@@ -78,21 +78,6 @@ def test_disk_full(world: World) -> None:
         assert "No space left" in outlives(world, pid, "state_unusable", filler.unlink)
 
 
-def use_up(folder: Path) -> None:
-    for number in range(100):
-        (folder / str(number)).touch()
-
-
-def test_no_inodes_left(world: World) -> None:
-    with small_disk(world, "size=1m,nr_inodes=48") as state:
-        pid = begin(world)
-        (state / "many").mkdir()
-        with pytest.raises(OSError, match="No space left"):
-            use_up(state / "many")
-        said = outlives(world, pid, "state_unusable", lambda: shutil.rmtree(state / "many"))
-        assert "No space left" in said
-
-
 def test_disk_read_only(world: World) -> None:
     world.configure(usage_interval_s=0)  # a file that is open for writing keeps a disk from becoming read-only
     with small_disk(world, "size=256k"):
@@ -220,15 +205,6 @@ def test_wall_clock_wrong_by_decades_while_it_runs(world: World, years: int) -> 
     converges(world, pid, world.offer(NEW))
 
 
-def test_wall_clock_behind_the_end_of_every_key(world: World) -> None:
-    clock = world.folder / "clock"
-    set_off(clock, 0)
-    pid = begin(world, wall_clock=str(clock))
-    set_off(clock, 100 * 365 * 86_400)
-    said = outlives(world, pid, "key_expired", lambda: set_off(clock, 0))
-    assert "this host's clock says 21" in said
-
-
 # --- two agents -------------------------------------------------------------------------------------------------------
 
 
@@ -252,17 +228,3 @@ def test_lock_file_deleted_under_a_running_agent(world: World) -> None:
     assert world.ended(second) == 4
     assert f"pid {first}" in world.said()
     converges(world, first, world.offer(NEW))
-
-
-def test_two_agents_because_the_lock_file_was_deleted_do_not_stay_two(world: World) -> None:
-    first = begin(world)
-    os.kill(first, signal.SIGSTOP)  # so that another one is faster
-    (lock,) = (world.folder / "run").glob("*.lock")
-    lock.unlink()
-    second = world.start("run")
-    new = world.offer(NEW)
-    eventually(lambda: world.told(new), world.said)
-    os.kill(first, signal.SIGCONT)
-    assert world.ended(first) == 4
-    assert f"pid {second}" in world.said()
-    converges(world, second, new)

@@ -6,19 +6,13 @@ problem is named, the agent's memory has not grown by more than its own limits a
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.bundle import Bundle, read_bundle
-from ap_agent.agent.fetch import Client, NewBundle
-from ap_agent.common.errors import BundleError, FetchError
-from ap_agent.common.settings import Settings
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
-from tests.agent_service import Answer, Handler, endless, reply, service, status, tarball, trickle
+from tests.agent_service import Answer, Handler, endless, reply, tarball, trickle
 from tests.faults.agent.conftest import World, eventually
 
 OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
@@ -142,66 +136,4 @@ def peak_bytes(pid: int) -> int:
     return int(text.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-@pytest.mark.kernel
-def test_the_secret_does_not_follow_a_redirect(polling: tuple[World, int], subtests: pytest.Subtests) -> None:
-    world, _ = polling
-    good = world.service.answers["/config"]
-    elsewhere = service()
-    other = world.host.call(elsewhere.__enter__)
-    try:
-        for code in (301, 302, 303, 307, 308):
-            with subtests.test(code=code):
-                world.service.answers["/config"] = status(code, Location=f"{other.url}/api/v4/host/{HOST_ID}/config")
-                eventually(lambda: "redirect" in world.problems().get("service_unreachable", ""), lambda: _told(world))
-                assert other.seen == []
-                assert SECRET not in world.said()
-                assert world.enforces(OLD)
-                world.service.answers["/config"] = good
-                eventually(lambda: not world.problems(), lambda: _told(world))
-    finally:
-        elsewhere.__exit__(None, None, None)
-
-
 # --- cut off anywhere -------------------------------------------------------------------------------------------------
-
-LINKS = 1500
-LARGE = bundle_bytes(
-    {str(n): entry(n * 7919 % 99_991, f"198.18.{n >> 8}.{n & 255}", 1024 + n * 31) for n in range(1, LINKS + 1)}
-)
-
-
-def cut_off(data: bytes, *, with_length: bool) -> Answer:
-    def answer(handler: Handler) -> None:
-        handler.close_connection = True
-        handler.send_response(200)
-        handler.send_header("Content-Type", "application/gzip")
-        if with_length:
-            handler.send_header("Content-Length", str(len(LARGE)))
-        handler.end_headers()
-        handler.wfile.write(data)
-
-    return answer
-
-
-def fetched(client: Client) -> Bundle:
-    found = client.fetch_config(None)
-    assert isinstance(found, NewBundle)
-    return read_bundle(found.data, host_id=HOST_ID)
-
-
-@pytest.mark.parametrize("with_length", [True, False])
-def test_an_answer_cut_off_after_any_thousand_bytes_is_never_a_bundle(with_length: bool) -> None:
-    """With a length the transport says so, without one the bundle itself."""
-    places = range(0, len(LARGE), 1000)
-    assert len(places) >= 10
-    with service() as offered, contextlib.closing(Client(_settings(offered.url))) as client:
-        for place in places:
-            offered.answers["/config"] = cut_off(LARGE[:place], with_length=with_length)
-            with pytest.raises((FetchError, BundleError)):
-                fetched(client)
-        offered.answers["/config"] = cut_off(LARGE, with_length=with_length)
-        assert len(fetched(client).links) == LINKS
-
-
-def _settings(url: str) -> Settings:
-    return Settings(url=url, host_id=HOST_ID, host_secret=SECRET)

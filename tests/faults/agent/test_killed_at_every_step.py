@@ -60,7 +60,7 @@ def test_agent_killed_before_any_effect_leaves_a_good_state_and_the_next_start_c
     assert world.once() == 0, world.said()
     assert world.enforces(limits_of(0))
     old = world.offer(limits_of(1))
-    whole = world.watched(is_recording=True)
+    whole = world.watched()
     assert whole["exit_code"] == 0, world.said()
     # The store, the hand-over, the way to the service: all of them are among the effects.
     kinds = {one["call"] for one in whole["effects"]}
@@ -120,7 +120,7 @@ def watch_it_take_up(world: World, limits: dict[int, int]) -> dict[str, Any]:
     new = world.offer(limits)
     eventually(lambda: handed(world) == new, world.said)
     found: list[dict[str, Any]] = []
-    thread = threading.Thread(target=lambda: found.append(world.watched("run", "limiter", is_recording=True)))
+    thread = threading.Thread(target=lambda: found.append(world.watched("run", "limiter")))
     thread.start()
     try:
         eventually(lambda: world.told(new), world.said)

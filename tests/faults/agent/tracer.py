@@ -28,10 +28,10 @@ _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 _libc.ptrace.restype = ctypes.c_long
 
 # <sys/ptrace.h>, <linux/ptrace.h>
-_TRACEME, _CONT, _SYSCALL, _SETOPTIONS, _GET_SYSCALL_INFO = 0, 7, 24, 0x4200, 0x420E
-_O_TRACESYSGOOD, _O_TRACECLONE, _O_TRACESECCOMP, _O_EXITKILL = 0x1, 0x8, 0x80, 0x100000
+_TRACEME, _CONT, _SETOPTIONS, _GET_SYSCALL_INFO = 0, 7, 0x4200, 0x420E
+_O_TRACECLONE, _O_TRACESECCOMP, _O_EXITKILL = 0x8, 0x80, 0x100000
 _EVENT_SECCOMP = 7
-_SYSCALL_EXIT, _SYSCALL_SECCOMP = 2, 3  # ptrace_syscall_info.op
+_SYSCALL_SECCOMP = 3  # ptrace_syscall_info.op
 _WALL = 0x40000000  # threads too
 
 # arch/x86/entry/syscalls/syscall_64.tbl: the calls that change something outside of the process.
@@ -98,7 +98,7 @@ _NAMES_AT: dict[str, tuple[_Where, _Where]] = {
     "symlink": ((None, 1), 0),
     "symlinkat": ((1, 2), 0),
 }
-_FLAGS_AT = {"open": 1, "openat": 2, "unlinkat": 2}
+_FLAGS_AT = {"open": 1, "openat": 2}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -116,16 +116,13 @@ needs_tracer = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 @dataclass(frozen=True)
 class Effect:
-    """One system call that is about to happen (or happened: `succeeded`). `path` is what it works on, in the kernel's
-    words for a socket; `target` the second name of a rename or the content of a symbolic link; `data` what is written.
+    """One system call that is about to happen. `path` is what it works on, in the kernel's words for a socket;
+    `target` the second name of a rename or the content of a symbolic link.
     """
 
     call: str
     path: str
     target: str = ""
-    data: bytes = b""
-    flags: int = 0
-    succeeded: bool = True
 
     def __str__(self) -> str:
         return f"{self.call} {self.path}{f' -> {self.target}' if self.target else ''}"
@@ -140,16 +137,15 @@ class Watched:
     killed_at: Effect | None = None
 
 
-def watch(function: Callable[[], int], *, kill_before: int | None = None, is_recording: bool = False) -> Watched:
+def watch(function: Callable[[], int], *, kill_before: int | None = None) -> Watched:
     """Run `function` in a child (a fork of this process, which must have one thread) and follow its effects.
 
-    `kill_before`: SIGKILL before the effect of this number, counted from 0. `is_recording`: effects with their data and
-    whether they succeeded.
+    `kill_before`: SIGKILL before the effect of this number, counted from 0.
     """
     child = os.fork()
     if child == 0:
         _be_watched(function)
-    return _Tracer(child, kill_before, is_recording).run()
+    return _Tracer(child, kill_before).run()
 
 
 def _be_watched(function: Callable[[], int]) -> None:
@@ -167,16 +163,15 @@ def _be_watched(function: Callable[[], int]) -> None:
 
 
 class _Tracer:
-    def __init__(self, child: int, kill_before: int | None, is_recording: bool) -> None:
-        self._child, self._kill_before, self._is_recording = child, kill_before, is_recording
-        self._entered: dict[int, Effect] = {}
+    def __init__(self, child: int, kill_before: int | None) -> None:
+        self._child, self._kill_before = child, kill_before
         self._info = ctypes.create_string_buffer(88)  # struct ptrace_syscall_info
         self._seen = 0
         self._found = Watched()
 
     def run(self) -> Watched:
         os.waitpid(self._child, 0)
-        _ptrace(_SETOPTIONS, self._child, data=_O_TRACESYSGOOD | _O_TRACECLONE | _O_TRACESECCOMP | _O_EXITKILL)
+        _ptrace(_SETOPTIONS, self._child, data=_O_TRACECLONE | _O_TRACESECCOMP | _O_EXITKILL)
         _ptrace(_CONT, self._child)
         while True:
             thread, status = os.waitpid(-1, _WALL)
@@ -190,18 +185,15 @@ class _Tracer:
 
     def _stopped(self, thread: int, status: int) -> None:
         number, event = os.WSTOPSIG(status), status >> 16
-        resume, deliver = _CONT, 0
+        deliver = 0
         with contextlib.suppress(ProcessLookupError):  # killed by us while another of its threads was stopped
             if event == _EVENT_SECCOMP:
                 if self._enter(thread):
                     os.kill(self._child, signal.SIGKILL)
                     return
-                resume = _SYSCALL if thread in self._entered else _CONT
-            elif number == signal.SIGTRAP | 0x80:
-                self._leave(thread)
             elif event == 0 and number not in {signal.SIGSTOP, signal.SIGTRAP}:
                 deliver = number
-            _ptrace(resume, thread, data=deliver)
+            _ptrace(_CONT, thread, data=deliver)
 
     def _enter(self, thread: int) -> bool:
         """Whether this is where to kill it."""
@@ -209,33 +201,18 @@ class _Tracer:
         operation = self._info.raw[0]
         assert operation == _SYSCALL_SECCOMP, operation
         number, *arguments = struct.unpack_from("<7Q", self._info.raw, 24)
-        effect = _effect(thread, CALLS[number], arguments, with_data=self._is_recording)
+        effect = _effect(thread, CALLS[number], arguments)
         if effect is None:
             return False
         if self._seen == self._kill_before:
             self._found.killed_at = effect
             return True
         self._seen += 1
-        if self._is_recording and effect.call != "exit_group":
-            self._entered[thread] = effect
-        else:
-            self._found.effects.append(effect)
+        self._found.effects.append(effect)
         return False
 
-    def _leave(self, thread: int) -> None:
-        effect = self._entered.pop(thread, None)
-        if effect is None:
-            return
-        _ptrace(_GET_SYSCALL_INFO, thread, len(self._info), ctypes.addressof(self._info))
-        assert self._info.raw[0] == _SYSCALL_EXIT
-        result, is_error = struct.unpack_from("<q?", self._info.raw, 24)
-        data = effect.data[:result] if effect.call == "write" and not is_error else effect.data
-        self._found.effects.append(
-            Effect(effect.call, effect.path, effect.target, data, effect.flags, succeeded=not is_error)
-        )
 
-
-def _effect(thread: int, call: str, arguments: list[int], *, with_data: bool) -> Effect | None:
+def _effect(thread: int, call: str, arguments: list[int]) -> Effect | None:
     """None for what is not counted."""
     if call == "exit_group":
         return Effect(call, "the process itself")
@@ -245,13 +222,11 @@ def _effect(thread: int, call: str, arguments: list[int], *, with_data: bool) ->
         path = _descriptor(thread, arguments[0])
         if arguments[0] in {1, 2} or path.startswith(("pipe:", "anon_inode:")):
             return None
-        data = _memory(thread, arguments[1], arguments[2]) if with_data and call == "write" else b""
-        return Effect(call, path, data=data)
-    flags = arguments[_FLAGS_AT[call]] if call in _FLAGS_AT else 0
-    if call in {"open", "openat"} and not flags & _WRITING:
+        return Effect(call, path)
+    if call in _FLAGS_AT and not arguments[_FLAGS_AT[call]] & _WRITING:
         return None
     path, target = (_name(thread, arguments, where) for where in _NAMES_AT.get(call, _FIRST))
-    return Effect(call, path, target, flags=flags)
+    return Effect(call, path, target)
 
 
 def _name(thread: int, arguments: list[int], where: _Where) -> str:
@@ -281,22 +256,13 @@ def _descriptor(thread: int, number: int) -> str:
 
 
 def _text(thread: int, address: int) -> str:
-    return _memory(thread, address, 4096).split(b"\0")[0].decode()
-
-
-def _memory(thread: int, address: int, size: int) -> bytes:
+    """What stands there up to the first zero byte, of at most 4096 bytes."""
     memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
     try:
         found = b""
-        while len(found) < size:  # page by page: what lies behind the last one may not be there
-            step = min(size - len(found), 4096 - (address + len(found)) % 4096)
-            try:
-                found += os.pread(memory, step, address + len(found))
-            except OSError:
-                break
-            if b"\0" in found and size == 4096:
-                break
-        return found
+        while len(found) < 4096 and b"\0" not in found:  # page by page: what lies behind it may not be there
+            found += os.pread(memory, 4096 - (address + len(found)) % 4096, address + len(found))
+        return found.split(b"\0")[0].decode()
     finally:
         os.close(memory)
 

@@ -13,7 +13,6 @@ process from outside is prepared in the child before the program's `main`: `OPTI
 
 from __future__ import annotations
 
-import base64
 import codecs
 import ctypes
 import errno
@@ -30,7 +29,6 @@ from typing import Any
 
 from ap_agent.commands import agent_cli, limiter_cli
 from tests.faults.agent import tracer
-from tests.faults.agent.tracer import Watched
 
 MAINS = {"agent": agent_cli.main, "limiter": limiter_cli.main}
 _CAP_NET_ADMIN = 12  # <linux/capability.h>
@@ -126,18 +124,12 @@ def _program(command: dict[str, Any]) -> Callable[[], int]:
 
 
 def _watch(command: dict[str, Any]) -> dict[str, Any]:
-    is_recording = command.get("is_recording", False)
-    found = tracer.watch(_program(command), kill_before=command.get("kill_before"), is_recording=is_recording)
-    return _as_json(found, with_effects=is_recording)
-
-
-def _as_json(found: Watched, *, with_effects: bool) -> dict[str, Any]:
-    effects = [{**vars(one), "data": base64.b64encode(one.data).decode()} for one in found.effects]
+    found = tracer.watch(_program(command), kill_before=command.get("kill_before"))
     return {
         "exit_code": found.exit_code,
         "killed_at": str(found.killed_at) if found.killed_at else None,
         "count": len(found.effects),
-        "effects": effects if with_effects else [],
+        "effects": [vars(one) for one in found.effects],
     }
 
 
