@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import le
+from operator import le, sub
 from typing import Final
 
 from scionlab.enforcement.counters import KEPT, Kept, counts_of
@@ -59,7 +59,7 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
             continue  # of an idle link: no bytes, but its time would be covered twice
         intervals.append(
             Interval(
-                *(max(0, after - before) for before, after in zip(was, now, strict=True)),
+                *map(max, map(sub, now, was), _NOTHING),
                 ends_at_ms=sample.at_ms,
                 covered_ms=0 if known is None else _covered_ms(sample.at_ms - known.at_ms),
                 limit_kbit=sample.limit_kbit,
