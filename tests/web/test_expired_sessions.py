@@ -264,14 +264,14 @@ def test_too_much_is_not_carried_and_the_page_says_so(link: Link, owner: User) -
     assert led["Location"] == f"/ases/{UserAS.objects.get().pk}/links/{link.pk}/"
 
 
-def test_passwords_are_never_carried(owner: User) -> None:
+def test_passwords_and_second_factors_are_never_carried(owner: User) -> None:
     browser = browser_of(owner)
     form = form_with(browser.get("/password/"), "old_password")
     expire()
     new = {"old_password": PASSWORD, "new_password1": "y4ht zqpm", "new_password2": "y4ht zqpm"}
-    asked = browser.post("/password/", {**fields_of(form), **new})
+    asked = browser.post("/password/", {**fields_of(form), **new, "code": "417302", "credential": "k7pw"})
     assert asked.status_code == 403
-    assert [word for word in (PASSWORD, "y4ht") if word in asked.content.decode()] == []
+    assert [word for word in (PASSWORD, "y4ht", "417302", "k7pw") if word in asked.content.decode()] == []
     assert log_in(browser, owner, asked)["Location"] == "/password/"
 
 
