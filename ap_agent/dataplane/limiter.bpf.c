@@ -80,9 +80,9 @@ struct lane {
     __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
 };
 
-/* `bytes`, `packets`: what passed unpaid before the first fragment; then `number` is its side's at the last fragment, and
- * `packets` is 0 if none of it passed. `next`: where the next fragment begins while they come in order, else 0; `at`: when
- * the last one came, in order the first. `lost`: the mark of datagrams that have none. */
+/* `bytes`, `packets`: what passed unpaid before the first fragment; then `number` is the side's when the latest one came,
+ * and `packets` is 0 if none passed. `next`: where the next one begins while they come in order, else 0; `at`: when the
+ * latest one came, in order the first. `lost`: the mark of datagrams that have none. */
 struct slot { __u32 datagram, at; union { __u32 bytes, number; }; __u16 next, lane; __u8 packets, state; };
 struct side { __u64 unseen_at; __u32 number, lost; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
@@ -434,9 +434,9 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
     return a ^ a >> 29;
 }
 
-/* limit, count, verdict: bytes of a datagram passed as its owner's, and it has no slot any more. Until no host can have them
- * no other owner's fragment passes; a nobody's datagram needs no more than that. harm: who fills both cells that a datagram
- * may have with others takes nothing from anybody else, but that `lost` is then the mark of all datagrams of its address. */
+/* limit, count, verdict: bytes of a datagram passed as its owner's, and it has no slot any more. Until no host can have
+ * them no other owner's fragment passes; a nobody's datagram needs no more than that. harm: who fills both cells that a
+ * datagram may have takes nothing from anybody else, but that `lost` is then the mark of all datagrams of its address. */
 #define MARK(datagram, tick, owner) ((__u64)(datagram) << 32 | (__u16)(tick) << 16 | (owner))
 #define IS_RECENT(mark, tick) ((mark) && (__u16)((tick) - ((mark) >> 16)) < MARK_TICKS)
 #define IS_OF(mark, datagram, tick) (IS_RECENT(mark, tick) && (mark) >> 32 == (datagram))
@@ -465,7 +465,9 @@ static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 ti
 
 static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
 {
-    __u32 owner = slot->state == UNSEEN ? UNPAID : slot->state == OF_NOBODY || slot->lane == unmatched ? NOBODYS : slot->lane;
+    __u32 owner = slot->state == OF_NOBODY || slot->lane == unmatched ? NOBODYS : slot->lane;
+    if (slot->state == UNSEEN)
+        owner = UNPAID;
     if (slot->state != FREE && slot->packets)
         set_mark(side, slot->datagram, tick, owner);
     slot->state = FREE;
@@ -473,7 +475,7 @@ static __always_inline void give_away(struct side *side, struct slot *slot, __u3
 
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
 
-/* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also where unmatched traffic pays. */
+/* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also if unmatched traffic pays. */
 __noinline int owner_of(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
@@ -490,10 +492,10 @@ __noinline int owner_of(struct __sk_buff *skb, struct packet *p)
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together.
  *
- * A datagram is in order while Linux surely has all of it, from 0 to `next`, and nothing else of that identification: then
- * its last fragment ends its life. What overlaps, comes twice, too late or not in order may end it sooner, without a trace,
- * and what Linux gets then can be completed by whoever comes first. So a nobody's datagram that is not in order has a mark,
- * whose price its address pays. */
+ * A datagram is in order while Linux surely has all of it, from 0 to `next`, and nothing else of that identification:
+ * then its last fragment ends its life. What overlaps, comes twice, too late or not in order may end it sooner, without
+ * a trace, and what Linux gets then can be completed by whoever comes first. So a nobody's datagram that is not in order
+ * has a mark, whose price its address pays. */
 __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
@@ -506,7 +508,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return NOBODY;
     if (!p->is_fragment || !p->payload)
         return REFUSED;  // parsing: it cannot be read
-    long state = FREE, verdict = REFUSED, is_in_order, is_whole = 0, had = 0;  // 64 bits: a spilled half is refused
+    long state = FREE, verdict = REFUSED, contradicts, is_in_order, is_whole = 0, had = 0;  // a spilled half is refused
     __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]), mark;
     __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
@@ -554,20 +556,25 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     mark = settings.marks[cell];
     if (!IS_OF(mark, datagram, tick))
         mark = 0;
-    if (state > UNSEEN ? p->is_first && (state != (p->has_lane ? ACCEPTED : OF_NOBODY) ||
-                                         (p->has_lane && slot->lane != p->lane))
-        : mark         ? OWNER(mark) != owner && (OWNER(mark) != UNPAID || owner != NOBODYS)
-                       : IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner)
-        goto unlock;  // verdict: it contradicts what was decided
+    if (state > UNSEEN)
+        contradicts = p->is_first && (p->has_lane ? state != ACCEPTED || slot->lane != p->lane : state != OF_NOBODY);
+    else if (mark)
+        contradicts = OWNER(mark) != owner && (OWNER(mark) != UNPAID || owner != NOBODYS);
+    else
+        contradicts = IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner;
+    if (contradicts)
+        goto unlock;  // verdict
     if (state <= UNSEEN && mark && OWNER(mark) == NOBODYS) {
         settings.marks[cell] = MARK(datagram, tick, NOBODYS);
         verdict = NOBODY;
         goto unlock;
     }
-    is_in_order = p->is_there && (p->is_first ? state == FREE && !mark && !IS_RECENT(side->lost, tick)
-                                              : state > UNSEEN && slot->next == p->offset &&
-                                                    (__s32)(ticks - slot->at) < (__s32)PLAIN_TICKS &&
-                                                    (!p->is_ipv4 || side->number - slot->number <= PLAIN_DISTANCE));
+    if (p->is_first)
+        is_in_order = p->is_there && state == FREE && !mark && !IS_RECENT(side->lost, tick);
+    else
+        is_in_order = p->is_there && state > UNSEEN && slot->next == p->offset &&
+                      (__s32)(ticks - slot->at) < (__s32)PLAIN_TICKS &&
+                      (!p->is_ipv4 || side->number - slot->number <= PLAIN_DISTANCE);
     if (p->is_first ? owner == NOBODYS && !p->is_there : state <= UNSEEN || (state == OF_NOBODY && !is_in_order)) {
         if ((state == UNSEEN && slot->packets == 255) ||
             !charge(&side->unseen_at, now, UNSEEN_COST(p->bytes, 1), UNSEEN_BYTES * UNSEEN_NS_PER_BYTE))
@@ -589,7 +596,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;
     }
     if (p->is_first) {
-        had = slot->packets;
+        had = slot->packets;  // whether something passed, should it be refused
         if (state == UNSEEN) {
             p->seen_bytes = slot->bytes;
             p->seen_packets = slot->packets;

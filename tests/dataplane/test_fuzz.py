@@ -274,9 +274,9 @@ def test_what_came_before_a_nobodys_first_fragment_makes_it_no_links_later(runni
     """A first fragment that overlaps with it, a minute later: Linux keeps what follows, IPv6 for a minute."""
     running.reset()
     running.run([*parts(frame6, FREE, (8, 24)), many(frame6)], from_user=True)
-    running.age_marks(15)
+    running.age_marks(13)
     assert all(running.run(parts(frame6, FREE, (0, 16), (16, 1_008)), from_user=True).passed)
-    running.age_marks(2)
+    running.age_marks(4)
     assert running.run(parts(frame6, LIMITED, (0, 16)), from_user=True).passed == [False]
 
 

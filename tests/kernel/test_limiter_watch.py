@@ -22,7 +22,7 @@ from tests.kernel.limiter_host import LimiterHost
 
 pytestmark = pytest.mark.kernel
 TEST_ID = "0f" * 16
-WATCHED_S, SENDING_S = 12, 6.0
+WATCHED_S, SENDING_S = 9, 6.0
 
 
 @pytest.fixture
