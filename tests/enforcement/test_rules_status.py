@@ -224,6 +224,18 @@ def test_generation_is_known_beside_each_link(link: Link) -> None:
         assert selectors.generation_beside(one) == 7
 
 
+def test_the_links_that_a_host_limits_cost_two_statements(
+    owner: User, ap: AttachmentPoint, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    attach(owner, spec(ap, public_port=50_001), spec(ap, public_port=50_002))
+    with django_assert_num_queries(2):
+        found = [
+            (link.interface_a.AS.isd_as, link.interface_b.AS.isd_as, link.interface_b.AS.useras.owner)
+            for link in selectors.limited_links(ap.host_id).values()
+        ]
+    assert found == [("17-ffaa:0:1107", "17-ffaa:1:1", owner)] * 2
+
+
 def test_the_attachment_points_cost_one_statement(
     ap: AttachmentPoint,
     ap_b: AttachmentPoint,
