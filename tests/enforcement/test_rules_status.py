@@ -224,6 +224,19 @@ def test_generation_is_known_beside_each_link(link: Link) -> None:
         assert selectors.generation_beside(one) == 7
 
 
+def test_a_host_limits_the_links_of_user_ases_at_it_alone(
+    owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    made = attach(owner, *(spec(ap, public_port=50_001 + n) for n in range(3)), spec(ap_b, public_ip="198.51.100.8"))
+    Link.objects.filter(pk=links_of(made)[2].pk).update(type=Link.Type.CORE)
+    with django_assert_num_queries(2):
+        found = [
+            (link.interface_a.AS.isd_as, link.interface_b.AS.isd_as, link.interface_b.AS.useras.owner)
+            for link in selectors.limited_links(ap.host_id).values()
+        ]
+    assert found == [("17-ffaa:0:1107", "17-ffaa:1:1", owner)] * 2
+
+
 def test_the_attachment_points_cost_one_statement(
     ap: AttachmentPoint,
     ap_b: AttachmentPoint,
