@@ -31,7 +31,7 @@
 #define FULL 65536u                 // a factor of 1
 #define COST_SHIFT 20               // of ns_per_byte
 #define TRIES 8                     // to charge a bucket at which other processors are, too
-#define GUARD_NS 20000000ull        // in which a busy processor hands on what HTB has sent
+#define GUARD_NS 100000000ull       // in which a busy processor hands on what HTB has sent
 #define WAYS 3                      // slots in which a datagram may be
 #define SETS 16                     // of them; an entry of the map fits into 2 kB
 #define TICKS(seconds) ((seconds) * 1000000000ull >> 14)  // of slots

@@ -20,6 +20,7 @@ from django.test import Client
 from django.utils import timezone
 
 import scionlab
+from bandwidth_config import Limits
 from scionlab.accounts import account, api_token, mail_links, second_factor
 from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.delivery import enrolment, evidence, installed, render, signing
@@ -451,7 +452,7 @@ def _cancel_part(w: World) -> Work:
     return partial(link_test.link_test_cancel, link_test_id=w.joint().parts.all()[0].pk, actor=w.boss)
 
 
-OF_ONE_LINK: dict[str, Any] = {"bandwidth_kbit": 100, "active": False, "observe_only": True}
+OF_ONE_LINK: dict[str, Any] = {"limits": Limits.both(100), "active": False, "observe_only": True}
 
 SCENARIOS: dict[str, Callable[[World], Work]] = {
     "user_as_create": _create,

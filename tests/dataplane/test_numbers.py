@@ -28,6 +28,7 @@ PORT, BLOCKED_PORT, FREE_PORT = 50_001, 50_002, 50_099
 DATA, HEARTBEAT = 17, 203
 LINK, BLOCKED, UNMATCHED = 7, 8, 1
 LONGEST_CALL_S = 0.0001
+LANE_BYTES, QUEUED_UNTIL_AT = 136, 128  # struct lane of limiter.bpf.c
 FRAGMENTS_BYTES, FROM_USER_SLOTS_AT, SLOT_BYTES = 1960, 1000, 20  # struct fragments of limiter.bpf.c
 
 
@@ -85,6 +86,20 @@ def test_a_burst_gets_its_room(world: World, kbit: int, room: int) -> None:
     world.run(frame(100), 4 * room // 100)
     drained = (time.monotonic() - began) * kbit * 125
     assert room <= world.counted().passed_bytes <= room + 200 + drained
+
+
+def test_what_was_queued_may_still_be_behind_for_a_tenth_of_a_second(world: World) -> None:
+    """A busy processor hands on late what the queue has sent, and nothing may overtake it."""
+    world.link(LINK, 100_000, PORT)
+    at = (2 * LINK + 1) * LANE_BYTES + QUEUED_UNTIL_AT
+    queued_until_ns = set_ns = 0
+    while queued_until_ns == set_ns:  # again if this process stood still: then the packet did not queue
+        began_ns = time.monotonic_ns()
+        set_ns = began_ns + 50_000_000
+        struct.pack_into("=Q", world.program.lanes._memory, at, set_ns)
+        world.run(frame(100))
+        (queued_until_ns,) = struct.unpack_from("=Q", world.program.lanes._memory, at)
+    assert began_ns + 100_000_000 <= queued_until_ns <= time.monotonic_ns() + 100_000_000
 
 
 def test_bytes_pass_at_the_limit_less_a_thousandth(world: World) -> None:

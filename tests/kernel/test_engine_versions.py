@@ -69,7 +69,7 @@ def test_a_version_with_another_layout_ends_the_segments_and_begins_anew(
     bed.received_kbit(to_user=False, seconds=0.3)
     before = bed.engine.counters()
     bed.engine.close()
-    monkeypatch.setattr(program, "LAYOUT", "5")
+    monkeypatch.setattr(program, "LAYOUT", "another")
     bed.engine = upgraded(bed, tmp_path)
     outcome = bed.enforce(TWO)
     assert outcome.is_ok

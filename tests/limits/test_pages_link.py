@@ -387,7 +387,7 @@ def test_the_shortest_period_with_figures_is_shown_first(subtests: pytest.Subtes
             host=link.interface_a.host, key="k", received_at=timezone.now(), ends_at=timezone.now()
         )
         at = timezone.now() - timedelta(minutes=5)
-        UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[null,null]")
+        UsageSamples.objects.create(batch=batch, series=UsageSeries.objects.get(), begins_at=at, packed="[1,null,null]")
         assert shown() == "Last hour"
     with case(subtests, "sums of another day"):
         UsageSlot.objects.all().delete()

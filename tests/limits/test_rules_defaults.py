@@ -188,6 +188,7 @@ def test_the_life_of_a_link_is_in_the_audit(owner: User, staff: User, ap: Attach
         ("link", LINK_1, "staff@example.org", 1000, 0, "flooding"),
         ("link_active", LINK_1, WHO, None, None, ""),
         ("link", LINK_1, WHO, 0, 400, ""),
+        ("link_active", LINK_1, WHO, None, None, ""),
         ("link", LINK_2, WHO, None, 7, ""),
         ("link", LINK_2, WHO, 7, None, ""),
         ("link", LINK_1, WHO, 400, None, ""),
