@@ -214,3 +214,10 @@ def told(at: datetime, start: datetime) -> object:
     return [(one.stage, one.enforced, one.counters, ago(one.since), ago(one.read_at)) for one in status], list(
         Mail.objects.order_by("pk").values_list("subject", flat=True)
     )
+
+
+def test_each_direction_is_kept_as_it_was_said(busy: Host) -> None:
+    different = link_entry(64) | {"to_user_kbit": 1000, "from_user_kbit": 64}
+    assert send(busy, entries(**{"3": different}), T0 + MINUTE).stored
+    row = LinkEnforcement.objects.get(link__interface_a__interface_id=3)
+    assert (row.kbit, row.to_user_kbit, row.from_user_kbit) == (64, 1000, 64)
