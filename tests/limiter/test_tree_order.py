@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ap_agent.dataplane.lanes import Lane
 from ap_agent.dataplane.tc import HtbClass
-from ap_agent.dataplane.tree import Hook, Tree, difference, new_tree
+from ap_agent.dataplane.tree import Hook, Tree, difference, limits_of, new_tree
+from bandwidth_config import Limits
 
 BOTH = ("slbw0", "slbw1")
 
@@ -26,6 +27,12 @@ def add_link(tree: Tree, kbit: int) -> None:
         tree["class", ifb][7 | 0x1000 * way] = HtbClass.of(kbit)
         tree["leaf", ifb][7 | 0x1000 * way] = 160_000
     tree["key", ""][bytes(40)] = 14
+
+
+def test_a_links_limits_are_those_of_its_two_lanes() -> None:
+    tree = whole_tree()
+    tree["lane", ""][15] = Lane(64, 0x1007).packed()
+    assert [limits_of(tree, one) for one in (7, 8)] == [Limits(500, 64), None]
 
 
 def steps(now: Tree, then: Tree) -> list[str]:
