@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from celery.beat import PersistentScheduler
 from django.conf import settings
@@ -37,6 +38,7 @@ class Scheduler(PersistentScheduler):
         self._lock = (
             redis_client.client().lock(KEY, timeout=LEASE_S, thread_local=False) if settings.REDIS_URL else None
         )
+        self._token = uuid4().hex  # always the same: a lock whose reply was lost is known as its own
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
@@ -75,7 +77,7 @@ class Scheduler(PersistentScheduler):
         except RedisError:
             return True  # queueing waits for Redis as well
         try:
-            owns = bool(self._lock.acquire(blocking=False))
+            owns = bool(self._lock.acquire(blocking=False, token=self._token))
         except RedisError:
             owns = works
         if works and not owns:
