@@ -209,7 +209,7 @@ def _try(
     size=st.integers(1, 1_000_000),
 )
 def test_without_faults_little_is_wasted_and_none_is_waited_for(rates: list[int], size: int) -> None:
-    """Rates within a factor of ten. With several paths at a hundredth of the quickest a download of 1 MB waits for up to
+    """Rates within a factor of ten. With several paths at a hundredth of the quickest 1 MB takes up to
     3 s: their first ranges are as long as everybody's, and no byte is asked for more than twice."""
     world = World(size, [HONEST] * len(rates), piece_bytes=None, rules=Rules(min_weight=0))
     step_s = 0.01  # of this world: each path is served in whole steps
