@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import email.utils
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +18,7 @@ import pytest
 
 from ap_agent.commands.status import screen
 from ap_agent.common import outcome as commands
+from ap_agent.common.colour import painted
 from tests import agent_service as svc
 from tests.agent.test_agent_enrol import ENROL, ROOT, Person, answer, person, service  # noqa: F401  fixtures
 
@@ -44,6 +52,26 @@ def failing(count: int) -> dict[str, Any]:
             "not_enforced": {str(one): "No memory." for one in range(1, count + 1)},
         },
     }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"links": []},
+        {"links": {"enforced": 1, "observed": 0, "total": 1, "not_enforced": []}},
+        {"problems": [1]},
+        {"problems": [{"code": []}]},
+        {"service": "x"},
+        {"written_at": "2026-11-24T11:59:59"},
+        {"next_cycle_in_s": None},
+        {"timed_limits": {"running": 0, "upcoming": 1, "next_change_at": "0001-01-01T00:00:00+14:00"}},
+        {"keys": [{}]},
+    ],
+    ids=str,
+)
+def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a health file"):
+        screen(health(**changes), is_running=True, now=NOW)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
@@ -85,7 +113,87 @@ def test_the_first_line_of_status_is_the_verdict(
     assert (found, lines[0]) == (code, verdict)
 
 
+def test_status_fits_a_screen_with_thousands_of_problems() -> None:
+    problems = [{"code": "x", "subject": f"device {one}", "message": "Foreign."} for one in range(100)]
+    _, lines = screen(health(**failing(4000), problems=problems), is_running=True, now=NOW)
+    assert len(lines) <= 24
+    assert "Problem        92 more; `scionlab-bw-agent status --json` lists all" in lines
+    assert "Failed         link 8: No memory." in lines
+    assert lines[-1] == "Failed         3992 more; `scionlab-bw-agent status --json` lists all"
+
+
+def test_status_names_a_link_once() -> None:
+    problems = [{"code": "apply_failed", "subject": "link 2", "message": "No memory."}]
+    _, lines = screen(health(**failing(2), problems=problems), is_running=True, now=NOW)
+    assert [line for line in lines if "link" in line and "No memory" in line] == [
+        "Problem        apply_failed (link 2): No memory.",
+        "Failed         link 1: No memory.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "expected"),
+    [
+        (True, {"TERM": "xterm"}, "\033[1;31mno\033[0m"),
+        (True, {"TERM": "xterm", "NO_COLOR": "1"}, "no"),
+        (True, {"TERM": "xterm", "NO_COLOR": ""}, "\033[1;31mno\033[0m"),
+        (True, {"TERM": "dumb"}, "no"),
+        (True, {}, "no"),
+        (False, {"TERM": "xterm"}, "no"),
+    ],
+)
+def test_colour_is_where_a_terminal_shows_it_and_nobody_objects(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], expected: str
+) -> None:
+    for name in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert painted("no", "bad") == expected
+
+
 # --- watch ------------------------------------------------------------------------------------------------------------
+
+
+def test_watch_draws_on_the_other_screen_of_a_terminal_and_leaves_it(tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(
+        "".join(f'{name} = "{tmp_path / name}"\n' for name in ("state_dir", "run_dir", "limiter_run_dir"))
+    )
+    command = [sys.executable, "-P", "-m", "ap_agent", "watch", "--config", str(config)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    piped = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (piped.returncode, piped.stdout) == (commands.USAGE, "")
+    assert "watch needs a terminal" in piped.stderr
+
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    )
+    os.close(terminal)
+    try:
+        drawn = _read(controller, b"\033[J", within_s=60)
+        process.send_signal(signal.SIGINT)
+        drawn += _read(controller, b"\033[?1049l", within_s=20)
+        assert process.wait(20) == commands.OK
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+    assert drawn.startswith(b"\033[?1049h")
+    assert b"The agent has not reported yet. Start scionlab-bw-agent." in drawn
+    assert b"No traffic sample yet." in drawn
+
+
+def _read(descriptor: int, end: bytes, *, within_s: float) -> bytes:
+    found, deadline = b"", time.monotonic() + within_s
+    while end not in found:
+        left = deadline - time.monotonic()
+        assert left > 0, found
+        if select.select([descriptor], [], [], left)[0]:
+            found += os.read(descriptor, 65_536)
+    return found
 
 
 # --- enrol ------------------------------------------------------------------------------------------------------------
@@ -116,6 +224,20 @@ def test_enrol_names_a_clock_that_is_wrong(
     assert person.enrols(service.url) == commands.OK
     assert words in person.out
     assert ("The clock" in person.out) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://no-such-host.invalid", "Check the URL"),
+        ("http://127.0.0.1:9", "cannot be reached: Connection refused. Nothing was written. The token was not used."),
+    ],
+)
+def test_enrol_blames_the_address_where_nobody_answers(person: Person, url: str, words: str) -> None:  # noqa: F811
+    assert person.enrols(url) == commands.NOT_DONE
+    assert words in person.err
+    assert "it was consumed" not in person.err
+    assert person.left() == []
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
+from scionlab.linktests.joint_test import joint_test_create
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.testbed.models import AttachmentPoint, UserAS
 from scionlab_bw import all_links
@@ -60,11 +64,31 @@ def test_it_prints_what_passed_alone_and_together_of_each_link_and_of_all(
     assert table[3].split() == ["sum", "1", "482", "1", "482", "1", "500", "1", "482", "33.7", "%"]
 
 
+def test_json_is_that_of_the_service_and_parameters_are_its(
+    run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]
+) -> None:
+    code, out, _ = run("test", str(wide.pk), "--all-links", "--set", "seconds=8", "--json")
+    found = json.loads(out)
+    assert (code, found["state"], found["to_user"]["total"]["limit_kbit"]) == (0, "finished", 1500)
+    assert [one["parameters"]["seconds"] for one in found["parts"]] == [8] * 4
+
+
 def test_interrupted_all_of_it_is_cancelled(run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]) -> None:
     ends["interrupt"] = True
     assert run("test", wide.isd_as, "--all-links")[0] == 130
     assert JointTest.objects.get().cancelled_at is not None
     assert not LinkTest.objects.filter(cancelled_at=None).exists()
+
+
+def test_one_that_was_scheduled_on_the_page(
+    run: Run, logged_in: str, wide: UserAS, owner: User, ends: dict[str, Any]
+) -> None:
+    made = joint_test_create(user_as_id=wide.pk, actor=owner, begins_at=timezone.now() + timedelta(hours=1))
+    code, out, _ = run("test", wide.isd_as, "--all-links", "--id", str(made.pk))
+    assert (code, JointTest.objects.count()) == (0, 1), out
+    other = enforced(owner, spec(AttachmentPoint.objects.first(), public_ip="198.51.100.23"), label="other")
+    code, _, err = run("test", other.isd_as, "--all-links", "--id", str(made.pk))
+    assert (code, err) == (2, f"scionlab-bw: Joint test {made.pk} is not one of {other.isd_as}.\n")
 
 
 def test_wrong_input_and_refusals_have_their_exit_codes(
@@ -79,3 +103,9 @@ def test_wrong_input_and_refusals_have_their_exit_codes(
     code, _, err = run("test", wide.isd_as, "--all-links")
     assert (code, "has not enabled tests that send" in err) == (1, True)
     assert not JointTest.objects.exists()
+
+
+def test_own_address_is_taken_where_this_host_has_it() -> None:
+    assert all_links._own_address({"public_ip": "127.0.0.2", "bind_ip": None}) == "127.0.0.2"
+    assert all_links._own_address({"public_ip": "198.51.100.7", "bind_ip": "127.0.0.3"}) == "127.0.0.3"
+    assert all_links._own_address({"public_ip": "198.51.100.7", "bind_ip": None}) is None

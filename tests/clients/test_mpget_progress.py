@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import select
 
 import pytest
 
 from multipath import __main__ as program
-from multipath.__main__ import Progress
+from multipath.__main__ import BAR, Progress
 from multipath.core import Download, Rules, Task
 from multipath.state import Facts
+from tests.terminal import Screen, open_terminal
 
 PATHS = ["192.0.2.2 > http://192.0.2.1/\x1b[2Jfile", "dev tun0 > http://192.0.2.1/file"]
 SIZE = 1000
@@ -53,6 +56,56 @@ def bring(core: Download, path: int, at: int, count: int) -> None:
     core.free.cut(at, at + count)
     core.tasks.append(task)
     core.arrived(task, count, 100.0)
+
+
+def test_a_terminal_has_a_bar_for_each_path_drawn_in_place(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_screen", lambda _out: (120, 24))
+    out = Terminal(is_one=True)
+    progress = Progress(out, PATHS, core_of(500, 100))
+    progress.draw()
+    first, second, total = out.said().splitlines()
+    assert first.count("#") == BAR // 2
+    assert second.count("#") == BAR // 10
+    assert first.startswith("192.0.2.2 > http://192.0.2.1/?[2Jfile ")
+    assert total.startswith("600 of 1,000 bytes, ")
+    clock[0] += 1
+    progress.draw()
+    assert out.said().startswith("\x1b[3A\x1b[J")
+    progress.say("Something.")
+    assert out.said() == "\x1b[3A\x1b[Jmpget: Something.\n"
+
+
+def read_all(master: int) -> str:
+    """What has been written: one read of a terminal may return a part."""
+    found = b""
+    while select.select([master], [], [], 0.05)[0]:
+        found += os.read(master, 65536)
+    return found.decode()
+
+
+@pytest.mark.parametrize(("columns", "lines", "count"), [(80, 24, 5), (40, 24, 5), (20, 4, 5), (80, 24, 64)])
+def test_bars_are_drawn_over_in_a_terminal_of_any_size(
+    clock: list[float], columns: int, lines: int, count: int
+) -> None:
+    master, slave = open_terminal(columns, lines)
+    core, screen = core_of(*[SIZE // count] * count), Screen(columns, lines)
+    with os.fdopen(slave, "w") as out:
+        progress = Progress(
+            out, [f"10.10.{number}.2 > http://192.0.2.1:8080/images/file.iso" for number in range(count)], core
+        )
+        for _ in range(3):
+            progress.draw()
+            screen.feed(read_all(master))
+            clock[0] += 1
+        shown = [row for row in screen.rows if row]
+        assert screen.wrapped == 0
+        assert len(shown) == min(count + 1, lines - 1)
+        assert shown[-1].startswith("1,000 of 1,000 bytes"[: columns - 1]) or count == 64
+        assert (f"and {count - (lines - 3)} more paths"[: columns - 1] in shown) == (count > lines - 2)
+        progress.say("Done.")
+        screen.feed(os.read(master, 65536).decode())
+        assert [row for row in screen.rows if row] == ["mpget: Done."]
+    os.close(master)
 
 
 def test_a_log_gets_a_line_now_and_then_and_each_reason_once(clock: list[float]) -> None:

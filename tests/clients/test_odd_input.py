@@ -27,10 +27,13 @@ import pytest
 import multipath.__main__ as mpget
 import multipath.state
 import scionlab_bw.__main__ as client
+from ap_agent.commands import agent_cli, limiter_cli
 from scionlab_bw import all_links, commands, credentials, reserve, test_link
 from scionlab_bw import client as rest
 from scionlab_bw.errors import Refused
+from scionlab_bw.units import parse_moment
 from station import ap_end
+from tests.terminal import run_in_terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,12 +147,12 @@ CALLS = {
     "test": ["test", "7", "quick", "--set", "seconds=3", "--at", "18:30", "--bind", "192.0.2.1"],
     "test joint": ["test", "5", "--all-links", "--set", "seconds=3"],
 }
-ODD_TEXTS = ["", "-1", "9" * 30, "\udcff", "\u0663", "a" * 10_000, "\x1b[2J", "99999999d",
-             "2026-13-45 99:99", "9999-12-31T23:59:59-14:00", "0001-01-01 00:00", "nan"]  # fmt: skip
+ODD_TEXTS = ["", "-1", "9" * 30, "\udcff", "\u0663", "a" * 10_000, "[", "%s%n", "../..", "\x1b[2J", "99999999d",
+             "2026-13-45 99:99", "9999-12-31T23:59:59-14:00", "0001-01-01 00:00", "1e9", "nan"]  # fmt: skip
 ODD_BODIES = [b"", b"{}", b"[]", b"null", b"7", b"[" * 200_000, b'{"a":' * 100_000, b"\xff\xfe", b"<html>", b"NaN",
               b'{"results": [{}], "next": null}', b'{"results": [1, null, []], "next": 7}', b'{"results": 5}',
               b'{"message": 7}', b"9" * 5000]  # fmt: skip
-ODD_VALUES: list[Any] = [None, "x", 10**40, [None], "0001-01-01T00:00:00+00:00"]
+ODD_VALUES: list[Any] = [None, "x", -1, 10**40, [], {}, [None], "0001-01-01T00:00:00+00:00"]
 
 
 class Faults:
@@ -346,6 +349,31 @@ def test_the_client_with_one_odd_value_in_an_answer(
                 run(client.main, given, {0, 1, 2, 3}, b"password\n")
 
 
+def test_the_client_in_odd_environments(
+    service: Service, run: Run, tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table: list[tuple[dict[str, str | None], int]] = [
+        ({"REQUESTS_CA_BUNDLE": "/none"}, 2),
+        ({credentials.URL_VARIABLE: "https://["}, 2),
+        ({credentials.URL_VARIABLE: "https://a:b:c"}, 2),
+        ({credentials.URL_VARIABLE: "https://example.org:99999"}, 2),
+        ({credentials.URL_VARIABLE: f"https://{'a' * 64}.org"}, 2),
+        ({credentials.URL_VARIABLE: "https://user:pass@example.org"}, 2),
+        ({credentials.TOKEN_VARIABLE: f"\ufeff{SECRET}\r\n"}, 0),
+        ({credentials.TOKEN_VARIABLE: f"{SECRET}\u00fc"}, 2),
+        ({credentials.TOKEN_VARIABLE: f"{SECRET}\r\nHost: x"}, 2),
+        ({credentials.TOKEN_VARIABLE: None, "XDG_CONFIG_HOME": "/dev/null"}, 4),
+        ({credentials.TOKEN_VARIABLE: None, "XDG_CONFIG_HOME": "a" * 5000}, 4),
+    ]
+    for number, (changes, code) in enumerate(table):
+        with faults.of(f"{number} {[*changes]}"), monkeypatch.context() as patch:
+            if changes.get("REQUESTS_CA_BUNDLE"):  # only https reads it
+                patch.setenv(credentials.URL_VARIABLE, service.url.replace("http", "https"))
+            for name, value in changes.items():
+                patch.delenv(name) if value is None else patch.setenv(name, value)
+            run(client.main, ["links"], {code})
+
+
 def test_the_client_with_odd_credential_files(
     service: Service, run: Run, tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +396,15 @@ def test_the_client_with_odd_credential_files(
         file.mkdir(0o700)
         run(client.main, ["links"], {4})
         run(client.main, ["login", service.url, "--token"], {2}, SECRET.encode())
+
+
+def test_what_is_pasted_is_stripped_and_never_shown(service: Service, run: Run, faults: Faults) -> None:
+    table = {f"\ufeff {SECRET} \r\n": 0, f"{SECRET}\r\n": 0, f"{SECRET}\u00e4\n": 2, "\n": 2, "": 2}
+    for typed, code in table.items():
+        with faults.of(repr(typed).replace(SECRET, "")):
+            run(client.main, ["login", service.url, "--token"], {code}, typed.encode())
+    with faults.of("other bytes"):
+        run(client.main, ["login", service.url, "--token"], {2}, b"\xff\xfe" + SECRET.encode())
 
 
 # --- mpget, both ends of a test, and the programs of an attachment point ----------------------------------------------
@@ -448,6 +485,77 @@ def test_an_odd_order_is_refused_by_the_end_of_a_test(run: Run, faults: Faults) 
             run(lambda _arguments: ap_end.main(), [], {2}, typed)
 
 
+PROGRAMS = {agent_cli: "agent", limiter_cli: "limiter"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=PROGRAMS.values())
+def test_programs_of_an_attachment_point_with_odd_files(run: Run, tmp_path: Path, faults: Faults, program: Any) -> None:
+    """Each command stops at a configuration that it cannot read, before it looks at anything else."""
+    odd: dict[str, bytes] = {
+        "no TOML": b"[", "nested": b"a = " + b"[" * 200_000, "no UTF-8": b"\xff", "NUL": b"\x00",
+        "digits": b"a = " + b"9" * 5000,
+        "unknown key": b"unknown = 1", "wrong type": b"state_dir = 7", "secret": f'host_secret = ["{SECRET}"]'.encode(),
+        "date": b"a = 9999-99-99",
+    }  # fmt: skip
+    extra = {"enrol": ["https://example.org"], "accept-older": ["1.1"], "routes": ["status"]}
+    for command in program.COMMANDS:
+        if command == "selftest":
+            continue  # reads no configuration
+        for name, content in odd.items():
+            with faults.of(f"{command} {name}"):
+                (tmp_path / "agent.toml").write_bytes(content)
+                (tmp_path / "agent.toml").chmod(0o600)
+                given = ["--config", str(tmp_path / "agent.toml"), command, *extra.get(command, [])]
+                run(lambda words: program.main(words, {}), given, {2}, SECRET.encode())
+        for place in ("none", ".", "a" * 5000, "\udcff"):
+            with faults.of(f"{command} --config {place[:10]!r}"):
+                given = ["--config", str(tmp_path / place), command, *extra.get(command, [])]
+                run(lambda words: program.main(words, {}), given, {2}, SECRET.encode())
+
+
+NO_ENGINE: Any = object()  # the file is read first
+
+
+def test_a_limiter_with_odd_link_infos(run: Run, tmp_path: Path, faults: Faults) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(f'limiter_state_dir = "{tmp_path}"\nlimiter_run_dir = "{tmp_path}"\nmaps_dir = "{tmp_path}"\n')
+    file = tmp_path / "link_info.json"
+    table = [
+        *(
+            b"",
+            b"[",
+            b"[]",
+            b"null",
+            b"{" * 200_000,
+            b'{"1":' * 100_000,
+            b"\xff",
+            b'{"1": 7}',
+            b'{"x": {}}',
+            b"9" * 5000,
+        ),
+        b'{"1": {"AS_ID": 1, "IsUserAS": true, "Bandwidth": 1e400, "IP-Address": "x"}}',
+    ]
+    for content in table:
+        file.write_bytes(content)
+        with faults.of(repr(content[:30])):
+            given = ["--config", str(config), "plan", "--link-info", str(file)]
+            _, said = run(lambda words: limiter_cli.main(words, {}, NO_ENGINE), given, {1, 2})
+            assert "link_info.json" in said
+
+
+def test_an_agent_with_odd_arguments_and_tokens(run: Run, tmp_path: Path, faults: Faults) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(f'state_dir = "{tmp_path}"\nlimiter_state_dir = "{tmp_path}"\n')
+    for odd in ODD_TEXTS:
+        for words in (["accept-older", "--", odd], ["enrol", "--", odd], ["--config", "x", odd]):
+            with faults.of(f"{words[0]} {odd[:20]!r}"):
+                run(lambda given: agent_cli.main(["--config", str(config), *given], {}), words, {1, 2}, SECRET.encode())
+    for typed in (b"", b"\xff\xfe", b"\x00", f"\ufeff{SECRET}\r\n".encode()):
+        with faults.of(f"token {typed[:4]!r}"):
+            given = ["--config", str(config), "enrol", "https://127.0.0.1:9", "--credentials", str(tmp_path / "c")]
+            run(lambda words: agent_cli.main(words, {}), given, {1, 2}, typed)
+
+
 def test_output_that_cannot_be_written_is_no_traceback(service: Service, tmp_path: Path) -> None:
     """In processes of their own: the streams are the program's."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
@@ -526,6 +634,38 @@ def test_a_clock_that_is_off_is_said_and_the_services_counts(service: Service, r
     assert "begins_at=2025-01-01T11%3A" in service.queries[-1]
     service.date = None
     assert "clock" not in run(client.main, ["usage", "7"], {0})[1]
+
+
+@pytest.mark.parametrize("form", ["%H:%M:%S", "%H:%M"])
+def test_the_present_second_is_now_and_not_tomorrow(form: str) -> None:
+    now = datetime(2026, 11, 22, 18, 30, 5, 123456, tzinfo=UTC)
+    assert parse_moment(f"{now:{form}}", now=now, zone=UTC) == now
+    assert parse_moment("18:29", now=now, zone=UTC) == datetime(2026, 11, 23, 18, 29, tzinfo=UTC)
+    assert parse_moment("18:30:04", now=now, zone=UTC) == datetime(2026, 11, 23, 18, 30, 4, tzinfo=UTC)
+
+
+def test_a_table_fits_a_terminal_of_80_columns(service: Service, tmp_path: Path) -> None:
+    link = service.answers["GET links/"]["results"][0]
+    link["status"]["remark"]["text"] = "a foreign filter stands in front of the limits of this link"
+    (code, screen) = run_in_terminal(
+        [sys.executable, "-m", "scionlab_bw", "links"], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path
+    )
+    assert (code, screen.wrapped) == (0, 0)
+    assert {"foreign", "front", "17-ffaa:0:1107", "NOT"} - set(" ".join(screen.rows).split()) == {"NOT"}
+
+
+def test_helps_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
+        yield parser.format_help()
+        for one in parser._actions:
+            if isinstance(one, argparse._SubParsersAction):
+                for inner in one.choices.values():
+                    yield from helps(inner)
+
+    for module in (client, mpget, agent_cli, limiter_cli):
+        assert [row for text in helps(module.parser()) for row in text.splitlines() if len(row) > 80] == []
 
 
 @pytest.mark.parametrize("command", ["watch-load", "test"])
