@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,8 +25,9 @@ from ap_agent.document.trust import Trust, load_acceptance, save_trust
 from bandwidth_config import Limits
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_host import V7, Host
+from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
+from tests.terminal import run_in_terminal
 
 
 @pytest.fixture
@@ -83,6 +85,11 @@ def test_once_with_a_service_that_is_away_ends_with_5(host: Host, service: Servi
     assert "service_unreachable" in host.err
 
 
+def test_once_on_a_host_that_is_not_enrolled_says_how_to_enrol(host: Host) -> None:
+    assert host.agent("once") == USAGE
+    assert "This host is not enrolled. Run: scionlab-bw-agent enrol URL" in host.err
+
+
 def test_once_beside_a_running_agent_is_refused(host: Host, service: Service) -> None:
     host.use(service)
     with Lock(host.run_dir, "agent", "run"):
@@ -101,6 +108,11 @@ def test_tell_sends_the_reason_of_a_reset_and_changes_nothing_on_the_disk(host: 
     service.answers["/enforcement"] = status(500)
     assert host.agent("tell") == NOT_DONE
     assert host.err.startswith("The report was not sent: ")
+
+
+def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
+    assert host.agent("tell") == OK
+    assert host.out == "No service is configured.\n"
 
 
 # --- show, status, usage ----------------------------------------------------------------------------------------------
@@ -122,6 +134,25 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False
+
+
+def test_table_of_show_fits_a_terminal_of_80_columns(host: Host) -> None:
+    host.store()
+    limiter_says(host)
+    command = [sys.executable, "-m", "ap_agent", "show", "-v", "--config", str(host.config)]
+    _, screen = run_in_terminal(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=host.folder)
+    host.agent("show", "-v")
+    sentences = [line for line in [*host.out.splitlines(), *host.err.splitlines()] if len(line) > 80]
+    assert not any("  " in line for line in sentences)
+    assert any("500 kbit/s" in row for row in screen.rows)
+    assert screen.wrapped == sum((len(line) - 1) // 80 for line in sentences)
+
+
+def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:
+    assert host.agent("status") == NOT_DONE
+    assert "The agent has not reported yet" in host.err
+    assert host.agent("usage") == NOT_DONE
+    assert "No traffic sample yet" in host.err
 
 
 # --- accept -----------------------------------------------------------------------------------------------------------
@@ -159,6 +190,13 @@ def test_accept_takes_what_is_held_back_and_nothing_else(host: Host) -> None:
 
 
 # --- the door ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_command_of_the_agent_changes_the_kernel(host: Host) -> None:
+    assert host.agent("--help") == OK
+    assert "hands its bandwidth limits to scionlab-bw-limiter" in " ".join(host.out.split())
+    for former in ("plan", "reset", "selftest"):
+        assert host.agent(former) == USAGE
 
 
 def test_a_bundle_of_a_link_that_vanished_is_handed_over_as_it_is(host: Host, service: Service) -> None:
