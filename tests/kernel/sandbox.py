@@ -134,8 +134,18 @@ def own_file_system(found: dict[str, list[str]], writable: list[Path]) -> None:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         at = line.split()[4]
         if not at.startswith(keep) and os.path.ismount(at):  # not one that another mount hides
-            mount("-o", "remount,bind,ro", at)
+            read_only(at)
     mount("-t", "proc", "-o", "nosuid,nodev,noexec,hidepid=invisible,subset=pid", "proc", "/proc")
+
+
+def read_only(mounted: str) -> None:
+    """Remount it so. What another process takes away meanwhile (a namespace of another test: removing its file takes
+    the mount out of every mount namespace) needs no more."""
+    try:
+        mount("-o", "remount,bind,ro", mounted)
+    except subprocess.CalledProcessError:
+        if os.path.ismount(mounted):
+            raise
 
 
 def own_maps(folder: Path, kept: Path, user: int) -> None:
