@@ -19,9 +19,9 @@ from ap_agent.document.live import (
 from ap_agent.document.series import SeriesSample
 from ap_agent.document.state import Counters
 from tests.cases import table
-from tests.limiter.test_limiter_loop import World, settings, two, world
+from tests.limiter.test_limiter_loop import World, fresh, settings, two, world
 
-__all__ = ["settings", "world"]  # fixtures
+__all__ = ["fresh", "settings", "world"]  # fixtures
 
 
 def ask(world: World, *links: int) -> None:
@@ -42,8 +42,6 @@ def counted_for(world: World, seconds: float) -> list[dict[int, SeriesSample]]:
 
 
 def test_links_are_counted_each_second_while_they_are_asked_for_and_no_longer(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     assert counted_for(world, 5) == [], "nobody looks"
     world.engine.count[7, "to_user"] = Counters(5000, 5, 3000, 3, 0, 0)
     ask(world, 7, 99)
@@ -58,17 +56,15 @@ def test_links_are_counted_each_second_while_they_are_asked_for_and_no_longer(wo
     assert set(counted_for(world, 0.2)[0]) == {8}, "at once"
 
 
-def test_request_of_before_asks_nothing_of_a_limiter_that_begins(world: World) -> None:
-    world.hand(links=two())
-    ask(world, 7)
-    world.start()
-    world.loop.start()
-    assert counted_for(world, 3) == []
+def test_request_of_before_asks_nothing_of_a_limiter_that_begins(fresh: World) -> None:
+    fresh.hand(links=two())
+    ask(fresh, 7)
+    fresh.start()
+    fresh.loop.start()
+    assert counted_for(fresh, 3) == []
 
 
 def test_request_that_asks_again_goes_on_without_a_gap(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     found = []
     for _ in range(3):
         ask(world, 7)
@@ -92,8 +88,6 @@ BAD = {
 
 @table("data", list(BAD.values()), ids=list(BAD))
 def test_request_that_cannot_be_read_is_nothing(world: World, data: bytes) -> None:
-    world.hand(links=two())
-    world.loop.start()
     (world.settings.state_dir / LOOKS_FILE).write_bytes(data)
     world.files.is_touched = True
     assert counted_for(world, 2) == []

@@ -12,9 +12,9 @@ from ap_agent.document.series import Series, parse_series, read_series
 from ap_agent.document.state import Counters
 from ap_agent.limiter import watching
 from contract.link_tests import UDP, LinkTest
-from tests.limiter.test_limiter_loop import NOW, World, settings, two, world
+from tests.limiter.test_limiter_loop import NOW, World, fresh, settings, two
 
-__all__ = ["settings", "world"]  # fixtures
+__all__ = ["fresh", "settings"]  # fixtures
 
 
 def watch(begins_s: int, ends_s: int, number: int = 1) -> dict[str, str | int]:
@@ -35,6 +35,12 @@ def hand(world: World, *tests: dict[str, str | int], version: str = "1.18", **fi
     world.hand(version=version, links={"7": {**two()["7"], "Tests": list(tests), **fields}, "8": two()["8"]})
 
 
+def begin(world: World, *tests: dict[str, str | int], **fields: Any) -> World:
+    hand(world, *tests, **fields)
+    world.loop.start()
+    return world
+
+
 def series_of(world: World) -> dict[int, Series]:
     return {int(one.test_id, 16): one for one in read_series(world.settings.limiter_run_dir)}
 
@@ -44,9 +50,8 @@ def seconds(one: Series) -> list[int]:
     return [sample.at_ms // 1000 - round(NOW.timestamp()) for sample in one.samples]
 
 
-def test_watch_is_armed_sampled_at_each_second_with_both_ends_and_then_over(world: World) -> None:
-    hand(world, watch(5, 15))
-    world.loop.start()
+def test_watch_is_armed_sampled_at_each_second_with_both_ends_and_then_over(fresh: World) -> None:
+    world = begin(fresh, watch(5, 15))
     assert world.state.tests == (f"{1:032x}",)
     assert not (world.settings.limiter_run_dir / "tests.json").exists()
     world.run_for(30)
@@ -59,10 +64,9 @@ def test_watch_is_armed_sampled_at_each_second_with_both_ends_and_then_over(worl
     assert world.state.tests == ()
 
 
-def test_what_htb_drops_is_read_with_each_sample(world: World) -> None:
+def test_what_htb_drops_is_read_with_each_sample(fresh: World) -> None:
     """There is no pass meanwhile that would read it."""
-    hand(world, watch(0, 10))
-    world.loop.start()
+    world = begin(fresh, watch(0, 10))
     world.run_for(4.5)
     world.engine.lost[7, "from_user"] = 65
     passes = len(world.engine.passes)
@@ -73,16 +77,14 @@ def test_what_htb_drops_is_read_with_each_sample(world: World) -> None:
     assert {sample.to_user.lost_packets for sample in found} == {0}
 
 
-def test_file_is_written_every_two_seconds_while_it_runs(world: World) -> None:
-    hand(world, watch(0, 60))
-    world.loop.start()
+def test_file_is_written_every_two_seconds_while_it_runs(fresh: World) -> None:
+    world = begin(fresh, watch(0, 60))
     world.run_for(20.5)
     assert 18 <= len(series_of(world)[1].samples) <= 21
 
 
-def test_killed_limiter_goes_on_and_what_it_missed_is_a_gap(world: World) -> None:
-    hand(world, watch(0, 20))
-    world.loop.start()
+def test_killed_limiter_goes_on_and_what_it_missed_is_a_gap(fresh: World) -> None:
+    world = begin(fresh, watch(0, 20))
     world.run_for(5.5)
     world.monotonic += 4.2  # nobody was there
     world.engine.count[7, "to_user"] = Counters(5000, 5, 3000, 3, 0, 0)
@@ -96,9 +98,8 @@ def test_killed_limiter_goes_on_and_what_it_missed_is_a_gap(world: World) -> Non
     assert found.samples[-1].to_user[2:6] == (5000, 5, 3000, 3), "the counters did not stop"
 
 
-def test_watch_that_is_over_before_the_limiter_comes_back_gets_no_last_sample(world: World) -> None:
-    hand(world, watch(0, 10))
-    world.loop.start()
+def test_watch_that_is_over_before_the_limiter_comes_back_gets_no_last_sample(fresh: World) -> None:
+    world = begin(fresh, watch(0, 10))
     world.run_for(5.5)
     world.monotonic += 60
     world.start()
@@ -108,9 +109,8 @@ def test_watch_that_is_over_before_the_limiter_comes_back_gets_no_last_sample(wo
     assert seconds(series_of(world)[1])[-1] <= 5
 
 
-def test_watch_that_was_cancelled_ends_at_once_and_one_that_is_past_never_begins(world: World) -> None:
-    hand(world, watch(0, 60), watch(-90, -30, 2))
-    world.loop.start()
+def test_watch_that_was_cancelled_ends_at_once_and_one_that_is_past_never_begins(fresh: World) -> None:
+    world = begin(fresh, watch(0, 60), watch(-90, -30, 2))
     assert world.state.tests == (f"{1:032x}",)
     world.run_for(10.5)
     hand(world, version="1.19")
@@ -121,24 +121,22 @@ def test_watch_that_was_cancelled_ends_at_once_and_one_that_is_past_never_begins
     assert seconds(found[1])[-1] <= 11
 
 
-def test_observed_link_and_one_that_is_not_in_the_kernel(world: World) -> None:
-    hand(world, watch(0, 10), Observe=True)
-    world.loop.start()
+def test_observed_link_and_one_that_is_not_in_the_kernel(fresh: World) -> None:
+    world = begin(fresh, watch(0, 10), Observe=True)
     world.run_for(12)
     assert {sample.in_force for sample in series_of(world)[1].samples} == {0}
 
 
-def test_no_more_than_sixteen_run_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_sixteen_run_at_once(fresh: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "MAX_WATCHES_AT_ONCE", 1)
-    world.hand(links={key: {**one, "Tests": [watch(0, 10, int(key))]} for key, one in two().items()})
-    world.loop.start()
-    world.run_for(12)
-    assert list(series_of(world)) == [7]
+    fresh.hand(links={key: {**one, "Tests": [watch(0, 10, int(key))]} for key, one in two().items()})
+    fresh.loop.start()
+    fresh.run_for(12)
+    assert list(series_of(fresh)) == [7]
 
 
-def test_series_that_are_over_are_kept_for_a_day(world: World) -> None:
-    hand(world, watch(0, 5))
-    world.loop.start()
+def test_series_that_are_over_are_kept_for_a_day(fresh: World) -> None:
+    world = begin(fresh, watch(0, 5))
     world.run_for(8)
     world.monotonic += 86_400 - 10
     world.run_for(1)
@@ -149,21 +147,20 @@ def test_series_that_are_over_are_kept_for_a_day(world: World) -> None:
     assert list(series_of(world)) == [2]
 
 
-def test_an_unwritable_or_broken_file_ends_nothing(world: World) -> None:
-    world.settings.limiter_run_dir.mkdir(exist_ok=True)
-    (world.settings.limiter_run_dir / "tests.json").write_text('{"schema": 1, "tests": [{}]}')
-    hand(world, watch(0, 5))
-    world.loop.start()
-    world.run_for(8)
-    assert list(series_of(world)) == [1]
+def test_an_unwritable_or_broken_file_ends_nothing(fresh: World) -> None:
+    fresh.settings.limiter_run_dir.mkdir(exist_ok=True)
+    (fresh.settings.limiter_run_dir / "tests.json").write_text('{"schema": 1, "tests": [{}]}')
+    hand(fresh, watch(0, 5))
+    fresh.loop.start()
+    fresh.run_for(8)
+    assert list(series_of(fresh)) == [1]
 
 
 # --- tests that send ------------------------------------------------------------------------------------------------
 
 
-def test_sending_test_is_armed_30_s_before_and_sampled_like_a_watch(world: World) -> None:
-    hand(world, udp(40, 50))
-    world.loop.start()
+def test_sending_test_is_armed_30_s_before_and_sampled_like_a_watch(fresh: World) -> None:
+    world = begin(fresh, udp(40, 50))
     assert (world.state.tests, ports(world)) == ((), [])
     world.run_for(9.9)
     assert (world.state.tests, ports(world)) == ((), [])
@@ -181,9 +178,8 @@ def test_sending_test_is_armed_30_s_before_and_sampled_like_a_watch(world: World
 
 
 @pytest.mark.parametrize("fields", [{"Observe": True}, {"Bandwidth": 0}])
-def test_no_test_sends_at_a_link_that_is_observed_or_blocked(world: World, fields: dict[str, Any]) -> None:
-    hand(world, udp(5, 10), **fields)
-    world.loop.start()
+def test_no_test_sends_at_a_link_that_is_observed_or_blocked(fresh: World, fields: dict[str, Any]) -> None:
+    world = begin(fresh, udp(5, 10), **fields)
     world.run_for(15)
     assert (
         world.state.tests,
@@ -191,25 +187,24 @@ def test_no_test_sends_at_a_link_that_is_observed_or_blocked(world: World, field
     ) == ((), {})
 
 
-def test_operator_who_does_not_allow_it_or_stops_it_ends_it_within_a_second(world: World) -> None:
-    world.may_send = False
-    hand(world, udp(5, 60))
-    world.loop.start()
-    world.run_for(6)
-    assert (world.state.tests, ports(world)) == ((), [])
-    world.may_send = True
-    world.run_for(1.1)
-    assert (world.state.tests, ports(world)) == ((f"{1:032x}",), [30_300])
-    world.run_for(3)
-    world.may_send = False
-    world.run_for(1.1)
-    assert (world.state.tests, ports(world)) == ((), [])
-    assert series_of(world)[1].is_over
+def test_operator_who_does_not_allow_it_or_stops_it_ends_it_within_a_second(fresh: World) -> None:
+    fresh.may_send = False
+    hand(fresh, udp(5, 60))
+    fresh.loop.start()
+    fresh.run_for(6)
+    assert (fresh.state.tests, ports(fresh)) == ((), [])
+    fresh.may_send = True
+    fresh.run_for(1.1)
+    assert (fresh.state.tests, ports(fresh)) == ((f"{1:032x}",), [30_300])
+    fresh.run_for(3)
+    fresh.may_send = False
+    fresh.run_for(1.1)
+    assert (fresh.state.tests, ports(fresh)) == ((), [])
+    assert series_of(fresh)[1].is_over
 
 
-def test_limiter_that_restarts_arms_what_holds_then_and_removes_what_is_over(world: World) -> None:
-    hand(world, udp(5, 20), udp(5, 60, 2, 30_301))
-    world.loop.start()
+def test_limiter_that_restarts_arms_what_holds_then_and_removes_what_is_over(fresh: World) -> None:
+    world = begin(fresh, udp(5, 20), udp(5, 60, 2, 30_301))
     world.run_for(10)
     world.monotonic += 15  # nobody was there
     world.start()
@@ -220,10 +215,9 @@ def test_limiter_that_restarts_arms_what_holds_then_and_removes_what_is_over(wor
     assert ports(world) == [30_300, 30_301]
 
 
-def test_watches_leave_room_for_tests_that_send(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watches_leave_room_for_tests_that_send(fresh: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "MAX_WATCHES_AT_ONCE", 1)
-    hand(world, watch(0, 10), udp(1, 10, 2))
-    world.loop.start()
+    world = begin(fresh, watch(0, 10), udp(1, 10, 2))
     world.run_for(12)
     assert list(series_of(world)) == [1, 2]
 

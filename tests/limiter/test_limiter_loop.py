@@ -188,8 +188,16 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def world(settings: Settings) -> World:
+def fresh(settings: Settings) -> World:
     return World(settings)
+
+
+@pytest.fixture
+def world(fresh: World) -> World:
+    """Started, with two links."""
+    fresh.hand(links=two())
+    fresh.loop.start()
+    return fresh
 
 
 def two(first: int = 500, second: int = 800, **fields: Any) -> dict[str, Any]:
@@ -199,24 +207,24 @@ def two(first: int = 500, second: int = 800, **fields: Any) -> dict[str, Any]:
 # --- from the files to the kernel -------------------------------------------------------------------------------------
 
 
-def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(world: World) -> None:
-    world.loop.start()
+def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(fresh: World) -> None:
+    fresh.loop.start()
 
-    assert world.engine.passes == []
-    assert (world.state.order, world.state.links, world.state.is_ok) == (None, {}, True)
-    assert world.service.said[-2:] == ["STATUS=configuration none, 0 links limited, 0 problems", "READY=1"]
+    assert fresh.engine.passes == []
+    assert (fresh.state.order, fresh.state.links, fresh.state.is_ok) == (None, {}, True)
+    assert fresh.service.said[-2:] == ["STATUS=configuration none, 0 links limited, 0 problems", "READY=1"]
 
 
 def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file_and_named_in_the_log(
-    world: World, capsys: pytest.CaptureFixture[str]
+    fresh: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure("info", under_systemd=True)
-    world.loop.start()
-    world.hand(links=two(), version="1.19", limits=4)
-    world.loop.step()
+    fresh.loop.start()
+    fresh.hand(links=two(), version="1.19", limits=4)
+    fresh.loop.step()
 
-    state = world.state
-    assert world.kbit == {7: 500, 8: 800}
+    state = fresh.state
+    assert fresh.kbit == {7: 500, 8: 800}
     assert (state.host_id, state.order, state.is_ok) == (HOST_ID, Version(1, 19, 4), True)
     link = state.links[7]
     assert (link.limits, link.state, link.problem) == (Limits(500, 500), "enforced", None)
@@ -228,8 +236,6 @@ def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file_and_named_in
 
 
 def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     reads = world.engine.host_reads
     before = world.engine.has
     world.hand(links=two(second=900), limits=8)
@@ -244,8 +250,6 @@ def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: W
 
 
 def test_own_copy_is_enforced_before_what_was_handed_over(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.hand(links=two(first=900), limits=8)
     world.engine.passes.clear()
     world.start()
@@ -260,8 +264,6 @@ def test_own_copy_is_enforced_before_what_was_handed_over(world: World) -> None:
     ids=["nothing", "no document", "of another host", "older"],
 )
 def test_rubbish_ends_no_limit(world: World, rubbish: bytes) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.hand(rubbish or b" ")
     world.run_for(5)
 
@@ -271,8 +273,6 @@ def test_rubbish_ends_no_limit(world: World, rubbish: bytes) -> None:
 
 
 def test_agent_that_vanishes_with_all_its_files_ends_no_limit(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     (world.settings.state_dir / "document.json").unlink()
     world.settings.state_dir.rmdir()
     world.files.is_touched = True
@@ -282,60 +282,58 @@ def test_agent_that_vanishes_with_all_its_files_ends_no_limit(world: World) -> N
     assert world.codes() == []
 
 
-def test_who_writes_the_file_again_and_again_is_looked_at_ten_times_a_second(world: World) -> None:
-    world.loop.start()
+def test_who_writes_the_file_again_and_again_is_looked_at_ten_times_a_second(fresh: World) -> None:
+    fresh.loop.start()
     taken: list[float] = []
-    take = world.loop._documents.take
+    take = fresh.loop._documents.take
 
     def noted() -> bool:
-        taken.append(world.monotonic)
+        taken.append(fresh.monotonic)
         return take()
 
-    world.loop._documents.take = noted  # type: ignore[method-assign]
-    end = world.monotonic + 2
-    while world.monotonic < end:
-        world.files.is_touched = True
-        world.loop.step()
-        world.monotonic += 0.005
+    fresh.loop._documents.take = noted  # type: ignore[method-assign]
+    end = fresh.monotonic + 2
+    while fresh.monotonic < end:
+        fresh.files.is_touched = True
+        fresh.loop.step()
+        fresh.monotonic += 0.005
 
     assert 18 <= len(taken) <= 21
 
 
-def test_files_that_cannot_be_watched_are_looked_at_each_second(world: World) -> None:
-    world.loop.start()
-    world.files.error = PermissionError(13, "Permission denied")
-    world.loop.step()
-    world.hand(links=two())
-    world.run_for(1.2)
+def test_files_that_cannot_be_watched_are_looked_at_each_second(fresh: World) -> None:
+    fresh.loop.start()
+    fresh.files.error = PermissionError(13, "Permission denied")
+    fresh.loop.step()
+    fresh.hand(links=two())
+    fresh.run_for(1.2)
 
-    assert world.kbit == {7: 500, 8: 800}
+    assert fresh.kbit == {7: 500, 8: 800}
 
 
 def test_stuffing_that_is_no_document_is_read_a_dozen_times_a_minute(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    fresh: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.loop.start()
-    world.hand(links=two())
-    world.run_for(1)
+    fresh.loop.start()
+    fresh.hand(links=two())
+    fresh.run_for(1)
     reads: list[float] = []
-    take = world.loop._documents.take
-    monkeypatch.setattr(world.loop._documents, "take", lambda: (reads.append(world.monotonic), take())[1])
+    take = fresh.loop._documents.take
+    monkeypatch.setattr(fresh.loop._documents, "take", lambda: (reads.append(fresh.monotonic), take())[1])
     for number in range(1800):
-        world.hand(b"stuffing %d" % number)
-        world.run_for(1 / 30)
+        fresh.hand(b"stuffing %d" % number)
+        fresh.run_for(1 / 30)
     assert 12 <= len(reads) <= 20
-    assert world.kbit == {7: 500, 8: 800}
-    world.hand(links=two(first=900), limits=8)
-    world.run_for(5.1)
-    assert world.kbit == {7: 900, 8: 800}
+    assert fresh.kbit == {7: 500, 8: 800}
+    fresh.hand(links=two(first=900), limits=8)
+    fresh.run_for(5.1)
+    assert fresh.kbit == {7: 900, 8: 800}
 
 
 # --- what the kernel says ---------------------------------------------------------------------------------------------
 
 
 def test_what_somebody_changed_is_compared_within_a_moment_and_our_own_ports_are_named(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.loop.step()
     assert world.events.settled[-1] == frozenset({4001})
     world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
@@ -348,8 +346,6 @@ def test_what_somebody_changed_is_compared_within_a_moment_and_our_own_ports_are
 
 
 def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.loop.step()
     world.monotonic += 1
     world.events.waiting = [Notifications(frozenset({Change("eth0", "filter")}))]
@@ -360,8 +356,6 @@ def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> No
 
 
 def test_between_a_drift_and_its_repair_no_link_is_enforced_and_the_state_says_so(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.run_for(1)
     world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
     passes = len(world.engine.passes)
@@ -379,8 +373,6 @@ def test_between_a_drift_and_its_repair_no_link_is_enforced_and_the_state_says_s
 
 
 def test_a_change_of_others_is_no_drift(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.run_for(1)
     for change in (Change("eth7", "qdisc", is_undoing=True), Change("", "address"), Change("slbw7", "device")):
         world.events.waiting = [Notifications(frozenset({change}))]
@@ -389,8 +381,6 @@ def test_a_change_of_others_is_no_drift(world: World) -> None:
 
 
 def test_fight_has_a_name(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     for _ in range(12):
         world.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
         world.engine.drift = ("slbw0",)
@@ -400,8 +390,6 @@ def test_fight_has_a_name(world: World) -> None:
 
 
 def test_audit_compares_everything_although_nothing_was_heard(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     passes = len(world.engine.passes)
     world.run_for(181)
 
@@ -409,8 +397,6 @@ def test_audit_compares_everything_although_nothing_was_heard(world: World) -> N
 
 
 def test_failure_is_told_with_the_links_and_tried_again(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.engine.failed = {7: "The kernel refused it."}
     world.run_for(61)
     assert (world.state.is_ok, world.state.links[7].state, world.state.links[7].problem) == (
@@ -433,8 +419,6 @@ def test_failure_is_told_with_the_links_and_tried_again(world: World) -> None:
     ],
 )
 def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: AgentError, code: str) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.engine.error = error
     world.run_for(61)
 
@@ -446,38 +430,38 @@ def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: Age
     assert world.state.is_ok
 
 
-def test_boot_waits_for_the_kernel_but_not_for_ever(world: World) -> None:
-    world.hand(links=two())
-    world.engine.failed = {7: "There is no interface eth0."}
-    world.loop.start()
+def test_boot_waits_for_the_kernel_but_not_for_ever(fresh: World) -> None:
+    fresh.hand(links=two())
+    fresh.engine.failed = {7: "There is no interface eth0."}
+    fresh.loop.start()
 
-    assert sum(world.waits) == pytest.approx(10)
-    assert "READY=1" in world.service.said
-    assert world.state.links[7].state == "error"
+    assert sum(fresh.waits) == pytest.approx(10)
+    assert "READY=1" in fresh.service.said
+    assert fresh.state.links[7].state == "error"
 
 
-def test_links_whose_packets_cannot_be_told_are_problems_beside_those_of_the_kernel(world: World) -> None:
-    world.engine.problems = (Problem("filter_behind", "eth0", "A filter."),)
-    world.hand(links={"7": entry(500), "8": entry(400), "9": entry(300, ip="198.51.100.1")})
-    world.service.is_there = False
-    world.loop.start()
+def test_links_whose_packets_cannot_be_told_are_problems_beside_those_of_the_kernel(fresh: World) -> None:
+    fresh.engine.problems = (Problem("filter_behind", "eth0", "A filter."),)
+    fresh.hand(links={"7": entry(500), "8": entry(400), "9": entry(300, ip="198.51.100.1")})
+    fresh.service.is_there = False
+    fresh.loop.start()
 
-    assert world.codes() == ["filter_behind", "own_address", "ambiguous_match"]
-    assert {number: one.state for number, one in world.state.links.items()} == {7: "error", 8: "error", 9: "error"}
+    assert fresh.codes() == ["filter_behind", "own_address", "ambiguous_match"]
+    assert {number: one.state for number, one in fresh.state.links.items()} == {7: "error", 8: "error", 9: "error"}
 
 
 # --- observe only -----------------------------------------------------------------------------------------------------
 
 
-def test_observed_links_are_told_as_observed(world: World) -> None:
-    world.hand(links=two(Observe=True))
-    world.loop.start()
-    assert {number: one.state for number, one in world.state.links.items()} == {7: "observed", 8: "enforced"}
-    world.hand(links=two(), limits=8, is_observe_only=True)
-    world.run_for(1)
+def test_observed_links_are_told_as_observed(fresh: World) -> None:
+    fresh.hand(links=two(Observe=True))
+    fresh.loop.start()
+    assert {number: one.state for number, one in fresh.state.links.items()} == {7: "observed", 8: "enforced"}
+    fresh.hand(links=two(), limits=8, is_observe_only=True)
+    fresh.run_for(1)
 
-    assert {one.state for one in world.state.links.values()} == {"observed"}
-    assert world.state.is_observe_only
+    assert {one.state for one in fresh.state.links.values()} == {"observed"}
+    assert fresh.state.is_observe_only
 
 
 # --- timed limits -----------------------------------------------------------------------------------------------------
@@ -489,39 +473,37 @@ def timed(begin: datetime, seconds: int, kbit: int) -> dict[str, Any]:
     return {"Timed": [{"From": begin.strftime(text), "Until": until.strftime(text), "Steps": [[0, kbit, kbit]]}]}
 
 
-def test_timed_limit_steps_at_its_second_by_the_clock_alone(world: World) -> None:
-    world.hand(links=two(**timed(NOW + timedelta(seconds=100), 50, 100)))
-    world.loop.start()
-    assert world.state.next_step_at == NOW + timedelta(seconds=100)
-    world.run_for(99.5)
-    assert world.kbit == {7: 500, 8: 800}
-    world.run_for(1)
+def test_timed_limit_steps_at_its_second_by_the_clock_alone(fresh: World) -> None:
+    fresh.hand(links=two(**timed(NOW + timedelta(seconds=100), 50, 100)))
+    fresh.loop.start()
+    assert fresh.state.next_step_at == NOW + timedelta(seconds=100)
+    fresh.run_for(99.5)
+    assert fresh.kbit == {7: 500, 8: 800}
+    fresh.run_for(1)
 
-    assert world.kbit == {7: 100, 8: 800}
-    assert (world.engine.passes[-1][1], world.state.is_step) == (True, True)
-    assert world.state.links[7].limits == Limits(100, 100)
-    world.run_for(51)
-    assert world.kbit == {7: 500, 8: 800}
+    assert fresh.kbit == {7: 100, 8: 800}
+    assert (fresh.engine.passes[-1][1], fresh.state.is_step) == (True, True)
+    assert fresh.state.links[7].limits == Limits(100, 100)
+    fresh.run_for(51)
+    assert fresh.kbit == {7: 500, 8: 800}
 
 
-def test_clock_that_jumps_is_noticed_within_a_second(world: World) -> None:
-    world.hand(links=two(**timed(NOW + timedelta(hours=5), 3600, 100)))
-    world.loop.start()
-    world.jumped = timedelta(hours=5, minutes=1)
-    world.run_for(1.1)
-    assert world.kbit == {7: 100, 8: 800}
-    world.jumped = timedelta(0)
-    world.run_for(1.1)
+def test_clock_that_jumps_is_noticed_within_a_second(fresh: World) -> None:
+    fresh.hand(links=two(**timed(NOW + timedelta(hours=5), 3600, 100)))
+    fresh.loop.start()
+    fresh.jumped = timedelta(hours=5, minutes=1)
+    fresh.run_for(1.1)
+    assert fresh.kbit == {7: 100, 8: 800}
+    fresh.jumped = timedelta(0)
+    fresh.run_for(1.1)
 
-    assert world.kbit == {7: 500, 8: 800}
+    assert fresh.kbit == {7: 500, 8: 800}
 
 
 # --- counters, segments, samples --------------------------------------------------------------------------------------
 
 
 def test_counters_are_written_every_usage_interval_without_a_pass(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     passes, number = len(world.engine.passes), world.state.number
     world.engine.count[7, "to_user"] = Counters(9000, 9, 100, 1, 50, 1)
     world.run_for(10.1)
@@ -534,8 +516,6 @@ def test_counters_are_written_every_usage_interval_without_a_pass(world: World) 
 
 
 def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.engine.count[8, "to_user"] = Counters(9000, 9, 0, 0, 0, 0)
     world.hand(links={"7": entry(500)}, limits=8)
     world.run_for(1)
@@ -551,8 +531,6 @@ def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(
 
 
 def test_limiter_killed_while_a_link_goes_has_written_its_last_counters(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.engine.dies_then = KeyboardInterrupt()
     world.hand(links={"7": entry(500)}, limits=8)
     with pytest.raises(KeyboardInterrupt):
@@ -562,82 +540,80 @@ def test_limiter_killed_while_a_link_goes_has_written_its_last_counters(world: W
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_is_written_within_a_pass_says_what_held_before_it(world: World, *, restarts: bool) -> None:
+def test_what_is_written_within_a_pass_says_what_held_before_it(fresh: World, *, restarts: bool) -> None:
     """An agent that waits for the new version would tell the service of limits that the kernel does not have yet."""
-    world.hand(links=two(), limits=4)
-    world.loop.start()
-    before = world.state
+    fresh.hand(links=two(), limits=4)
+    fresh.loop.start()
+    before = fresh.state
     if restarts:
-        world.start()
-    world.engine.dies_then = KeyboardInterrupt()
-    world.hand(links={"7": entry(900), "9": entry(900, ip="192.0.2.13")}, limits=8)
+        fresh.start()
+    fresh.engine.dies_then = KeyboardInterrupt()
+    fresh.hand(links={"7": entry(900), "9": entry(900, ip="192.0.2.13")}, limits=8)
     with pytest.raises(KeyboardInterrupt):
-        world.loop.start() if restarts else world.loop.step()
+        fresh.loop.start() if restarts else fresh.loop.step()
 
-    state = world.state
+    state = fresh.state
     assert (state.order, state.links) == (before.order, before.links)
     assert (state.run, state.number) != (before.run, before.number)
     assert [one.interface_id for one in state.closed] == [8, 8]
 
 
-def test_what_is_written_within_the_first_pass_of_all_says_nothing_of_links(world: World) -> None:
-    world.engine.segments[8, "to_user"], world.engine.count[8, "to_user"] = 8000, Counters(9000, 9, 0, 0, 0, 0)
-    world.engine.dies_then = KeyboardInterrupt()
-    world.hand(links={"7": entry(500)})
+def test_what_is_written_within_the_first_pass_of_all_says_nothing_of_links(fresh: World) -> None:
+    fresh.engine.segments[8, "to_user"], fresh.engine.count[8, "to_user"] = 8000, Counters(9000, 9, 0, 0, 0, 0)
+    fresh.engine.dies_then = KeyboardInterrupt()
+    fresh.hand(links={"7": entry(500)})
     with pytest.raises(KeyboardInterrupt):
-        world.loop.start()
+        fresh.loop.start()
 
-    assert (world.state.order, world.state.links) == (None, {})
-    assert [one.interface_id for one in world.closed()] == [8]
+    assert (fresh.state.order, fresh.state.links) == (None, {})
+    assert [one.interface_id for one in fresh.closed()] == [8]
 
 
 # --- the cap ----------------------------------------------------------------------------------------------------------
 
 
-def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_had_it(world: World) -> None:
-    world.hand(links=two(), total_kbit=1000)
-    world.loop.start()
-    world.run_for(1)
-    assert world.total() == Total(1000, 1000, 1000)
-    world.engine.count[7, "to_user"] = Counters(0, 0, 0, 0, 0, 0)
+def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_had_it(fresh: World) -> None:
+    fresh.hand(links=two(), total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    assert fresh.total() == Total(1000, 1000, 1000)
+    fresh.engine.count[7, "to_user"] = Counters(0, 0, 0, 0, 0, 0)
     passed = refused = 0
     for _ in range(30):
         passed, refused = passed + 9375, refused + 9375
         for number in (7, 8):
-            world.engine.count[number, "to_user"] = Counters(passed, 1, refused, 1, 0, 0)
-        world.run_for(0.15)
-    assert world.factors() == pytest.approx([1.3, 1.0])
-    world.hand(links=two(), limits=8)
-    world.run_for(1)
+            fresh.engine.count[number, "to_user"] = Counters(passed, 1, refused, 1, 0, 0)
+        fresh.run_for(0.15)
+    assert fresh.factors() == pytest.approx([1.3, 1.0])
+    fresh.hand(links=two(), limits=8)
+    fresh.run_for(1)
 
-    assert world.total() is None
-    assert world.factors() == [1.0, 1.0]
-
-
-def test_cap_is_not_in_force_when_nobody_follows_what_links_send(world: World) -> None:
-    world.hand(links=two(), total_kbit=1000)
-    world.loop.start()
-    world.run_for(1)
-    world.loop._on_stop(15, None)
-    world.loop.run()
-
-    assert world.total() == Total(1000, None, None)
+    assert fresh.total() is None
+    assert fresh.factors() == [1.0, 1.0]
 
 
-def test_cap_of_links_that_are_only_observed_is_not_in_force(world: World) -> None:
-    world.hand(links=two(), total_kbit=1000, is_observe_only=True)
-    world.loop.start()
-    world.run_for(11)
+def test_cap_is_not_in_force_when_nobody_follows_what_links_send(fresh: World) -> None:
+    fresh.hand(links=two(), total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    fresh.loop._on_stop(15, None)
+    fresh.loop.run()
 
-    assert world.total() == Total(1000, None, None)
+    assert fresh.total() == Total(1000, None, None)
+
+
+def test_cap_of_links_that_are_only_observed_is_not_in_force(fresh: World) -> None:
+    fresh.hand(links=two(), total_kbit=1000, is_observe_only=True)
+    fresh.loop.start()
+    fresh.run_for(11)
+
+    assert fresh.total() == Total(1000, None, None)
 
 
 # --- settings, lock, end ----------------------------------------------------------------------------------------------
 
 
 def test_other_settings_count_after_sighup_and_bad_ones_are_named(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     world.reloaded = replace(world.settings, observe_only=True)
     world.loop._on_reload(1, None)
     world.loop.step()
@@ -655,8 +631,6 @@ def test_other_settings_count_after_sighup_and_bad_ones_are_named(world: World) 
 
 
 def test_limiter_that_lost_its_place_to_another_ends_and_touches_nothing(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
     passes = len(world.engine.passes)
     world.lock_error = LockHeldError("Another limiter is at work.")
     world.hand(links=two(first=900), limits=8)
@@ -666,20 +640,20 @@ def test_limiter_that_lost_its_place_to_another_ends_and_touches_nothing(world: 
     assert len(world.engine.passes) == passes
 
 
-def test_stopping_leaves_the_limits_and_says_so(world: World) -> None:
-    world.hand(links=two())
-    world.loop._on_stop(15, None)
-    world.loop.run()
+def test_stopping_leaves_the_limits_and_says_so(fresh: World) -> None:
+    fresh.hand(links=two())
+    fresh.loop._on_stop(15, None)
+    fresh.loop.run()
 
-    assert world.kbit == {7: 500, 8: 800}
-    assert not world.state.is_running
-    assert "STOPPING=1" in world.service.said
+    assert fresh.kbit == {7: 500, 8: 800}
+    assert not fresh.state.is_running
+    assert "STOPPING=1" in fresh.service.said
 
 
-def test_watchdog_is_fed_three_times_in_its_time(world: World) -> None:
-    world.service.watchdog = 30.0
-    world.hand(links=two())
-    world.loop.start()
-    world.run_for(300)
+def test_watchdog_is_fed_three_times_in_its_time(fresh: World) -> None:
+    fresh.service.watchdog = 30.0
+    fresh.hand(links=two())
+    fresh.loop.start()
+    fresh.run_for(300)
 
-    assert world.service.said.count("WATCHDOG=1") == 30
+    assert fresh.service.said.count("WATCHDOG=1") == 30
