@@ -1,16 +1,11 @@
-"""Waiting of the loop: for time, a signal, a file change, or the end of a request.
+"""Requests beside the loop.
 
-Requests to the service may take long. Each runs in a thread that does not touch the agent; its outcome is processed in
-the loop's thread. Signal handlers and requests wake the loop through a pipe, which also keeps wake-ups that precede the
-wait.
+Requests to the service may take long. Each runs in a thread that does not touch the agent, and wakes the loop at its
+end; its outcome is processed in the loop's thread.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
-import select
 import weakref
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,32 +14,6 @@ from ap_agent.common import threads
 from ap_agent.common.errors import AgentError
 
 T = TypeVar("T")
-
-
-class Waker:
-    """An interruptible wait."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def wake(self) -> None:
-        """End the current wait, or the next one. For signal handlers and other threads."""
-        with contextlib.suppress(BlockingIOError):  # full: the next wait ends anyway
-            os.write(self._writer, b"!")
-
-    def wait(self, seconds: float, *, listen_to: int | None = None) -> None:
-        """Wait until the time has passed, `wake` is called, or the descriptor is readable."""
-        waiting = select.poll()
-        waiting.register(self._reader, select.POLLIN)
-        if listen_to is not None:
-            waiting.register(listen_to, select.POLLIN)
-        waiting.poll(math.ceil(seconds * 1000))
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._reader, 4096)
-
-    def __del__(self) -> None:
-        os.close(self._reader)
-        os.close(self._writer)
 
 
 class Background:

@@ -159,11 +159,10 @@ def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
     except ValueError:
         raise BundleError("The manifest has no valid host_secret.", code="manifest_invalid") from None
     secret_hash = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-    generation, config_version, limits_version = signed.version
     said = {
         "host_id": (manifest["host_id"], signed.host_id),
-        "version": (manifest["version"], f"{generation}.{config_version}"),
-        "limits_version": (manifest.get("limits_version"), limits_version),
+        "version": (manifest["version"], signed.version.configuration),
+        "limits_version": (manifest.get("limits_version"), signed.version.limits_version),
         "link_info_schema": (manifest.get("link_info_schema"), signed.link_info_schema),
         "sha256": (manifest.get("sha256"), signed.sha256),
         "host_secret": (secret_hash, signed.host_secret_sha256),

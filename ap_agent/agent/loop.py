@@ -9,12 +9,11 @@ Pauses use the monotonic clock. Clock, waiting and randomness are parameters, so
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections.abc import Callable
 
 from ap_agent.agent.agent import Agent
-from ap_agent.agent.background import Background, Waker
+from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import POLL_JITTER
 from ap_agent.agent.exchange import Polls, Reports
 from ap_agent.agent.fetch import Client
@@ -25,11 +24,12 @@ from ap_agent.agent.problems import NOT_ENROLLED, PASSING_CODES, contained, prob
 from ap_agent.agent.results import Results
 from ap_agent.agent.sending import Sending
 from ap_agent.agent.usage import Usage
-from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
+from ap_agent.common.errors import AgentError, LockHeldError
 from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 
 _PAUSE_S = 0.2  # after reading the limiter's state: at most five reads a second
@@ -82,9 +82,7 @@ class Loop:
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT stop after the current step; SIGHUP rereads the configuration."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: self.stop())
-        signal.signal(signal.SIGHUP, lambda _number, _frame: self.reload())
+        self._waker.on_signals(self.stop, self.reload)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -191,9 +189,7 @@ class Loop:
             return
         try:
             settings, client = self._reload()
-            for name in ("state_dir", "run_dir", "limiter_run_dir"):
-                if getattr(settings, name) != getattr(self.agent.settings, name):
-                    raise SettingsError(f"{name} cannot change while the agent runs; restart the agent.", key=name)
+            self.agent.settings.check_unchanged(settings, "state_dir", "run_dir", "limiter_run_dir")
         except AgentError as exc:
             self.agent.extra["settings"] = Problem("settings_invalid", "configuration", exc.message)
             return
@@ -237,7 +233,7 @@ class Loop:
         if self._watch is None or deaf_s > 0:
             self._waker.wait(seconds if self._watch is None else min(seconds, deaf_s))
             return False
-        self._waker.wait(seconds, listen_to=self._watch.fileno())
+        self._waker.wait(seconds, listen_to=[self._watch.fileno()])
         return self._watch.drain()
 
     def _report(self) -> None:

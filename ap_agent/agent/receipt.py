@@ -157,7 +157,7 @@ def build_receipt(facts: Facts, *, run: str, number: int, writes: int = 0) -> di
     return {
         "schema": SCHEMA,
         "agent_version": __version__,
-        "version": f"{order.generation}.{order.config_version}" if order is not None else None,
+        "version": order.configuration if order is not None else None,
         "limits_version": order.limits_version if order is not None else None,
         "observed_at": time_text(state.observed_at if state is not None else facts.now, "microseconds"),
         "writes": writes,

@@ -22,6 +22,7 @@ from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.document.series import FILE_NAME, Series, SideSample, read_series
+from ap_agent.usage.batch import segment_text
 
 SCHEMA = 1
 PAUSE_S = 2.0
@@ -166,5 +167,5 @@ def result_document(series: Series, *, since: int = 0, is_final: bool) -> dict[s
 
 
 def _columns(sides: Sequence[SideSample]) -> dict[str, list[int] | list[str]]:
-    columns: dict[str, list[int] | list[str]] = {"segment": [f"{one.segment:016x}" for one in sides]}
+    columns: dict[str, list[int] | list[str]] = {"segment": [segment_text(one.segment) for one in sides]}
     return columns | {name: [getattr(one, name) for one in sides] for name in _COLUMNS}

@@ -141,9 +141,9 @@ def handed_source(settings: Settings) -> tuple[Source | None, tuple[Problem, ...
     if documents.accepted is None:
         return None, documents.problems
     configuration = documents.accepted.configuration
-    generation, config_version, limits_version = configuration.order
-    limits = f", limits {limits_version}" if limits_version is not None else ""
-    words = f"configuration {generation}.{config_version}{limits}"
+    order = configuration.order
+    limits = f", limits {order.limits_version}" if order.limits_version is not None else ""
+    words = f"configuration {order.configuration}{limits}"
     return Source(configuration, words, documents), documents.problems
 
 

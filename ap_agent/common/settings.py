@@ -115,6 +115,12 @@ class Settings:
     # Path of the configuration file, whether or not it exists; not a setting itself.
     config_dir: Path = field(default=DEFAULT_CONFIG.parent, compare=False)
 
+    def check_unchanged(self, fresh: Settings, *names: str) -> None:
+        """Raises `SettingsError` if one of these differs, which only a restart can change."""
+        for name in names:
+            if getattr(fresh, name) != getattr(self, name):
+                raise SettingsError(f"{name} cannot change while the program runs; restart it.", key=name)
+
     @property
     def unmatched_kbit(self) -> int | None:
         """Limit shared by all unmatched traffic in each direction; None: no limit."""

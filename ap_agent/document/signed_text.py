@@ -38,6 +38,11 @@ class Version(NamedTuple):
     config_version: int
     limits_version: int | None
 
+    @property
+    def configuration(self) -> str:
+        """G.H."""
+        return f"{self.generation}.{self.config_version}"
+
     def trace(self, host_id: str) -> str:
         """Identifier of this version in the logs of service, agent and limiter."""
         return f"{host_id[:8]}.{self.config_version}.{self.limits_version}"
@@ -70,7 +75,7 @@ class Version(NamedTuple):
 
     def __str__(self) -> str:
         limits = f" with limits {self.limits_version}" if self.limits_version is not None else ""
-        return f"{self.generation}.{self.config_version}{limits}"
+        return f"{self.configuration}{limits}"
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Acceptance:
     instead_of: Version
 
     def covers(self, offered: Version, newest: Version) -> bool:
-        return f"{offered.generation}.{offered.config_version}" == self.version and newest == self.instead_of
+        return offered.configuration == self.version and newest == self.instead_of
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "version": self.version, "instead_of": self.instead_of._asdict()}
@@ -148,8 +148,7 @@ def refuse_version(offered: Version, trust: Trust, accepted: Callable[[], Accept
         return
     if is_accepted(offered, newest, accepted()):
         return
-    version = f"{offered.generation}.{offered.config_version}"
-    accept = f" To accept this one anyway, run `scionlab-bw-agent accept-older {version}` here."
+    accept = f" To accept this one anyway, run `scionlab-bw-agent accept-older {offered.configuration}` here."
     if is_jump:
         raise TrustError(
             f"The service offers configuration {offered}; {newest or 'none'} is installed here, and a generation may "

@@ -11,19 +11,16 @@ No file and no kernel state ends this loop. Clock and waiting are parameters for
 from __future__ import annotations
 
 import math
-import os
-import select
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
-from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
+from ap_agent.common.errors import AgentError, LockHeldError
 from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.devices import IFB_NAMES
 from ap_agent.limiter.counting import Counting, not_in_force
@@ -69,7 +66,8 @@ class Loop:
         self._log = logger
         self._events, self._watch, self._notifier = events, watch, notifier
         self._files: Watch | None = None
-        self._reload, self._keep_lock = reload, keep_lock
+        self._waker = Waker()
+        self._reloaded, self._keep_lock = reload, keep_lock
         self._monotonic = monotonic
         self._wait = wait if wait is not None else self._wait_for_somebody
         self._counting = Counting(enforcer, monotonic)
@@ -83,21 +81,17 @@ class Loop:
         self._unannounced: frozenset[Change] = frozenset()
         self._next_unannounced = monotonic()
         self._is_stopping = self._is_reloading = False
-        self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     # --- signals ----------------------------------------------------------------------------------------------------
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT stop after the current pass; SIGHUP rereads the configuration."""
-        signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
+        self._waker.on_signals(self.stop, self.reload)
 
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def stop(self) -> None:
         self._is_stopping = True
 
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+    def reload(self) -> None:
         self._is_reloading = True
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -201,10 +195,8 @@ class Loop:
         self._is_reloading = False
         former = self._enforcer.settings
         try:
-            settings = self._reload()
-            for name in ("state_dir", "limiter_state_dir", "limiter_run_dir", "maps_dir"):
-                if getattr(settings, name) != getattr(former, name):
-                    raise SettingsError(f"{name} cannot change while the limiter runs; restart it.", key=name)
+            settings = self._reloaded()
+            former.check_unchanged(settings, "state_dir", "limiter_state_dir", "limiter_run_dir", "maps_dir")
         except AgentError as exc:
             self._loop_problems["settings"] = Problem("settings_invalid", "configuration", exc.message)
             return
@@ -298,14 +290,9 @@ class Loop:
             self._wait(left_s)
 
     def _wait_for_somebody(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self._wake_in, select.POLLIN)
+        listen_to = []
         if self._files is not None and self._monotonic() >= self._files_rested_at:
-            poll.register(self._files.fileno(), select.POLLIN)
+            listen_to.append(self._files.fileno())
         if self._pacing.due is None:
-            poll.register(self._events.fileno(), select.POLLIN)
-        poll.poll(math.ceil(seconds * 1000))
-        try:
-            os.read(self._wake_in, 4096)
-        except BlockingIOError:
-            return
+            listen_to.append(self._events.fileno())
+        self._waker.wait(seconds, listen_to=listen_to)

@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import NamedTuple
 
 from ap_agent.common.errors import AgentError
+from ap_agent.common.rights import has_right
 from ap_agent.dataplane.libbpf import OLDEST_KERNEL
 from measuring.iproute import LabError
 
@@ -70,11 +70,11 @@ FEATURES = (
 )
 # Required programs, with their Debian packages.
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
-_CAPABILITIES = (  # <linux/capability.h>
-    ("CAP_NET_ADMIN", 12, "changing the kernel's traffic control"),
-    ("CAP_BPF", 39, "loading the limiter's program"),
-    ("CAP_SYS_ADMIN", 21, "creating the temporary hosts of this test; the running limiter does not have it"),
-)
+_CAPABILITIES = {
+    "CAP_NET_ADMIN": "changing the kernel's traffic control",
+    "CAP_BPF": "loading the limiter's program",
+    "CAP_SYS_ADMIN": "creating the temporary hosts of this test; the running limiter does not have it",
+}
 _NAMESPACES = ("network namespaces", "two temporary hosts, isolated from this one")
 _NO_NAMESPACES = (
     "Run it on the host itself and not in a container, or give the container CAP_SYS_ADMIN; "
@@ -88,11 +88,8 @@ _PROGRAM = ("the limiter's program", "finding the link of each packet, and admit
 
 def of_this_process(status: str | None = None, release: str | None = None) -> list[Need]:
     """Rights, the kernel's age, and programs. `status`: the text of /proc/self/status; `release`: as of uname(2)."""
-    text = status if status is not None else Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)", text, flags=re.MULTILINE)
-    bits = int(found.group(1), 16) if found else 0
     return [
-        *(_capability(name, purpose, is_there=bool(bits >> bit & 1)) for name, bit, purpose in _CAPABILITIES),
+        *(_capability(name, purpose, is_there=has_right(name, status)) for name, purpose in _CAPABILITIES.items()),
         _kernel(release or os.uname().release),
         *(_program(name, package) for name, package in PROGRAMS.items()),
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from ap_agent.document.signed_text import Version
 from ap_agent.document.state import ClosedSegment, Counters, DirectionState, LimiterState
 from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits, segment_text
 from ap_agent.usage.spool import KEPT_MS, Spool
@@ -87,7 +86,8 @@ def sample_of(state: LimiterState, before: Sample | None) -> Sample:
         for key, side in (((number, "to_user"), link.to_user), ((number, "from_user"), link.from_user)):
             if side is not None:
                 rows[key] = _row(side, known.get(key))
-    return Sample(_ms(state.written_at), version_text(state.order), rows)
+    version = state.order.configuration if state.order is not None else None
+    return Sample(_ms(state.written_at), version, rows)
 
 
 def _row(side: DirectionState, before: Row | None) -> Row:
@@ -95,11 +95,6 @@ def _row(side: DirectionState, before: Row | None) -> Row:
     if before is not None and before.segment == side.segment:
         drops = max(drops, before.drops)
     return Row.of(side.segment, side.rate_kbit, side.counters, drops=drops, backlog_bytes=side.backlog_bytes)
-
-
-def version_text(order: Version | None) -> str | None:
-    """G.H; None without a configuration."""
-    return f"{order.generation}.{order.config_version}" if order is not None else None
 
 
 def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: str | None) -> list[Sample]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import _thread
 import os
+import signal
 import threading
 import time
 
 import pytest
 
-from ap_agent.agent.background import Background, Waker
+from ap_agent.agent.background import Background
 from ap_agent.common.errors import AgentError
+from ap_agent.common.waker import Waker
 
 LONG_S = 60.0  # nobody waits so long unless something is broken
 
 
 def timed(waker: Waker, seconds: float, listen_to: int | None = None) -> float:
     began = time.monotonic()
-    waker.wait(seconds, listen_to=listen_to)
+    waker.wait(seconds, listen_to=[] if listen_to is None else [listen_to])
     return time.monotonic() - began
 
 
@@ -38,6 +40,22 @@ def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
     assert timed(waker, 0.05) >= 0.05
     for one in (reader, writer):
         os.close(one)
+
+
+def test_a_signal_just_before_the_wait_ends_it() -> None:
+    waker, seen = Waker(), list[str]()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        waker.on_signals(lambda: seen.append("stop"), lambda: seen.append("reload"))
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            assert timed(waker, LONG_S) < LONG_S / 2
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert seen == ["stop", "stop", "reload"]
 
 
 def finished(background: Background, waker: Waker) -> None:
