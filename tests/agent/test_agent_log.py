@@ -43,13 +43,6 @@ def test_value_is_unambiguous_and_stays_on_its_line(value: object, text: str) ->
     assert quoted(value) == text
 
 
-def test_nobody_can_write_a_line_of_his_own() -> None:
-    stream, logger = logged()
-    logger.error("problem.begin", message="x\n<6>reconcile.done version=9.9")
-
-    assert stream.getvalue().count("\n") == 1
-
-
 def test_conditions_are_news_once_and_again_after_they_passed() -> None:
     stream, logger = logged()
     conditions = Conditions(logger)
@@ -67,6 +60,3 @@ def test_conditions_are_news_once_and_again_after_they_passed() -> None:
         "<6>problem.end code=service_unreachable subject=u lasted_s=20 times=2",
         '<3>problem.begin code=service_unreachable subject=u message="The service answered 503."',
     ]
-
-
-# --- text -------------------------------------------------------------------------------------------------------------

@@ -293,9 +293,6 @@ def test_bug_in_counting_usage_keeps_nothing_else_from_happening(
     assert world.receipts[-1]["limits_version"] == 8
 
 
-# --- repeats in the log -----------------------------------------------------------------------------------------------
-
-
 # --- signals and settings ---------------------------------------------------------------------------------------------
 
 

@@ -82,21 +82,25 @@ def test_a_file_that_holds_no_metrics_of_ours_is_not_overwritten(tmp_path: Path)
     check_places(settings)
 
 
-@pytest.mark.parametrize("place", ["state/trust.json", "run/health.json"])
-def test_metrics_do_not_go_where_the_agent_keeps_something_else(tmp_path: Path, place: str) -> None:
-    settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=tmp_path / place)
-
-    with pytest.raises(SettingsError, match="is used by the agent for another purpose"):
-        check_places(settings)
-
-
-@pytest.mark.parametrize("content", ['{"status": "up"}', "all is well"])
-def test_the_health_file_of_another_program_is_not_overwritten(tmp_path: Path, content: str) -> None:
-    (tmp_path / "health.json").write_text(content)
-
-    with pytest.raises(SettingsError, match=r"health\.json was not written by the agent") as refused:
-        check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path))
-    assert refused.value.key == "run_dir"
+@pytest.mark.parametrize(
+    ("places", "key", "words"),
+    [
+        ({"metrics_file": "state/trust.json"}, "metrics_file", "is used by the agent for another purpose"),
+        ({"metrics_file": "run/health.json"}, "metrics_file", "is used by the agent for another"),
+        ({"run_dir": "."}, "run_dir", "health.json was not written by the agent"),
+        ({"metrics_file": "link.prom"}, "metrics_file", "is a symbolic link, which the agent would replace"),
+    ],
+)
+def test_the_agent_replaces_nothing_that_is_not_its_own(
+    tmp_path: Path, places: dict[str, str], key: str, words: str
+) -> None:
+    (tmp_path / "health.json").write_text("all is well")  # of another program
+    (tmp_path / "link.prom").symlink_to(tmp_path / "elsewhere.prom")
+    below = {name: tmp_path / place for name, place in ({"state_dir": "state", "run_dir": "run"} | places).items()}
+    with pytest.raises(SettingsError) as refused:
+        check_places(Settings(**below))  # type: ignore[arg-type]  # folders and files
+    assert refused.value.key == key
+    assert words in refused.value.message
 
 
 def test_a_folder_as_metrics_file_is_refused_and_kept(tmp_path: Path, somebodys: Path) -> None:
@@ -106,10 +110,3 @@ def test_a_folder_as_metrics_file_is_refused_and_kept(tmp_path: Path, somebodys:
         check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=somebodys))
     assert refused.value.key == "metrics_file"
     assert tree(somebodys) == before
-
-
-def test_a_symbolic_link_as_metrics_file_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "link.prom").symlink_to(tmp_path / "elsewhere.prom")
-
-    with pytest.raises(SettingsError, match="is a symbolic link, which the agent would replace"):
-        check_places(Settings(state_dir=tmp_path / "state", metrics_file=tmp_path / "link.prom"))

@@ -97,6 +97,8 @@ def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any])
         (failing(1), True, commands.NOT_DONE, "1 of 2 links is not enforced."),
         (failing(3), True, commands.NOT_DONE, "3 of 4 links are not enforced."),
         ({"last_cycle": None}, True, commands.NOT_DONE, "There are problems; see the lines below."),
+        ({"written_at": "2026-11-24T11:58:59Z"}, True, commands.NOT_DONE, "There are problems; see the lines below."),
+        ({"written_at": "2026-11-24T11:59:01Z"}, True, commands.OK, "All is well. 1 of 1 links are as configured."),
         (
             {"problems": [{"code": "service_unreachable", "subject": "service", "message": "It answered 503."}]},
             True,
@@ -104,13 +106,20 @@ def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any])
             "The last limits are in force, but no updates arrive from the service.",
         ),
     ],
-    ids=["well", "observed", "none", "stopped", "one fails", "three fail", "no limiter", "no service"],
+    ids=["well", "observed", "none", "stopped", "one fails", "three fail", "no limiter", "old", "late", "no service"],
 )
 def test_the_first_line_of_status_is_the_verdict(
     changes: dict[str, Any], running: bool, code: int, verdict: str
 ) -> None:
     found, lines = screen(health(**changes), is_running=running, now=NOW)
     assert (found, lines[0]) == (code, verdict)
+
+
+def test_status_says_since_when_an_agent_reports_nothing() -> None:
+    silent = {"url": "https://s.example", "last_contact_at": None, "failures_in_a_row": 3}
+    _, lines = screen(health(written_at="2026-11-24T11:00:00Z", service=silent), is_running=True, now=NOW)
+    assert lines[1] == "Agent          running (pid 7), but not reporting; last report 1 h ago"
+    assert "Service        https://s.example has not answered" in lines
 
 
 def test_status_fits_a_screen_with_thousands_of_problems() -> None:

@@ -83,6 +83,3 @@ def test_step_that_the_kernel_refuses_is_told_at_once(settings: Settings, clock:
     run_until(world, 1010.5)
     assert client.receipts[-1][0] == pytest.approx(1010, abs=0.3)
     assert client.receipts[-1][1]["links"]["1"]["state"] == "error"
-
-
-# --- in words ------------------------------------------------------------------------------------------------------

@@ -74,18 +74,6 @@ def test_batch_of_a_minute_is_uploaded_when_it_is_over(settings: Settings) -> No
     assert world.codes == []
 
 
-def test_killed_agent_uploads_what_it_had_and_loses_no_byte(settings: Settings) -> None:
-    world, client = started(settings)
-    for _ in range(7):
-        world.run_for(73)
-        again = world_of(settings, client, world.clock, limiter=world.limiter)
-        again.loop.start()
-        world = again
-    world.run_for(120)
-    sums = client.ledger.sums()
-    assert sums[1, "to_user"][0] == sums[1, "from_user"][0] >= 58_000
-
-
 def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(settings: Settings) -> None:
     world, client = started(settings, UploadRefusedError("The service rejected the request (400): times"))
     world.run_for(200)

@@ -71,26 +71,28 @@ def test_too_fast_is_a_failure_whatever_the_machine_did(measured: Measured, kbit
     assert verdict_of(measured, measured_kbit=kbit, strain=strain) is Verdict.WRONG
 
 
-@pytest.mark.parametrize("strain", [Strain(), BUSY])
-def test_one_packet_of_a_blocked_link_is_a_failure_whatever_the_machine_did(strain: Strain) -> None:
-    found = judged(GOOD_BLOCKED, arrived=1, strain=strain)
-    assert (found.verdict, found.reasons) == (Verdict.WRONG, ("1 packets of a blocked link arrived",))
-
-
-def test_a_blocked_link_to_which_nothing_was_sent_says_nothing() -> None:
-    assert verdict_of(GOOD_BLOCKED, refused=0) is Verdict.INCONCLUSIVE
-
-
-def test_an_observed_link_must_be_counted_and_lose_nothing() -> None:
-    assert verdict_of(GOOD_OBSERVED, refused=0) is Verdict.WRONG
-    assert verdict_of(GOOD_OBSERVED, lost=1) is Verdict.WRONG
-    assert verdict_of(GOOD_OBSERVED, lost=1, strain=BUSY) is Verdict.INCONCLUSIVE
-
-
-def test_a_bystander_must_lose_nothing() -> None:
-    assert verdict_of(GOOD_BYSTANDER, lost=1) is Verdict.WRONG
-    assert verdict_of(GOOD_BYSTANDER, lost=1, strain=BUSY) is Verdict.INCONCLUSIVE
-    assert verdict_of(GOOD_BYSTANDER, arrived=0) is Verdict.INCONCLUSIVE
+@pytest.mark.parametrize(
+    ("measured", "changes", "idle", "busy"),
+    [
+        (GOOD_BLOCKED, {"arrived": 1}, Verdict.WRONG, Verdict.WRONG),
+        (GOOD_BLOCKED, {"refused": 0}, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),  # nothing was sent to it
+        (GOOD_OBSERVED, {"refused": 0}, Verdict.WRONG, Verdict.WRONG),
+        (GOOD_OBSERVED, {"lost": 1}, Verdict.WRONG, Verdict.INCONCLUSIVE),
+        (GOOD_BYSTANDER, {"lost": 1}, Verdict.WRONG, Verdict.INCONCLUSIVE),
+        (GOOD_BYSTANDER, {"arrived": 0}, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
+        (
+            GOOD,
+            {"offered_kbit": 520, "measured_kbit": 519},
+            Verdict.WRONG,
+            Verdict.WRONG,
+        ),  # although little was offered
+    ],
+)
+def test_verdict_of_links_in_every_state(
+    measured: Measured, changes: dict[str, object], idle: Verdict, busy: Verdict
+) -> None:
+    assert verdict_of(measured, **changes) is idle
+    assert verdict_of(measured, strain=BUSY, **changes) is busy
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,6 @@ def test_a_limit_that_was_not_exceeded_by_the_load_says_nothing() -> None:
         found = judged(measured_kbit=kbit, offered_kbit=520)
         assert found.verdict is Verdict.INCONCLUSIVE
         assert "520 kbit/s" in found.reasons[0]
-
-
-def test_a_rate_too_high_is_a_failure_also_where_little_was_offered() -> None:
-    assert verdict_of(offered_kbit=520, measured_kbit=519) is Verdict.WRONG
 
 
 def test_bounds_are_rate_times_time_plus_burst_heartbeats_and_frames() -> None:

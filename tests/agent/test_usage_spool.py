@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import sqlite3
 import stat
 from contextlib import closing
@@ -14,7 +12,6 @@ import pytest
 from ap_agent.common.errors import StoreError
 from ap_agent.usage.batch import Row, Sample
 from ap_agent.usage.spool import FILE_NAME, MAX_REFUSED, Spool, read_newest
-from tests.usage_ledger import Ledger
 
 BEGAN = 1_795_300_020_000
 
@@ -40,18 +37,6 @@ def test_only_the_agents_user_may_read_it(path: Path) -> None:
     filled(path, 1)
     modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.glob(f"{FILE_NAME}*")}
     assert modes == {0o600}
-
-
-def test_batches_are_sent_in_the_order_in_which_they_were_closed(path: Path) -> None:
-    spool = filled(path, 3)
-    ledger = Ledger()
-    for number in range(3):
-        batch = spool.oldest()
-        assert batch is not None
-        ledger.take(batch.data)
-        assert json.loads(gzip.decompress(batch.data))["links"]["1"]["to_user"]["bytes"] == [number]
-        spool.drop(batch.number)
-    assert (spool.oldest(), spool.waiting()) == (None, 0)
 
 
 @pytest.mark.parametrize(

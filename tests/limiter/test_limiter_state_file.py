@@ -84,10 +84,6 @@ def test_unknown_keys_and_further_fields_are_passed_over() -> None:
     assert parse_state(json.dumps(document).encode()) == STATE
 
 
-def test_there_is_no_state_where_no_limiter_ever_wrote_one(tmp_path: Path) -> None:
-    assert read_state(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
