@@ -38,9 +38,6 @@ def test_order_is_the_statement_with_the_key_of_this_run() -> None:
         "max_bytes": 1_000_000,
         "tcp": False,
     }
-
-
-def test_order_of_a_tcp_test_alone_allows_tcp() -> None:
     assert order_of(link("192.0.2.11", "127.0.0.1"), replace(TEST, kind=TCP), "secret", ())["tcp"] is True
 
 

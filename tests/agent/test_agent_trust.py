@@ -239,28 +239,29 @@ def test_limits_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "signatures",
+    ("key", "value"),
     [
-        None,
-        {},
-        [],
-        [5],
-        [{"key_id": KEY.key_id}],
-        [{"key_id": "x", "signature": "A" * 86 + "=="}],
-        [{"key_id": KEY.key_id, "signature": "A" * 85 + "B=="}],  # another spelling of the same bytes
-        [{"key_id": KEY.key_id, "signature": "A" * 84}],
-        [{"key_id": KEY.key_id, "signature": "A" * 86 + "=="}] * 2,
-        [{"key_id": f"{number:032x}", "signature": "A" * 86 + "=="} for number in range(MAX_KEYS + 1)],
+        *(("signed", one) for one in (5, None, "\ud800")),
+        *(
+            ("signatures", one)
+            for one in (
+                None,
+                {},
+                [],
+                [5],
+                [{"key_id": KEY.key_id}],
+                [{"key_id": "x", "signature": "A" * 86 + "=="}],
+                [{"key_id": KEY.key_id, "signature": "A" * 85 + "B=="}],  # another spelling of the same bytes
+                [{"key_id": KEY.key_id, "signature": "A" * 84}],
+                [{"key_id": KEY.key_id, "signature": "A" * 86 + "=="}] * 2,
+                [{"key_id": f"{number:032x}", "signature": "A" * 86 + "=="} for number in range(MAX_KEYS + 1)],
+            )
+        ),
     ],
-    ids=lambda signatures: str(signatures)[:40],
+    ids=lambda one: ascii(one)[:40],
 )
-def test_signatures_that_are_none_are_refused(signatures: object) -> None:
-    assert refusal({**signed_manifest(FILES), "signatures": signatures}).code == "manifest_invalid"
-
-
-@pytest.mark.parametrize("text", [5, None, "\ud800"])
-def test_text_that_is_none_is_refused(text: object) -> None:
-    assert refusal({**signed_manifest(FILES), "signed": text}).code == "manifest_invalid"
+def test_text_or_signatures_that_are_none_are_refused(key: str, value: object) -> None:
+    assert refusal({**signed_manifest(FILES), key: value}).code == "manifest_invalid"
 
 
 # --- what stands beside the text ------------------------------------------------------------------------------------

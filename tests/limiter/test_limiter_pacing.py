@@ -25,10 +25,12 @@ def compared(
     return pacing.compared(began, began + took, written, is_finished=is_finished)
 
 
-def test_nothing_heard_means_nothing_due() -> None:
+def test_lost_messages_are_an_occasion_and_none_at_all_are_not() -> None:
     pacing = Pacing()
     pacing.note(Notifications(), 10.0, OURS)
     assert pacing.due is None
+    pacing.note(Notifications(is_lost=True), 10.0, OURS)
+    assert pacing.due == pytest.approx(10.02)
 
 
 def test_a_comparison_is_due_shortly_after_the_first_event_and_later_ones_do_not_put_it_off() -> None:
@@ -38,12 +40,6 @@ def test_a_comparison_is_due_shortly_after_the_first_event_and_later_ones_do_not
     assert pacing.due == pytest.approx(10.02)
     compared(pacing, 10.02)
     assert pacing.due is None
-
-
-def test_lost_messages_are_an_occasion() -> None:
-    pacing = Pacing()
-    pacing.note(Notifications(is_lost=True), 10.0, OURS)
-    assert pacing.due == pytest.approx(10.02)
 
 
 def test_between_two_comparisons_is_a_rest_that_does_not_grow_with_a_long_first_build() -> None:
