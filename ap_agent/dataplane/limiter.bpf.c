@@ -115,6 +115,7 @@ struct packet {
     __u32 offset, payload;           // of a fragment in its datagram
     __u32 lane, class_id, way;
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
+    volatile __u64 now, rest, cost, debt, largest, longest;  // of `admit_to`: its own stack would wait (see CLEAR)
 };
 
 #define READ_BYTES(offset, to, bytes) bpf_skb_load_bytes_relative(skb, offset, to, bytes, p->from)
@@ -227,11 +228,13 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     p->identification = (__u32)ip.protocol << 16 | ip.id;
     p->ip_bytes = bpf_ntohs(ip.tot_len);
     p->at = p->ip + ip.ihl * 4;
-    __u32 sum = bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0);
-    sum = (sum & 0xffff) + (sum >> 16);
-    p->is_plain = ip.ihl == 5 && ip.ttl >= PLAIN_HOPS && (sum & 0xffff) + (sum >> 16) == 0xffff;
-    if (p->is_fragment && !is_sound(skb, p))
-        return READ_ODD;
+    if (p->is_fragment) {
+        __u32 sum = bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0);
+        sum = (sum & 0xffff) + (sum >> 16);
+        p->is_plain = ip.ihl == 5 && ip.ttl >= PLAIN_HOPS && (sum & 0xffff) + (sum >> 16) == 0xffff;
+        if (!is_sound(skb, p))
+            return READ_ODD;
+    }
     return p->is_first ? read_transport(skb, p) : READ_ALL;
 }
 
@@ -302,11 +305,13 @@ __noinline int find(struct __sk_buff *skb, struct packet *p)
         if (!(kinds >> kind & 1))
             continue;
         CLEAR(key);
-        key.remote = p->key.remote;
-        if (kind & WITH_LOCAL_ADDRESS)
-            COPY(key.local, p->key.local);
-        key.remote_port = kind & WITH_REMOTE_PORT ? p->key.remote_port : 0;
-        key.local_port = kind & WITH_LOCAL_PORT ? p->key.local_port : 0;
+        key = p->key;
+        if (!(kind & WITH_LOCAL_ADDRESS))
+            __builtin_memset(key.local, 0, sizeof(key.local));
+        if (!(kind & WITH_REMOTE_PORT))
+            key.remote_port = 0;
+        if (!(kind & WITH_LOCAL_PORT))
+            key.local_port = 0;
         lane = bpf_map_lookup_elem(&links, &key);
         if (lane) {
             p->lane = *lane + p->from_user;
@@ -330,6 +335,12 @@ static __always_inline int charge(__u64 *empty_at, __u64 now, __u64 cost, __u64 
             return 1;
     }
     return 0;
+}
+
+/* Where no lock is held: with registers of its own, so that its caller's are not stored (see CLEAR). */
+__noinline int charge_once(__u64 *empty_at, __u64 now, __u64 cost, __u64 most)
+{
+    return empty_at ? charge(empty_at, now, cost, most) : 0;
 }
 
 static __always_inline void raise_to(__u64 *at, __u64 until)
@@ -361,43 +372,44 @@ static __always_inline int must_queue(struct lane *lane, __u64 now, __u64 rest, 
 /* Whether the lane has room for the packet; `datagram`: what was decided about the datagram whose fragment it is. */
 __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
 {
-    __u64 now, was, rest, factor, cost, debt, largest, longest, most;
+    __u64 was, factor, most;
     if (!lane || !p)
         return REFUSED;
     p->class_id = lane->class_id;
     factor = settings.factor[p->from_user & 1];
-    cost = (p->bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
-    debt = (p->seen_bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
-    largest = lane->largest_ns * factor / FULL;
-    longest = lane->room_ns + 2 * largest + lane->beat_room_ns;
-    most = lane->room_ns + largest;  // limit: room and one largest datagram
+    p->cost = (p->bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    p->debt = (p->seen_bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    p->largest = lane->largest_ns * factor / FULL;
+    p->longest = lane->room_ns + 2 * p->largest + lane->beat_room_ns;
     if (p->seen_packets) {
         ADD(lane->passed_bytes, p->seen_bytes);
         ADD(lane->passed_packets, p->seen_packets);
     }
-    now = bpf_ktime_get_ns();
+    p->now = bpf_ktime_get_ns();
     was = *(volatile __u64 *)&lane->empty_at;
-    if (was > now + longest) {  // of a limit that has risen
-        __sync_val_compare_and_swap(&lane->empty_at, was, now + lane->early_ns);
-        was = now + lane->early_ns;
+    if (was > p->now + p->longest) {  // of a limit that has risen
+        __sync_val_compare_and_swap(&lane->empty_at, was, p->now + lane->early_ns);
+        was = p->now + lane->early_ns;
     }
-    rest = was > now ? was - now : 0;
+    p->rest = was > p->now ? was - p->now : 0;
     if (p->is_control)
-        p->is_beat = charge(&lane->beat_at, now, p->bytes * CONTROL_NS_PER_BYTE, CONTROL_BYTES * CONTROL_NS_PER_BYTE);
+        p->is_beat = charge_once(&lane->beat_at, p->now, p->bytes * CONTROL_NS_PER_BYTE,
+                                 CONTROL_BYTES * CONTROL_NS_PER_BYTE);
     else if (p->is_beat)
-        p->is_beat = !(lane->flags & BLOCKED) && charge(&lane->beat_at, now, cost, lane->beat_room_ns);
+        p->is_beat = !(lane->flags & BLOCKED) && charge_once(&lane->beat_at, p->now, p->cost, lane->beat_room_ns);
+    most = lane->room_ns + p->largest;  // limit: room and one largest datagram
     if (!p->is_beat) {
-        most -= largest / 64;  // heartbeats have a place also behind a largest datagram
+        most -= p->largest / 64;  // heartbeats have a place also behind a largest datagram
         if (lane->flags & BLOCKED || datagram == DROPPED)
             goto refused;
-        if (datagram != ACCEPTED && rest > lane->early_ns) {
+        if (datagram != ACCEPTED && p->rest > lane->early_ns) {
             __u64 chance = bpf_get_prandom_u32();
-            if (rest > lane->room_ns ||
-                chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
+            if (p->rest > lane->room_ns ||
+                chance < ((p->rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
                 goto refused;
         }
     }
-    if (!charge(&lane->empty_at, now, cost + debt, most))
+    if (!charge_once(&lane->empty_at, p->now, p->cost + p->debt, most))
         goto refused;
     ADD(lane->passed_bytes, p->bytes);
     ADD(lane->passed_packets, p->packets);
@@ -407,10 +419,10 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     }
     if (p->is_beat || lane->flags & OBSERVED)
         return STRAIGHT;
-    return must_queue(lane, now, rest, cost) ? ADMITTED : STRAIGHT;
+    return must_queue(lane, p->now, p->rest, p->cost) ? ADMITTED : STRAIGHT;
 refused:
-    if (debt)  // limit: what passed before the first fragment is owed all the same
-        charge(&lane->empty_at, now, debt, longest);
+    if (p->debt)  // limit: what passed before the first fragment is owed all the same
+        charge_once(&lane->empty_at, p->now, p->debt, p->longest);
     ADD(lane->refused_bytes, p->bytes);
     ADD(lane->refused_packets, p->packets);
     if (!(lane->flags & OBSERVED))
