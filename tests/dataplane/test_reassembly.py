@@ -98,9 +98,10 @@ def test_what_a_full_host_drops_is_charged_once_and_decides_about_nothing_later(
     assert ap.counters(7)[1].refused_packets == 0
 
 
-def two_parts(ends: dict[str, tuple[str, int]], number: int) -> tuple[bytes, bytes]:
+def two_parts(source: tuple[str, int], number: int) -> tuple[bytes, bytes]:
     """A datagram's first 16 bytes, and the other 1,392."""
-    whole = datagram(scion(size=1_400), identification=number, **ends)[0]
+    here = AP6 if ":" in source[0] else AP
+    whole = datagram(scion(size=1_400), source=source, destination=(here, AP_PORT), identification=number)[0]
     first, last = replace(whole, body=whole.body[:16], more=True), replace(whole, body=whole.body[16:], offset=16)
     return first.frame, last.frame
 
@@ -108,10 +109,7 @@ def two_parts(ends: dict[str, tuple[str, int]], number: int) -> tuple[bytes, byt
 def test_of_datagrams_whose_first_fragment_a_full_host_dropped_a_link_completes_48_at_most(ap: Bed) -> None:
     """docs/reliability.md: an address has so many verdicts; those before them are marked, and refuse the link's."""
     ap.link(7, 100_000, 100_000, Key(ip_address(USER6), USER_PORT))
-    nobodys, links = (
-        [two_parts({"source": (USER6, port), "destination": (AP6, AP_PORT)}, number) for number in range(200)]
-        for port in (FREE_PORT, USER_PORT)
-    )
+    nobodys, links = ([two_parts((USER6, port), number) for number in range(200)] for port in (FREE_PORT, USER_PORT))
     with ap.listen(ap.ap, AP6, AP_PORT) as receiver:
         fill(ap, is_full=True)
         ap.send([first for first, _ in nobodys])
@@ -131,8 +129,8 @@ def test_of_a_datagram_that_waits_and_another_links_first_fragment_completes_eac
     burst = [datagram(scion(size=1_400))[0].frame] * 12  # 1,442 bytes each
     with ap.listen(ap.ap, AP, AP_PORT) as receiver:
         for port, number in ((SLOW_PORT, 1), (FREE_PORT, 2)):
-            waiting = two_parts({"source": (USER, USER_PORT), "destination": (AP, AP_PORT)}, number)
-            first, _ = two_parts({"source": (USER, port), "destination": (AP, AP_PORT)}, number)
+            waiting = two_parts((USER, USER_PORT), number)
+            first, _ = two_parts((USER, port), number)
             ap.send([*burst, *waiting, first])
             arrived = receiver.received(other_port=True)
             assert len(arrived.pop(USER_PORT)) + len(arrived.pop(SLOW_PORT, [])) == 13
