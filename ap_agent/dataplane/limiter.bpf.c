@@ -454,19 +454,20 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
 #define IS_OF(mark, datagram, tick) (IS_RECENT(mark, tick) && (mark) >> 32 == (datagram))
 #define OWNER(mark) ((__u16)(mark))
 
-/* Where the mark of a datagram is, or else might be. */
-static __always_inline __u32 cell_of(__u32 datagram, __u32 tick)
+/* Where the mark of a datagram is, or else might be. harm: of 32 bits alone many datagrams have the same; with `home`, a
+ * number of the address, only datagrams of one address share a mark. */
+static __always_inline __u32 cell_of(__u32 home, __u32 datagram, __u32 tick)
 {
-    __u32 one = datagram >> (32 - MARK_BITS), other = datagram * 0x9e3779b1u >> (32 - MARK_BITS);
+    __u32 place = home + datagram, one = place >> (32 - MARK_BITS), other = place * 0x9e3779b1u >> (32 - MARK_BITS);
     __u64 mark = settings.marks[one];
     if (!IS_RECENT(mark, tick))
         return IS_OF(settings.marks[other], datagram, tick) ? other : one;
     return mark >> 32 == datagram ? one : other;
 }
 
-static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 tick, __u32 owner)
+static __always_inline void set_mark(struct side *side, __u32 home, __u32 datagram, __u32 tick, __u32 owner)
 {
-    volatile __u64 *cell = &settings.marks[cell_of(datagram, tick)];
+    volatile __u64 *cell = &settings.marks[cell_of(home, datagram, tick)];
     __u64 was = *cell, mark = MARK(datagram, tick, owner);
     if ((!IS_RECENT(was, tick) || was >> 32 == datagram) && __sync_val_compare_and_swap(cell, was, mark) == was)
         return;
@@ -475,13 +476,13 @@ static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 ti
     side->lost = MARK(0, tick, IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? SEVERAL : owner);
 }
 
-static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
+static __always_inline void give_away(struct side *side, __u32 home, struct slot *slot, __u32 unmatched, __u32 tick)
 {
     __u32 owner = slot->state == OF_NOBODY || slot->lane == unmatched ? NOBODYS : slot->lane;
     if (slot->state == UNSEEN)
         owner = UNPAID;
     if (slot->state != FREE && slot->packets)
-        set_mark(side, slot->datagram, tick, owner);
+        set_mark(side, home, slot->datagram, tick, owner);
     slot->state = FREE;
 }
 
@@ -522,8 +523,8 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return REFUSED;  // parsing: it cannot be read
     long state = FREE, verdict = REFUSED, contradicts, is_in_order, is_whole = 0, had = 0;  // a spilled half is refused
     __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
-    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]), mark;
-    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
+    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.remote.word[0], p->key.remote.word[1]), mark;
+    __u32 datagram, home, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -531,8 +532,10 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     }
     asm volatile("" : "+r"(side));  // without CAP_PERFMON no sum may point to the lock, not even on its way
 
-    mix = mixed(mixed(mix, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
-    mix = mixed(mixed(mix, p->key.remote.word[0], p->key.remote.word[1]), p->key.remote.word[2], p->key.remote.word[3]);
+    mix = mixed(mix, p->key.remote.word[2], p->key.remote.word[3]);
+    home = mix >> 32;
+    mix = mixed(mixed(mix, p->from_user, p->identification), p->key.local[0], p->key.local[1]);
+    mix = mixed(mix, p->key.local[2], p->key.local[3]);
     datagram = mix;
     struct slot *first = side->slots[mix >> 60], *slot;
 
@@ -564,7 +567,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;
     slot = first + way;
     state = slot->datagram == datagram ? slot->state : FREE;
-    cell = cell_of(datagram, tick);
+    cell = cell_of(home, datagram, tick);
     mark = settings.marks[cell];
     if (!IS_OF(mark, datagram, tick))
         mark = 0;
@@ -593,7 +596,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             goto unlock;
     }
     if (state == FREE) {
-        give_away(side, slot, unmatched, tick);
+        give_away(side, home, slot, unmatched, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = 0;
     }
@@ -625,7 +628,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         if (is_whole)
             slot->state = FREE;
         else if (!is_in_order)
-            give_away(side, slot, unmatched, tick);
+            give_away(side, home, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;

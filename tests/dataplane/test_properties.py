@@ -230,6 +230,19 @@ def test_fragmented_traffic_of_a_port_without_a_link_harms_no_link(ap: Bed, is_w
     assert all(run(from_user, identified(other, number)) for number in range(5_000))
 
 
+def test_unfinished_datagrams_of_one_address_refuse_none_of_another(ap: Bed) -> None:
+    """200,000 of nobody's, and 65,536 of a link: of 32 bits of a number that both have three pairs would be the same."""
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    ap.link(8, 1_000_000, 1_000_000, Key(ip_address(OTHER), USER_PORT))
+    from_user = ap.program.fds["from_user"]
+    for protocol in (47, 50, 89, 132):
+        first = Packet(bytes(24), source=USER, protocol=protocol, more=True)
+        for number in range(50_000):
+            assert run(from_user, identified(first, number))
+    other = datagram(scion(size=24), source=(OTHER, USER_PORT), piece=16)[0]
+    assert [number for number in range(65_536) if not run(from_user, identified(other, number))] == []
+
+
 @functools.cache
 def _unidentified(one: Packet) -> bytes:
     return one.frame
