@@ -231,7 +231,7 @@ def test_fragmented_traffic_of_a_port_without_a_link_harms_no_link(ap: Bed, is_w
 
 
 def test_unfinished_datagrams_of_one_address_refuse_none_of_another(ap: Bed) -> None:
-    """200,000 of nobody's, and 65,536 of a link: of 32 bits of a number that both have three pairs would be the same."""
+    """200,000 of nobody's beside 65,536 of a link: three pairs are the same in 32 bits of any number."""
     ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
     ap.link(8, 1_000_000, 1_000_000, Key(ip_address(OTHER), USER_PORT))
     from_user = ap.program.fds["from_user"]
