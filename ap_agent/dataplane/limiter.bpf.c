@@ -115,6 +115,7 @@ struct packet {
     __u32 offset, payload;           // of a fragment in its datagram
     __u32 lane, class_id, way;
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
+    volatile __u64 now, rest, cost, debt, largest, longest;  // of `admit_to`: its own stack would wait (see CLEAR)
 };
 
 #define READ_BYTES(offset, to, bytes) bpf_skb_load_bytes_relative(skb, offset, to, bytes, p->from)
@@ -227,11 +228,13 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     p->identification = (__u32)ip.protocol << 16 | ip.id;
     p->ip_bytes = bpf_ntohs(ip.tot_len);
     p->at = p->ip + ip.ihl * 4;
-    __u32 sum = bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0);
-    sum = (sum & 0xffff) + (sum >> 16);
-    p->is_plain = ip.ihl == 5 && ip.ttl >= PLAIN_HOPS && (sum & 0xffff) + (sum >> 16) == 0xffff;
-    if (p->is_fragment && !is_sound(skb, p))
-        return READ_ODD;
+    if (p->is_fragment) {
+        __u32 sum = bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0);
+        sum = (sum & 0xffff) + (sum >> 16);
+        p->is_plain = ip.ihl == 5 && ip.ttl >= PLAIN_HOPS && (sum & 0xffff) + (sum >> 16) == 0xffff;
+        if (!is_sound(skb, p))
+            return READ_ODD;
+    }
     return p->is_first ? read_transport(skb, p) : READ_ALL;
 }
 
@@ -302,11 +305,13 @@ __noinline int find(struct __sk_buff *skb, struct packet *p)
         if (!(kinds >> kind & 1))
             continue;
         CLEAR(key);
-        key.remote = p->key.remote;
-        if (kind & WITH_LOCAL_ADDRESS)
-            COPY(key.local, p->key.local);
-        key.remote_port = kind & WITH_REMOTE_PORT ? p->key.remote_port : 0;
-        key.local_port = kind & WITH_LOCAL_PORT ? p->key.local_port : 0;
+        key = p->key;
+        if (!(kind & WITH_LOCAL_ADDRESS))
+            __builtin_memset(key.local, 0, sizeof(key.local));
+        if (!(kind & WITH_REMOTE_PORT))
+            key.remote_port = 0;
+        if (!(kind & WITH_LOCAL_PORT))
+            key.local_port = 0;
         lane = bpf_map_lookup_elem(&links, &key);
         if (lane) {
             p->lane = *lane + p->from_user;
@@ -330,6 +335,12 @@ static __always_inline int charge(__u64 *empty_at, __u64 now, __u64 cost, __u64 
             return 1;
     }
     return 0;
+}
+
+/* Where no lock is held: with registers of its own, so that its caller's are not stored (see CLEAR). */
+__noinline int charge_once(__u64 *empty_at, __u64 now, __u64 cost, __u64 most)
+{
+    return empty_at ? charge(empty_at, now, cost, most) : 0;
 }
 
 static __always_inline void raise_to(__u64 *at, __u64 until)
@@ -361,43 +372,44 @@ static __always_inline int must_queue(struct lane *lane, __u64 now, __u64 rest, 
 /* Whether the lane has room for the packet; `datagram`: what was decided about the datagram whose fragment it is. */
 __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
 {
-    __u64 now, was, rest, factor, cost, debt, largest, longest, most;
+    __u64 was, factor, most;
     if (!lane || !p)
         return REFUSED;
     p->class_id = lane->class_id;
     factor = settings.factor[p->from_user & 1];
-    cost = (p->bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
-    debt = (p->seen_bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
-    largest = lane->largest_ns * factor / FULL;
-    longest = lane->room_ns + 2 * largest + lane->beat_room_ns;
-    most = lane->room_ns + largest;  // limit: room and one largest datagram
+    p->cost = (p->bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    p->debt = (p->seen_bytes * lane->ns_per_byte >> COST_SHIFT) * factor / FULL;
+    p->largest = lane->largest_ns * factor / FULL;
+    p->longest = lane->room_ns + 2 * p->largest + lane->beat_room_ns;
     if (p->seen_packets) {
         ADD(lane->passed_bytes, p->seen_bytes);
         ADD(lane->passed_packets, p->seen_packets);
     }
-    now = bpf_ktime_get_ns();
+    p->now = bpf_ktime_get_ns();
     was = *(volatile __u64 *)&lane->empty_at;
-    if (was > now + longest) {  // of a limit that has risen
-        __sync_val_compare_and_swap(&lane->empty_at, was, now + lane->early_ns);
-        was = now + lane->early_ns;
+    if (was > p->now + p->longest) {  // of a limit that has risen
+        __sync_val_compare_and_swap(&lane->empty_at, was, p->now + lane->early_ns);
+        was = p->now + lane->early_ns;
     }
-    rest = was > now ? was - now : 0;
+    p->rest = was > p->now ? was - p->now : 0;
     if (p->is_control)
-        p->is_beat = charge(&lane->beat_at, now, p->bytes * CONTROL_NS_PER_BYTE, CONTROL_BYTES * CONTROL_NS_PER_BYTE);
+        p->is_beat = charge_once(&lane->beat_at, p->now, p->bytes * CONTROL_NS_PER_BYTE,
+                                 CONTROL_BYTES * CONTROL_NS_PER_BYTE);
     else if (p->is_beat)
-        p->is_beat = !(lane->flags & BLOCKED) && charge(&lane->beat_at, now, cost, lane->beat_room_ns);
+        p->is_beat = !(lane->flags & BLOCKED) && charge_once(&lane->beat_at, p->now, p->cost, lane->beat_room_ns);
+    most = lane->room_ns + p->largest;  // limit: room and one largest datagram
     if (!p->is_beat) {
-        most -= largest / 64;  // heartbeats have a place also behind a largest datagram
+        most -= p->largest / 64;  // heartbeats have a place also behind a largest datagram
         if (lane->flags & BLOCKED || datagram == DROPPED)
             goto refused;
-        if (datagram != ACCEPTED && rest > lane->early_ns) {
+        if (datagram != ACCEPTED && p->rest > lane->early_ns) {
             __u64 chance = bpf_get_prandom_u32();
-            if (rest > lane->room_ns ||
-                chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
+            if (p->rest > lane->room_ns ||
+                chance < ((p->rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
                 goto refused;
         }
     }
-    if (!charge(&lane->empty_at, now, cost + debt, most))
+    if (!charge_once(&lane->empty_at, p->now, p->cost + p->debt, most))
         goto refused;
     ADD(lane->passed_bytes, p->bytes);
     ADD(lane->passed_packets, p->packets);
@@ -407,10 +419,10 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     }
     if (p->is_beat || lane->flags & OBSERVED)
         return STRAIGHT;
-    return must_queue(lane, now, rest, cost) ? ADMITTED : STRAIGHT;
+    return must_queue(lane, p->now, p->rest, p->cost) ? ADMITTED : STRAIGHT;
 refused:
-    if (debt)  // limit: what passed before the first fragment is owed all the same
-        charge(&lane->empty_at, now, debt, longest);
+    if (p->debt)  // limit: what passed before the first fragment is owed all the same
+        charge_once(&lane->empty_at, p->now, p->debt, p->longest);
     ADD(lane->refused_bytes, p->bytes);
     ADD(lane->refused_packets, p->packets);
     if (!(lane->flags & OBSERVED))
@@ -442,19 +454,20 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
 #define IS_OF(mark, datagram, tick) (IS_RECENT(mark, tick) && (mark) >> 32 == (datagram))
 #define OWNER(mark) ((__u16)(mark))
 
-/* Where the mark of a datagram is, or else might be. */
-static __always_inline __u32 cell_of(__u32 datagram, __u32 tick)
+/* Where the mark of a datagram is, or else might be. harm: of 32 bits alone many datagrams have the same; with `home`, a
+ * number of the address, only datagrams of one address share a mark. */
+static __always_inline __u32 cell_of(__u32 home, __u32 datagram, __u32 tick)
 {
-    __u32 one = datagram >> (32 - MARK_BITS), other = datagram * 0x9e3779b1u >> (32 - MARK_BITS);
+    __u32 place = home + datagram, one = place >> (32 - MARK_BITS), other = place * 0x9e3779b1u >> (32 - MARK_BITS);
     __u64 mark = settings.marks[one];
     if (!IS_RECENT(mark, tick))
         return IS_OF(settings.marks[other], datagram, tick) ? other : one;
     return mark >> 32 == datagram ? one : other;
 }
 
-static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 tick, __u32 owner)
+static __always_inline void set_mark(struct side *side, __u32 home, __u32 datagram, __u32 tick, __u32 owner)
 {
-    volatile __u64 *cell = &settings.marks[cell_of(datagram, tick)];
+    volatile __u64 *cell = &settings.marks[cell_of(home, datagram, tick)];
     __u64 was = *cell, mark = MARK(datagram, tick, owner);
     if ((!IS_RECENT(was, tick) || was >> 32 == datagram) && __sync_val_compare_and_swap(cell, was, mark) == was)
         return;
@@ -463,13 +476,13 @@ static __always_inline void set_mark(struct side *side, __u32 datagram, __u32 ti
     side->lost = MARK(0, tick, IS_RECENT(side->lost, tick) && OWNER(side->lost) != owner ? SEVERAL : owner);
 }
 
-static __always_inline void give_away(struct side *side, struct slot *slot, __u32 unmatched, __u32 tick)
+static __always_inline void give_away(struct side *side, __u32 home, struct slot *slot, __u32 unmatched, __u32 tick)
 {
     __u32 owner = slot->state == OF_NOBODY || slot->lane == unmatched ? NOBODYS : slot->lane;
     if (slot->state == UNSEEN)
         owner = UNPAID;
     if (slot->state != FREE && slot->packets)
-        set_mark(side, slot->datagram, tick, owner);
+        set_mark(side, home, slot->datagram, tick, owner);
     slot->state = FREE;
 }
 
@@ -510,8 +523,8 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         return REFUSED;  // parsing: it cannot be read
     long state = FREE, verdict = REFUSED, contradicts, is_in_order, is_whole = 0, had = 0;  // a spilled half is refused
     __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
-    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.local[0], p->key.local[1]), mark;
-    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
+    __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.remote.word[0], p->key.remote.word[1]), mark;
+    __u32 datagram, home, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -519,8 +532,10 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     }
     asm volatile("" : "+r"(side));  // without CAP_PERFMON no sum may point to the lock, not even on its way
 
-    mix = mixed(mixed(mix, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
-    mix = mixed(mixed(mix, p->key.remote.word[0], p->key.remote.word[1]), p->key.remote.word[2], p->key.remote.word[3]);
+    mix = mixed(mix, p->key.remote.word[2], p->key.remote.word[3]);
+    home = mix >> 32;
+    mix = mixed(mixed(mix, p->from_user, p->identification), p->key.local[0], p->key.local[1]);
+    mix = mixed(mix, p->key.local[2], p->key.local[3]);
     datagram = mix;
     struct slot *first = side->slots[mix >> 60], *slot;
 
@@ -552,7 +567,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;
     slot = first + way;
     state = slot->datagram == datagram ? slot->state : FREE;
-    cell = cell_of(datagram, tick);
+    cell = cell_of(home, datagram, tick);
     mark = settings.marks[cell];
     if (!IS_OF(mark, datagram, tick))
         mark = 0;
@@ -581,7 +596,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             goto unlock;
     }
     if (state == FREE) {
-        give_away(side, slot, unmatched, tick);
+        give_away(side, home, slot, unmatched, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = 0;
     }
@@ -613,7 +628,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         if (is_whole)
             slot->state = FREE;
         else if (!is_in_order)
-            give_away(side, slot, unmatched, tick);
+            give_away(side, home, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;
