@@ -12,6 +12,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -22,7 +23,7 @@ from lab.bench.report import Verdict, write_json
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "scale", "usage")
+SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "scale")
 
 
 class Suite(Protocol):
@@ -41,7 +42,8 @@ def load(name: str) -> Suite:
 def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
     verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
     drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
-    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), drawn(outcome), outcome)
+    named = [replace(one, name=f"bench-{one.name}") for one in drawn(outcome)]  # beside other images in docs/img
+    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), named, outcome)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -73,7 +73,7 @@ def test_only_what_stands_between_the_markers_of_a_suite_is_replaced(tmp_path: P
     (tmp_path / "img").mkdir()
     machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
     outcome, verdicts = Outcome("install", notes=["Beside it."]), [Verdict("< 2 ms", "3 ms", is_held=False)]
-    plot = Plot("a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
+    plot = Plot("bench-a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
     into_docs(path, machine, "./dev bench a", [Page("install", "t", verdicts, [plot], outcome)])
     assert (tmp_path / "img/bench-a.svg").exists()
     text = path.read_text()
@@ -156,7 +156,7 @@ def of_save(samples_ms: tuple[float, ...], anew: int = 0) -> list[Verdict]:
 def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
     outcome = Outcome(service.NAME)
     for count, took_ms in ((100, 10.0), (1000, 99.0), (9000, many_ms)):
-        outcome.add(took_ms, "ms", what="wake one", kind=service.POSTGRESQL, count=count)
+        outcome.add(took_ms, "ms", what="wake one", count=count)
     outcome.add(1.0, "statements", what="writes", status=200, at_once=1)
     outcome.add(0.0, "statements", what="writes", status=304, at_once=1)
     outcome.add(writes, "statements", what="writes", status=304, at_once=32)

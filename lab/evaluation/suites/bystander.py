@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS
@@ -104,21 +103,6 @@ def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> No
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for limiter in LIMITERS:
-        for target in TARGETS:
-            lost, sent = (total(outcome, what, limiter=limiter, target=target) for what in ("lost", "sent"))
-            if sent:
-                bars[f"{limiter}: {target}"] = 100 * lost / sent
-    title = "What a bystander loses while a limited link is flooded"
-    return (
-        [Plot("bystander", title, "% of the packets of a bulk flow", bars=bars, is_log=False)]
-        if any(bars.values())
-        else []
-    )
 
 
 def claims(outcome: Outcome) -> list[Claim]:

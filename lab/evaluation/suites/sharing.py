@@ -14,9 +14,8 @@ from functools import partial
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.peers import thesis
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.limiters import OURS, THESIS, Link
 from lab.evaluation.together import (
     Pair,
@@ -222,20 +221,6 @@ def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, 
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for experiment, kbits in PAIRS.items():
-        for kbit in kbits:
-            for limiter in LIMITERS:
-                rate = outcome.median(
-                    experiment=experiment, limiter=limiter, direction=DIRECTIONS[1], kbit=kbit, what="rate"
-                )
-                if rate is not None:
-                    bars[f"{limiter}: {experiment}, {kbit} kbit/s"] = rate
-    title = "Rate from the user"
-    return [Plot("sharing", title, "kbit/s on the wire", bars=bars, is_log=False)] if bars else []
 
 
 def claims(outcome: Outcome) -> list[Claim]:
