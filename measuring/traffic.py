@@ -62,7 +62,7 @@ def data(kbit: float, payload_bytes: int = 1472, **options: Any) -> Stream:
 
 
 def echoes(interval_s: float = 0.05, payload_bytes: int = MIN_DATA_BYTES, **options: Any) -> Stream:
-    """Questions that the other end answers at once (see `measuring.echo`): latency under load, on the link's ports."""
+    """Questions that the other end answers at once: latency under load, on the link's ports."""
     return Stream("question", interval_s=interval_s, payload_bytes=payload_bytes, **options)
 
 

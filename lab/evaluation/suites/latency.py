@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Step
+from lab.bench.core import Label, Outcome, Step, percentile
 from lab.bench.plots import Plot
 from lab.bench.report import figure
 from lab.bench.windows import FRAME_BYTES
@@ -21,7 +21,6 @@ from lab.evaluation.figures import PALETTE
 from lab.evaluation.limiters import OURS, THESIS, WONDERSHAPER
 from lab.evaluation.together import Pair
 from measuring.arrivals import Arrivals
-from measuring.echo import percentile
 from measuring.judge import NS, delays_ms, room_bytes
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
@@ -33,7 +32,7 @@ QUESTION_S = 0.05
 PATIENCE_S = 1.5
 OVERLOAD = 2
 EVERY = 20  # of the data packets one in so many goes into the published samples
-SHARES = {"median": 50, "95 %": 95, "99 %": 99, "worst": 100}
+SHARES = {"median": 0.5, "95 %": 0.95, "99 %": 0.99, "worst": 1.0}
 INTRO = f"""
 Each link is offered {OVERLOAD} times its limit in full frames, both directions, through a socket with a border
 router's own send buffer (212,992 B). *One-way delay*: from `send` to the kernel's arrival stamp, of every data packet
@@ -87,7 +86,7 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
             }  # fmt: skip
             delays = delays_ms(results.at(receiver, name).data.between(from_ns, results.stop_ns))
             for what, share in SHARES.items() if delays else ():
-                outcome.add(percentile(sorted(delays), share), "ms", what=what, **labels)
+                outcome.add(percentile(delays, share), "ms", what=what, **labels)
             together.add_all(outcome, delays[::EVERY], "ms", what="delay", **labels)
             outcome.add(together.longest_pause_s(results.pauses) * 1000, "ms", what="longest pause", **labels)
         times_ms = round_trips_ms(results.at(bed.ap, name).received["answer"], from_ns)
