@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Step
+from lab.bench.core import Outcome, Step
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS
 from lab.evaluation.together import Pair, beds, disturbed_s, plan, receivers, repeated, total
 from lab.measuring.probes import Answers, ServedHost, answers
@@ -82,9 +82,7 @@ def _pairs(bed: Bed) -> Sequence[Pair]:
 
 def _note_answers(limiter: str, target: str, found: Mapping[str, Answers], outcome: Outcome) -> None:
     for kind, said in found.items():
-        labels: dict[str, Label] = {
-            "experiment": NAME, "limiter": limiter, "direction": "both", "target": target, "kind": kind
-        }  # fmt: skip
+        labels = labels_of(NAME, limiter, "both", target=target, kind=kind)
         outcome.add(said.asked, "questions", what="asked", **labels)
         outcome.add(said.answered, "questions", what="answered", **labels)
         if said.median_ms is not None and said.worst_ms is not None:
@@ -94,7 +92,7 @@ def _note_answers(limiter: str, target: str, found: Mapping[str, Answers], outco
 
 def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> None:
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {"experiment": NAME, "limiter": limiter, "direction": direction}
+        labels = labels_of(NAME, limiter, direction)
         for target in TARGETS:
             sent = results.other_end(receiver, target).sent()
             outcome.add(sent, "packets", what="sent", target=target, **labels)

@@ -13,7 +13,7 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import (
     FULL_PAYLOAD_BYTES,
@@ -158,12 +158,7 @@ class Row:
 
     @property
     def labels(self) -> dict[str, Label]:
-        return {
-            "experiment": self.lane.kind,
-            "limiter": self.limiter,
-            "direction": self.lane.direction,
-            "kbit": self.kbit,
-        }
+        return labels_of(self.lane.kind, self.limiter, self.lane.direction, kbit=self.kbit)
 
 
 def _note(outcome: Outcome, row: Row, samples: Sequence[float]) -> None:
