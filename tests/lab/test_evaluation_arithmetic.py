@@ -157,7 +157,7 @@ def results_of(kbit: float, *, skipped: int = 0, beds: Sequence[Bed] = tuple(BED
     for one in beds:
         for host in (one.ap, one.users):
             stream = {"kind": "data", "sent": 1, "refused": 0, "skipped": skipped if host is one.ap else 0}
-            endpoints[host.name, "wire1"] = EndpointResult(cast(Any, None), [stream], {"data": arrivals}, 0, 0)
+            endpoints[host.name, "wire1"] = EndpointResult(cast(Any, None), [stream], {"data": arrivals})
     return Results(START_NS, START_NS + (SECONDS + 1) * NS, endpoints, **more)
 
 
