@@ -43,9 +43,8 @@ _SETTINGS: dict[str, object] = {"allow_unsigned": True, "log_level": "debug", "a
 class FaultWorld:
     """Context manager: the hosts, the tunnel, and the limiter once every link is limited. Raises `LabError`."""
 
-    def __init__(self, prefix: str, *, starts_limiter: bool = True) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._starts_limiter = starts_limiter
 
     def __enter__(self) -> FaultWorld:
         with ExitStack() as closing:
@@ -61,8 +60,8 @@ class FaultWorld:
                 self.open_tunnel(host)
             self.programs = closing.enter_context(Processes(self.ap, Path(folder), _SETTINGS))
             self.hand_over()
-            if self._starts_limiter:
-                self.start_limiter()
+            self.programs.start("limiter")
+            self.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
             self._closing = closing.pop_all()
         return self
 
@@ -116,11 +115,6 @@ class FaultWorld:
         path = self.programs.path_of("state_dir") / "document.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"schema": 1, "unsigned": said}) + "\n" + link_info, encoding="utf-8")
-
-    def start_limiter(self, *, first: str = "") -> None:
-        """Returns when every link is limited both ways. `first` is Python that the process runs before."""
-        self.programs.start("limiter", first=first)
-        self.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
 
     def enforced(self) -> set[int]:
         """The links of which the limiter says so."""

@@ -27,7 +27,7 @@ without the checksum, because that is what HTB counts there (on tun devices: IP 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from measuring.arrivals import Arrivals
@@ -76,13 +76,16 @@ def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:
 
     It is the highest level of a bucket that fills with each arrival and leaks at the limit's rate.
     """
+    return highest_level(arrivals.arrived_ns, map(wire.bytes, arrivals.payload_bytes), limit_kbit)
+
+
+def highest_level(times_ns: Sequence[int], sizes: Iterable[int], limit_kbit: int) -> float:
+    """Of such a bucket, with bytes on the wire. 0 without packets."""
     level = worst = 0.0
-    before_ns: int | None = None
+    before_ns = times_ns[0] if len(times_ns) else 0
     bytes_per_ns = limit_kbit * 125 / NS
-    for at_ns, size in zip(arrivals.arrived_ns, arrivals.payload_bytes, strict=True):
-        if before_ns is not None:
-            level = max(0.0, level - (at_ns - before_ns) * bytes_per_ns)
-        level += wire.bytes(size)
+    for at_ns, size in zip(times_ns, sizes, strict=True):
+        level = max(0.0, level - (at_ns - before_ns) * bytes_per_ns) + size
         worst = max(worst, level)
         before_ns = at_ns
     return worst

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.framing import MTU_BYTES, tcp_goodput_bound
+from measuring.framing import tcp_goodput_bound
 from measuring.netns import Namespace
 from measuring.worker import (
     NS,
@@ -62,29 +62,26 @@ class TcpResult:
     seconds: float
     flows: list[list[int]]
     retransmitted: int  # segments, all flows
-    aborted: int  # flows that the sender's kernel gave up: it could send nothing for some 7 s (15 probes, tcp_retries2)
-    cpu_s: dict[str, float]  # by host
 
-    def bins_kbit(self, flow: int | None = None) -> list[float]:
-        """Payload rate per 100 ms, of all flows or one."""
-        chosen = self.flows if flow is None else [self.flows[flow]]
-        return [sum(bins) * 8 / BIN_S / 1000 for bins in zip(*chosen, strict=True)]
+    def bins_kbit(self) -> list[float]:
+        """Payload rate of all flows per 100 ms."""
+        return [sum(bins) * 8 / BIN_S / 1000 for bins in zip(*self.flows, strict=True)]
 
-    def samples_kbit(self, flow: int | None = None, *, warm_up_s: float = 1.0) -> list[float]:
-        """Payload rate per whole second after the warm-up."""
-        steady = self.bins_kbit(flow)[round(warm_up_s / BIN_S) :]
+    def samples_kbit(self) -> list[float]:
+        """Payload rate per whole second after the first."""
+        steady = self.bins_kbit()[round(1 / BIN_S) :]
         return [sum(steady[at : at + 10]) / 10 for at in range(0, len(steady) - 9, 10)]
 
-    def goodput_kbit(self, flow: int | None = None, *, warm_up_s: float = 1.0) -> float:
+    def goodput_kbit(self, *, warm_up_s: float = 1.0) -> float:
         """Mean payload rate after the warm-up. Raises `ValueError` when the run was not longer than that."""
-        steady = self.bins_kbit(flow)[round(warm_up_s / BIN_S) :]
+        steady = self.bins_kbit()[round(warm_up_s / BIN_S) :]
         if not steady:
             raise ValueError(f"a run of {self.seconds:g} s has nothing after a warm-up of {warm_up_s:g} s")
         return sum(steady) / len(steady)
 
-    def wire_kbit(self, *, mtu_bytes: int = MTU_BYTES, version: int = 4, warm_up_s: float = 1.0) -> float:
+    def wire_kbit(self, *, warm_up_s: float = 1.0) -> float:
         """The goodput with its headers, in full segments: what a limit counted, but for segments sent twice."""
-        return self.goodput_kbit(warm_up_s=warm_up_s) / tcp_goodput_bound(1, mtu_bytes, version)
+        return self.goodput_kbit(warm_up_s=warm_up_s) / tcp_goodput_bound(1)
 
 
 class TcpRun:
@@ -134,8 +131,6 @@ class TcpRun:
             seconds=self._seconds,
             flows=received["flows"],
             retransmitted=sent["retransmitted"],
-            aborted=sent["aborted"],
-            cpu_s={self._receiver.host.name: received["cpu_s"], self._sender.host.name: sent["cpu_s"]},
         )
 
 
@@ -153,7 +148,7 @@ def receive(spec: dict[str, Any]) -> dict[str, Any]:
         flows = [stack.enter_context(one) for one in _accept(spec)]
         start_ns = wait_for_start(spec["seconds"])
         bins = count(flows, start_ns, round(spec["seconds"] / BIN_S))
-    return {"flows": bins, "cpu_s": time.process_time()}
+    return {"flows": bins}
 
 
 def _accept(spec: dict[str, Any]) -> list[socket.socket]:
@@ -195,9 +190,8 @@ def send(spec: dict[str, Any]) -> dict[str, Any]:
         flows = [stack.enter_context(_connect(spec, number)) for number in range(spec["flows"])]
         start_ns = wait_for_start(spec["seconds"])
         sleep_until_ns(start_ns)
-        aborted = _keep_full(flows, start_ns + int(spec["seconds"] * NS))
-        retransmitted = sum(map(_retransmitted, flows))
-        return {"retransmitted": retransmitted, "aborted": aborted, "cpu_s": time.process_time()}
+        _keep_full(flows, start_ns + int(spec["seconds"] * NS))
+        return {"retransmitted": sum(map(_retransmitted, flows))}
 
 
 def _connect(spec: dict[str, Any], number: int) -> socket.socket:
@@ -214,9 +208,8 @@ def _connect(spec: dict[str, Any], number: int) -> socket.socket:
     return flow
 
 
-def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> int:
-    """Returns how many flows the kernel gave up meanwhile."""
-    aborted, chunk = 0, bytes(_CHUNK_BYTES)
+def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> None:
+    chunk = bytes(_CHUNK_BYTES)
     by_descriptor = {flow.fileno(): flow for flow in flows}
     with select.epoll() as poll:
         for descriptor in by_descriptor:
@@ -227,12 +220,9 @@ def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> int:
                     by_descriptor[descriptor].send(chunk)
                 except BlockingIOError:
                     continue
-                except (ConnectionResetError, BrokenPipeError):  # the receiver has closed, a moment before us
+                # The receiver has closed, a moment before us; or nothing could be sent for some 7 s (tcp_retries2).
+                except (ConnectionResetError, BrokenPipeError, TimeoutError):
                     poll.unregister(descriptor)
-                except TimeoutError:
-                    aborted += 1
-                    poll.unregister(descriptor)
-    return aborted
 
 
 def _pin_congestion(tcp: socket.socket, name: str) -> None:

@@ -62,7 +62,7 @@ def data(kbit: float, payload_bytes: int = 1472, **options: Any) -> Stream:
 
 
 def echoes(interval_s: float = 0.05, payload_bytes: int = MIN_DATA_BYTES, **options: Any) -> Stream:
-    """Questions that the other end answers at once (see `measuring.echo`): latency under load, on the link's ports."""
+    """Questions that the other end answers at once: latency under load, on the link's ports."""
     return Stream("question", interval_s=interval_s, payload_bytes=payload_bytes, **options)
 
 
@@ -117,8 +117,6 @@ class EndpointResult:
     spec: Endpoint
     sent_streams: list[dict[str, Any]]
     received: dict[str, Arrivals]  # by kind
-    unknown: int
-    unanswered: int  # questions whose answer its socket refused
 
     @property
     def data(self) -> Arrivals:
@@ -151,7 +149,6 @@ class Results:
     start_ns: int
     stop_ns: int
     endpoints: dict[tuple[str, str], EndpointResult]
-    cpu_s: dict[str, float] = field(default_factory=dict)
     pauses: list[Span] = field(default_factory=list)  # in which every station stood still: the machine did
     pauses_of: dict[str, list[Span]] = field(default_factory=dict)  # of each host's station
 
@@ -262,10 +259,7 @@ class TrafficRun:
                     spec=specs[name],
                     sent_streams=end["streams"],
                     received={kind: unpack_arrivals(packed) for kind, packed in end["received"].items()},
-                    unknown=end["unknown"],
-                    unanswered=end["unanswered"],
                 )
-            results.cpu_s[host.name] = report["cpu_s"]
             results.pauses_of[host.name] = [(begin, end) for begin, end in report["pauses"]]
         results.pauses = judge.common_pauses(list(results.pauses_of.values()))
         return results

@@ -16,7 +16,7 @@ from scionlab_bw import credentials, links, tables
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError, UsageError
 from scionlab_bw.reserve import reserve, until_over
-from scionlab_bw.test_link import test_link
+from scionlab_bw.test_link import parameter, test_link
 from scionlab_bw.units import format_number
 from terminal import clean, table
 
@@ -30,7 +30,7 @@ def all_links(service: Service, arguments: Namespace) -> int:
     made = _reserved(service, arguments)
     path = f"joint-tests/{made['id']}/"
     count = len({one["link_id"] for one in made["parts"]})
-    tables.tell(arguments, f"Joint test {made['id']} of {count} links from {_when(made)} on.")
+    tables.tell(arguments, f"Joint test {made['id']} of {count} links from {tables.moment(made['begins_at'])} on.")
     try:
         for said in _run_ends(service, made["parts"], arguments):
             tables.tell(arguments, said)
@@ -52,18 +52,10 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
         return found
     if arguments.tool != "quick":
         raise UsageError("--all-links takes no TOOL: each link is tested with quick.")
-    path, body = f"ases/{user_as['id']}/tests/", _chosen(arguments.parameters)
-    return reserve(service, path, body, arguments)
-
-
-def _chosen(written: list[str]) -> dict[str, int]:
-    found = {}
-    for one in written:
-        name, _, value = one.partition("=")
-        if name != "seconds" or not (value.isascii() and value.isdigit()):
-            raise UsageError(f'"{one[:60]}" is not seconds=NUMBER.')
-        found[name] = int(value)
-    return found
+    body = dict(map(parameter, arguments.parameters))
+    if unknown := body.keys() - {"seconds"}:
+        raise UsageError(f'--all-links takes no "{min(unknown)[:60]}". Use seconds=NUMBER.')
+    return reserve(service, f"ases/{user_as['id']}/tests/", body, arguments)
 
 
 # --- the user's ends --------------------------------------------------------------------------------------------------
@@ -142,7 +134,3 @@ def _figures(sums: dict[str, Any]) -> tuple[str, str, str, str]:
 
 def _rate(kbit: float | None) -> str:
     return "-" if kbit is None else format_number(round(kbit))
-
-
-def _when(made: dict[str, Any]) -> str:
-    return tables.moment(made["begins_at"])

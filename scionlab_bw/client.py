@@ -78,7 +78,7 @@ class Service:
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: Any) -> Document:
-        response = self._send("GET", path, params=_without_none(query))
+        response = self._send("GET", path, params=query)
         return Document(_json(response, "GET", path), response.headers.get("ETag", ""))
 
     def newer(self, path: str, etag: str) -> Document | None:
@@ -89,7 +89,7 @@ class Service:
         return Document(_json(response, "GET", path), response.headers.get("ETag", ""))
 
     def text(self, path: str, **query: Any) -> str:
-        return self._send("GET", path, params=_without_none(query)).text
+        return self._send("GET", path, params=query).text
 
     def all_of(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         """Every item of a list, page by page."""
@@ -233,11 +233,3 @@ def _short(error: Exception) -> str:
         cause = cause.args[0]
     inner = getattr(cause, "reason", None)
     return str(inner or cause)[:200]
-
-
-def _without_none(query: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in query.items()
-        if value is not None
-    }

@@ -212,7 +212,7 @@ def _make_timed(service: Service, link: Document, body: dict[str, Any], argument
 
 def timed(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link).content
-    found = list(service.all_of(f"links/{link['id']}/timed-limits/", all=arguments.all or None))
+    found = list(service.all_of(f"links/{link['id']}/timed-limits/", all="true" if arguments.all else None))
 
     def row(one: dict[str, Any]) -> Sequence[Any]:
         begins_at, ends_at = tables.moment(one["begins_at"]), tables.moment(one["ends_at"])

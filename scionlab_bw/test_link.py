@@ -47,11 +47,12 @@ def _reserved(service: Service, arguments: Namespace) -> dict[str, Any]:
         if found["link_id"] != link["id"]:
             raise UsageError(f"Test {arguments.id} is one of Link {found['link_id']}, not of Link {link['id']}.")
         return found
-    body: dict[str, Any] = {"tool": arguments.tool, "parameters": dict(map(_parameter, arguments.parameters))}
+    body: dict[str, Any] = {"tool": arguments.tool, "parameters": dict(map(parameter, arguments.parameters))}
     return reserve(service, f"links/{link['id']}/tests/", body, arguments)
 
 
-def _parameter(written: str) -> tuple[str, int]:
+def parameter(written: str) -> tuple[str, int]:
+    """Of --set. Raises `UsageError`."""
     name, equals, value = written.partition("=")
     if not equals or not (value.isascii() and value.isdigit()):
         raise UsageError(f'"{written[:60]}" is not NAME=NUMBER, for example seconds=3.')

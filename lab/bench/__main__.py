@@ -12,17 +12,18 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
 from lab.bench import plots, publish
-from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
+from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, read_arguments, run_steps
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, write_json
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "scale", "usage")
+SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "scale")
 
 
 class Suite(Protocol):
@@ -41,26 +42,19 @@ def load(name: str) -> Suite:
 def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
     verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
     drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
-    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), drawn(outcome), outcome)
+    named = [replace(one, name=f"bench-{one.name}") for one in drawn(outcome)]  # beside other images in docs/img
+    return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), named, outcome)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description="Measure the engine beside its peers.")
-    parser.add_argument(
-        "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
-    )
-    parser.add_argument("--quick", action="store_true", help="smaller sizes and few repetitions; also QUICK=1")
     parser.add_argument("--publish", action="store_true", help="write the targets and plots into docs/ as well")
     parser.add_argument(
         "--results", type=Path, default=REPOSITORY / "lab" / "bench" / "results", help="folder for results"
     )
-    given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
-    given.quick = given.quick or "QUICK=1" in argv
+    given = read_arguments(parser, SUITES, argv)
     if given.quick and given.publish:
         parser.error("a quick run is not worth publishing; leave one of them out")
-    unknown = [name for name in given.suites if name not in SUITES]
-    if unknown:
-        parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
     return given
 
 

@@ -5,6 +5,7 @@ Pure arithmetic and bookkeeping; the traffic and the kernel are in `world` and i
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import random
@@ -207,6 +208,20 @@ def run_steps(todo: Sequence[tuple[str, Step]], suites: Iterable[str], program: 
             outcomes[suite].failures.append(f"{step.label}: {type(exc).__name__}: {exc}")
         progress.done()
     return list(outcomes.values())
+
+
+def read_arguments(parser: argparse.ArgumentParser, suites: Sequence[str], argv: Sequence[str]) -> argparse.Namespace:
+    """Which `suites`, and `quick`; both programs have these. Ends the program for a suite that is none."""
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(suites)}; all if none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="short runs, few repetitions; also QUICK=1")
+    given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
+    given.quick = given.quick or "QUICK=1" in argv
+    unknown = [name for name in given.suites if name not in suites]
+    if unknown:
+        parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(suites)}")
+    return given
 
 
 # --- the machine ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -60,11 +60,11 @@ class Engine:
     """Today's engine on one host, as its limiter runs it: what it learned it keeps from cycle to cycle. It takes orders
     as lines of JSON on stdin and answers each with a line."""
 
-    def __init__(self, host: Namespace, program: Sequence[str] = ("-m", "lab.bench.engine_program")) -> None:
+    def __init__(self, host: Namespace) -> None:
         """Its process alone sees the BPF file system of its maps. Raises `RuntimeError` where it does not start."""
         self.host = host
         self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
-        command = shlex.join([sys.executable, *program, self._folder.name])
+        command = shlex.join([sys.executable, "-m", "lab.bench.engine_program", self._folder.name])
         shell = f"mount -t bpf bpf {self._folder.name} && exec {CONFINED} -- {command}"
         self._process = host.popen(["sh", "-c", shell], stdin=subprocess.PIPE)
         self._answer(READY_WITHIN_S)

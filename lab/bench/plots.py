@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.bench.report import figure
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -24,12 +22,11 @@ COLOURS = ("#5b7db1", "#c1666b", "#d4a72c", "#7a5195", "#888888", "#444444")
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over a number (`lines`), or one bar per name (`bars`); values in the unit of `value_label`.
+    """Lines over a number; values in the unit of `value_label`.
 
-    Lines whose names begin with the same words before the last comma share a colour; what stands behind it may be
-    `dashed`, or name one of the `panels`, which stand side by side on one scale. `palette` fixes colours by those first
-    words. `references` are thin lines without points in every panel, `spread` what to show around each point of a line
-    (lowest, highest). `program` stands in front of the file's name.
+    Lines whose names begin with the same words before the last comma share a colour; what stands behind it may name one
+    of the `panels`, which stand side by side on one scale. `palette` fixes colours by those first words. `references`
+    are thin lines without points in every panel, `spread` what to show around each point of a line (lowest, highest).
     """
 
     name: str
@@ -37,21 +34,17 @@ class Plot:
     value_label: str
     x_label: str = ""
     lines: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    bars: Mapping[str, float] = field(default_factory=dict)
     is_log: bool = True
     mark_y: float | None = None
-    dashed: Sequence[str] = ()
     panels: Sequence[str] = ()
     palette: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     spread: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     is_log_x: bool = True
-    has_whole_values: bool = False
-    program: str = "bench"
 
     @property
     def file_name(self) -> str:
-        return f"{self.program}-{self.name}.svg" if self.program else f"{self.name}.svg"
+        return f"{self.name}.svg"
 
 
 def missing() -> str | None:
@@ -64,25 +57,15 @@ def missing() -> str | None:
 def draw(plots: Sequence[Plot], folder: Path) -> None:
     """Write each plot into the folder, with nothing that changes from run to run but the figures."""
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "bench"
     mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     for plot in plots:
-        _draw(plot, folder / plot.file_name)
-
-
-def _draw(plot: Plot, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11 if plot.panels else 7.5, 4.2), layout="constrained")
-    if plot.lines:
+        figure = Figure(figsize=(11 if plot.panels else 7.5, 4.2), layout="constrained")
         _draw_lines(figure, plot)
-    else:
-        axes = figure.add_subplot()
-        axes.set_title(plot.title, fontsize=11)
-        _draw_bars(axes, plot)
-    figure.savefig(path, metadata={"Date": None})
+        figure.savefig(folder / plot.file_name, metadata={"Date": None})
 
 
 def _draw_lines(figure: Figure, plot: Plot) -> None:
@@ -111,17 +94,16 @@ def _draw_lines(figure: Figure, plot: Plot) -> None:
 
 def _draw_line(axes: Axes, plot: Plot, name: str, colours: Mapping[str, str], number: int | None) -> None:
     """In a panel the first line is the thickest, and each has its own mark: lines that lie on each other are seen."""
-    who, which = _parts(name)
+    who, _ = _parts(name)
     points, colour = plot.lines[name], colours[who]
     if number is None:
         mark, size, width = "o", 4.0, 2.2 if who == OURS else 1.4
     else:
         width = max(1.0, 4.2 - number)
         mark, size = MARKERS[number % len(MARKERS)], 3.0 + 1.4 * width
-    style = "--" if which in plot.dashed else "-"
     label = name if number is None else who
     x, y = zip(*points, strict=True)
-    axes.plot(x, y, style, label=label, color=colour, marker=mark, markersize=size, lw=width)
+    axes.plot(x, y, "-", label=label, color=colour, marker=mark, markersize=size, lw=width)
     for at, (low, high) in zip(x, plot.spread.get(name, ()), strict=False):
         axes.vlines(at, low, high, color=colour, lw=1.2, alpha=0.7)
 
@@ -143,8 +125,6 @@ def _colours(plot: Plot) -> dict[str, str]:
 
 
 def _scales(axes: Axes, plot: Plot) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     if plot.is_log_x:
         axes.set_xscale("log")
     axes.set_xlabel(plot.x_label)
@@ -154,24 +134,4 @@ def _scales(axes: Axes, plot: Plot) -> None:
         axes.yaxis.set_major_formatter("{x:,.6g}")
     if plot.mark_y is not None:
         axes.axhline(plot.mark_y, color="#000000", linewidth=0.8, linestyle=":")
-    if plot.has_whole_values:
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, axis="y", which="both", alpha=0.25)
-
-
-def _draw_bars(axes: Axes, plot: Plot) -> None:
-    """The first name at the top, each with its figure."""
-    names = list(plot.bars)
-    colours = [OURS_COLOUR if name.startswith(OURS) else COLOURS[0] for name in names]
-    bars = axes.barh(range(len(names)), list(plot.bars.values()), color=colours)
-    axes.bar_label(bars, labels=[figure(value) for value in plot.bars.values()], padding=3, fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlabel(plot.value_label)
-    if plot.is_log:
-        axes.set_xscale("symlog")
-        axes.set_xlim(right=10 * max([1.0, *plot.bars.values()]))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-    else:
-        axes.set_xlim(right=1.15 * max(plot.bars.values()))  # room for the figure
-        axes.xaxis.set_major_formatter("{x:,.6g}")

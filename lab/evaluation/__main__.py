@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from lab.bench import plots
-from lab.bench.core import REPOSITORY, Outcome, machine, run_steps
+from lab.bench.core import REPOSITORY, Outcome, machine, read_arguments, run_steps
 from lab.bench.plots import Plot
 from lab.evaluation.bed import PREFIX
 from lab.evaluation.core import EvaluationScale, Finding, Suite
@@ -42,17 +42,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev evaluate", description="Measure what the documentation claims, beside the thesis and wondershaper."
     )
-    parser.add_argument(
-        "suites", nargs="*", metavar="SUITE", help=f"some of: {', '.join(SUITES)}; all if none is named"
-    )
-    parser.add_argument("--quick", action="store_true", help="short runs, one repetition; also QUICK=1")
     parser.add_argument("--out", type=Path, help="folder for the report, in place of results and docs")
-    given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
-    given.quick = given.quick or "QUICK=1" in argv
-    unknown = [name for name in given.suites if name not in SUITES]
-    if unknown:
-        parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
-    return given
+    return read_arguments(parser, SUITES, argv)
 
 
 def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:

@@ -36,8 +36,8 @@ MAX_WIRES = 250
 class BedLab(Lab):
     """A lab that ends what belongs to the beds in it as well: the processes and folders of our engine."""
 
-    def __init__(self, prefix: str = PREFIX) -> None:
-        super().__init__(prefix)
+    def __init__(self) -> None:
+        super().__init__(PREFIX)
         self.at_close = ExitStack()
 
     def __enter__(self) -> BedLab:
@@ -91,24 +91,23 @@ def limits_of(limits: int | Limits) -> Limits:
 class Bed:
     """`ap` and `users` are the namespaces; `own` is our limiter, None with another one."""
 
-    def __init__(self, lab: BedLab, limiter: str, wires: int, *, mtu_bytes: int = 1500) -> None:
+    def __init__(self, lab: BedLab, limiter: str, wires: int) -> None:
         """Raises `LabError`, `RuntimeError` where our engine does not start, `ValueError` for more than 250 wires."""
         if not 1 <= wires <= MAX_WIRES:
             raise ValueError(f"{wires} wires; a bed has 1 to {MAX_WIRES}, make a second bed for more")
         self.lab, self.limiter, self.wire_count = lab, limiter, wires
         self.number = 1 + sum(short.startswith("ap") for short in lab.namespaces)
         self.ap, self.users = lab.namespace(f"ap{self.number}"), lab.namespace(f"u{self.number}")
-        self._connect(mtu_bytes)
+        self._connect()
         self.own: OurLimiter | None = None
         if limiter in OWN:
             self.own = OurLimiter(self.ap)
             lab.at_close.callback(self.own.close)
 
-    def _connect(self, mtu_bytes: int) -> None:
+    def _connect(self) -> None:
         """All wires in three processes."""
         lines = [
-            f"link add {one.dev} netns {self.ap.name} mtu {mtu_bytes} type veth "
-            f"peer name {one.dev} netns {self.users.name} mtu {mtu_bytes}"
+            f"link add {one.dev} netns {self.ap.name} type veth peer name {one.dev} netns {self.users.name}"
             for one in self.wires()
         ]
         run_command(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
@@ -132,33 +131,27 @@ class Bed:
         limits: Mapping[int, int | Limits],
         *,
         four_keys: bool = False,
-        ipv6: bool = False,
         extra: Iterable[Link] = (),
     ) -> None:
         """Limit these wires (by number, kbit/s) and nothing else, in place of what was limited before; returns when it
-        is so. `extra` are further links (interface ids above those of the wires), `ipv6`: the wires' links are those
-        over IPv6, `four_keys`: matched by address alone. Raises `LabError`, or `RuntimeError` with the
-        reasons of our engine."""
-        links = self.links(limits, ipv6=ipv6, extra=extra)
+        is so. `extra` are further links (interface ids above those of the wires), `four_keys`: matched by address
+        alone. Raises `LabError`, or `RuntimeError` with the reasons of our engine."""
+        links = self.links(limits, extra=extra)
         if self.own is not None:
             self.own.enforce(links, four_keys=four_keys)
         else:
             install_peer(self.limiter, self.ap, links)
 
-    def links(
-        self, limits: Mapping[int, int | Limits], *, ipv6: bool = False, extra: Iterable[Link] = ()
-    ) -> list[Link]:
+    def links(self, limits: Mapping[int, int | Limits], *, extra: Iterable[Link] = ()) -> list[Link]:
         """What `limit` hands to the limiter."""
-        found = [*(self.wire(number).link(limit, ipv6=ipv6) for number, limit in limits.items()), *extra]
+        found = [*(self.wire(number).link(limit) for number, limit in limits.items()), *extra]
         return [wrong(one) for one in found] if self.limiter == WRONG else found
 
 
-def limit_all(
-    beds: Iterable[Bed], limits: Mapping[int, int | Limits], *, four_keys: bool = False, ipv6: bool = False
-) -> None:
+def limit_all(beds: Iterable[Bed], limits: Mapping[int, int | Limits], *, four_keys: bool = False) -> None:
     """The same limits in every bed, all at work at once. Raises what `Bed.limit` raises."""
     listed = list(beds)
     with ThreadPoolExecutor(max_workers=max(1, len(listed))) as pool:
-        begun = [pool.submit(partial(bed.limit, limits, four_keys=four_keys, ipv6=ipv6)) for bed in listed]
+        begun = [pool.submit(partial(bed.limit, limits, four_keys=four_keys)) for bed in listed]
         for one in begun:
             one.result()

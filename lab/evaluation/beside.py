@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, median, percentile
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import EvaluationScale
+from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS, Link
 from lab.evaluation.together import Pair, disturbed_s, plan, receivers
 from measuring.judge import NS, WARM_UP_S, delays_ms
@@ -109,9 +109,7 @@ def _note(outcome: Outcome, bed: Bed, number: int, case: Case, results: Results)
     """Heartbeats of every link; of data those of the link that the case is about, by kind."""
     names = [bed.wire(number).name, *([_second_name(number)] if case.second_kbit else [])]
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {
-            "experiment": EXPERIMENT, "limiter": bed.limiter, "direction": direction, "case": case.name
-        }  # fmt: skip
+        labels = labels_of(EXPERIMENT, bed.limiter, direction, case=case.name)
         downs = sum(results.heartbeats(receiver, one).downs for one in names)
         outcome.add(downs, "times", what="down", **labels)
         judged = case.second_streams or case.streams

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab.bench.core import Outcome, Scale, Step
+from lab.bench.core import Label, Outcome, Scale, Step
 
 TO_USER, FROM_USER = "to user", "from user"  # the values of every series' label `direction`
 DIRECTIONS = (TO_USER, FROM_USER)
@@ -56,6 +56,11 @@ class EvaluationScale(Scale):
     def run_s(self) -> float:
         """How long senders send in one run."""
         return WARM_UP_S + self.samples
+
+
+def labels_of(experiment: str, limiter: str, direction: str, **more: Label) -> dict[str, Label]:
+    """Those that every series has, and more."""
+    return {"experiment": experiment, "limiter": limiter, "direction": direction, **more}
 
 
 class Suite(Protocol):

@@ -1,4 +1,4 @@
-"""What the outcome of a grid shows: tables and plots in the thesis' way, and rows for its table of findings."""
+"""What the outcome of a grid shows: a plot in the thesis' way, and rows for its table of findings."""
 
 from __future__ import annotations
 
@@ -49,49 +49,40 @@ class GridOutcome:
         found = self.outcome.find(experiment=self.experiment, what="paused")
         return max((max(one.samples) for one in found), default=0.0) / max(1, self.samples_per_run())
 
-    def cases(self, cells: Iterable[Cell], whose: Iterable[str]) -> list[Case]:
+    def cases(self, cells: Iterable[Cell], whose: Iterable[str], ways: Iterable[str] = DIRECTIONS) -> list[Case]:
         """(limiter, direction, cell, averages) of everything among these that was measured."""
         found = [
-            (who, way, cell, self.series(who, way, cell, AVERAGE))
-            for who in whose
-            for way in DIRECTIONS
-            for cell in cells
+            (who, way, cell, self.series(who, way, cell, AVERAGE)) for who in whose for way in ways for cell in cells
         ]
         return [(who, way, cell, one) for who, way, cell, one in found if one is not None]
 
 
-# --- tables and plots -------------------------------------------------------------------------------------------
+# --- plot -------------------------------------------------------------------------------------------------------
 
 
-def grid_plot(
-    grid: GridOutcome, *, name: str, title: str, x_label: str, x_of: Callable[[Cell], int], what: str
-) -> Plot:
-    """One panel per direction; limiters told apart by colour, the limit and what headers leave as lines."""
+def grid_plot(grid: GridOutcome, name: str, title: str, x_label: str, x_of: Callable[[Cell], int]) -> Plot:
+    """Averages, one panel per direction; limiters told apart by colour, the limit and what headers leave as lines."""
     lines: dict[str, list[Point]] = {}
     spread: dict[str, list[Range]] = {}
     for limiter in SHOWN:
         for direction in DIRECTIONS:
-            found = [(cell, grid.series(limiter, direction, cell, what)) for cell in grid.cells]
-            measured = [(cell, one) for cell, one in found if one is not None]
+            measured = [(cell, one) for _, _, cell, one in grid.cases(grid.cells, [limiter], [direction])]
             if measured:
                 lines[f"{limiter}, {direction}"] = [(x_of(cell), one.median) for cell, one in measured]
                 spread[f"{limiter}, {direction}"] = [(min(one.samples), max(one.samples)) for _, one in measured]
-    references = {CAN_ARRIVE: [(float(x_of(cell)), cell.bound_kbit) for cell in grid.cells]} if what == AVERAGE else {}
     return Plot(
         name,
         title,
-        "kbit/s of payload" if what == AVERAGE else f"samples without payload, of {grid.samples_per_run()}",
+        "kbit/s of payload",
         x_label,
         lines=lines,
         is_log=False,
         is_log_x=False,
-        mark_y=LIMIT_KBIT if what == AVERAGE else None,
+        mark_y=LIMIT_KBIT,
         panels=DIRECTIONS,
         palette=PALETTE,
-        references=references,
+        references={CAN_ARRIVE: [(float(x_of(cell)), cell.bound_kbit) for cell in grid.cells]},
         spread=spread,
-        has_whole_values=what == ZEROS,
-        program="",
     )
 
 

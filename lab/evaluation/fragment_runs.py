@@ -11,10 +11,10 @@ from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import EvaluationScale
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from lab.evaluation.taps import Tapping, excess_bytes
+from lab.evaluation.taps import Tapping
 from lab.evaluation.together import Pair, disturbable, disturbed_s, receivers
 from measuring.framing import goodput_bound
-from measuring.judge import goodput_samples, zero_samples
+from measuring.judge import goodput_samples, highest_level, zero_samples
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
 
@@ -121,7 +121,7 @@ class _Run:
                 self._note(outcome, name, slot, results)
         for name, slot, tapping in taps:
             for direction, seen in tapping.finish().items():
-                worst = excess_bytes(*seen, slot.kbit)
+                worst = highest_level(*seen, slot.kbit)
                 outcome.add(worst, "bytes", what="excess", **_labels(slot, name, direction))
         return disturbed_s(results)
 

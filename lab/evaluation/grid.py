@@ -12,7 +12,7 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import WARM_UP_S, EvaluationScale
+from lab.evaluation.core import WARM_UP_S, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from lab.evaluation.together import Pair, beds, receivers, run
 from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
@@ -136,13 +136,9 @@ def _samples(results: Results, receiver: Namespace, name: str) -> list[float]:
 def _note(outcome: Outcome, experiment: str, bed: Bed, cells: Sequence[Cell], results: Results, *, number: int) -> None:
     for direction, receiver in receivers(bed):
         for wire, cell in zip(bed.wires(), cells, strict=True):
-            labels: dict[str, Label] = {
-                "experiment": experiment,
-                "limiter": bed.limiter,
-                "direction": direction,
-                "payload": cell.payload_bytes,
-                "offered": cell.offered_kbit,
-            }
+            labels = labels_of(
+                experiment, bed.limiter, direction, payload=cell.payload_bytes, offered=cell.offered_kbit
+            )
             samples = _samples(results, receiver, wire.name)
             for one in samples:
                 outcome.add(one, "kbit/s", **labels, what="sample", repetition=number)

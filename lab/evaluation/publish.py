@@ -1,4 +1,4 @@
-"""The report with all tables, plots and samples below one folder, and docs/evaluation.md: verdicts and six plots.
+"""The report with all tables and samples below one folder, and docs/evaluation.md: verdicts. Both have the plots.
 
 A run of some suites replaces their sections and plots of a page, and leaves those of the others as they were, each
 under its own head. What the top of the page sums up is read from its sections.
@@ -11,7 +11,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.bench import plots
@@ -21,8 +21,6 @@ from lab.bench.report import Table, header_lines, tables_of
 from lab.evaluation.core import Claim, Finding
 
 PAGE, FOLDER = "evaluation.md", "evaluation"
-# Those of the page in docs; the report has all.
-FEW_PLOTS = frozenset({"sizes-average", "offered-average", "rates", "change", "latency", "multipath-beside"})
 FEW_NOTES = 1
 _HOLDS = {True: "holds", False: "**does not hold**"}
 
@@ -48,7 +46,7 @@ class Section:
         """Markdown: what was done, the verdicts, the plots, the tables, and what must be said beside them; not
         `is_whole`: only what stands in docs."""
         verdicts = [claims_table(self.claims), *([findings_table(self.findings)] if self.findings else [])]
-        drawn = [f"![{one.title}]({FOLDER}/{one.file_name})" for one in self.drawn(is_whole=is_whole)]
+        drawn = [f"![{one.title}]({FOLDER}/{one.file_name})" for one in self.plots]
         notes = list(self.outcome.notes)
         if is_whole:
             head = f"{header_lines(machine, command)} The whole run took {machine['took']}."
@@ -60,10 +58,6 @@ class Section:
         notes += [f"Not measured: {one}" for one in self.outcome.failures]
         listed = ["\n".join(f"- {one}" for one in notes)] if notes else []
         return "\n\n".join([f"## {self.title}", *begin, *verdicts, *drawn, *tables, *listed])
-
-    def drawn(self, *, is_whole: bool) -> list[Plot]:
-        plots = [replace(one, program="") for one in self.plots]
-        return [one for one in plots if is_whole or one.file_name.removesuffix(".svg") in FEW_PLOTS]
 
 
 def _short_head(machine: Mapping[str, str], command: str) -> str:
@@ -132,7 +126,7 @@ def write(
     below.mkdir(parents=True, exist_ok=True)
     texts = _sections_of(folder / PAGE)
     for one in sections:
-        plots.draw(one.drawn(is_whole=is_whole), below)
+        plots.draw(one.plots, below)
         texts[one.name] = one.text(machine, command, is_whole=is_whole)
     texts = {name: texts[name] for name in order if name in texts}
     parts = [_HEAD, _summary(texts), *(_marked(name, text) for name, text in texts.items())]
@@ -178,7 +172,7 @@ _HEAD = """\
 
 Chapter 6 of the thesis on our limiter, beside the thesis' own command sequence, wondershaper's scheme, and what
 the thesis did not measure. `./dev evaluate` writes this page, and into `lab/evaluation/results` how each suite
-measures, all plots, tables and samples; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1`
+measures, all tables and samples; `./dev evaluate SUITE …` writes those sections anew. `./dev evaluate QUICK=1`
 is the short form that CI runs. Both end with 1 when a claim does not hold. The thesis judged by eye, partly by the
 sender's counter.
 

@@ -1,4 +1,4 @@
-"""Frames behind a limit, seen by a tap in each direction, and the most that any window of them carried."""
+"""Frames behind a limit, seen by a tap in each direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lab.evaluation.core import FROM_USER, TO_USER
 from lab.evaluation.limiters import NO_LIMIT, OWN
 from lab.measuring import tap
 from measuring.iproute import LabError
-from measuring.judge import NS
 from measuring.netns import Namespace
 
 IFB_FROM_USER = "slbw1"  # ours, where what users send has passed its limit
@@ -54,15 +53,3 @@ def start_tap(host: Namespace, dev: str, which: str, address: str, seconds: floa
     if started.stdout is None or started.stdout.readline().strip() != "ready":
         raise LabError("the tap did not start")
     return started
-
-
-def excess_bytes(times_ns: Sequence[int], sizes: Sequence[int], limit_kbit: int) -> float:
-    """The most that any window carried above rate*T: the highest level of a bucket that leaks at the limit's rate."""
-    level = worst = 0.0
-    before_ns = times_ns[0] if len(times_ns) else 0
-    bytes_per_ns = limit_kbit * 125 / NS
-    for at_ns, size in zip(times_ns, sizes, strict=True):
-        level = max(0.0, level - (at_ns - before_ns) * bytes_per_ns) + size
-        worst = max(worst, level)
-        before_ns = at_ns
-    return worst

@@ -22,13 +22,13 @@ import requests
 from ap_agent.dataplane.libbpf import HashMap, pinned
 from ap_agent.dataplane.program import LAYOUT
 from contract.link_tests import FIRST_TEST_PORT, TEST_LANES
-from lab.bench.core import Label, Outcome, median
+from lab.bench.core import Outcome, median
 from lab.bench.report import NOTHING
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.world import AP_IPV4, SITE_ADDRESS, SITE_URL, UserAs, World
 from lab.evaluation import together
-from lab.evaluation.core import Claim
+from lab.evaluation.core import Claim, labels_of
 from lab.evaluation.limiters import OURS
 from lab.evaluation.taps import start_tap
 from lab.forward import PortForward
@@ -165,7 +165,7 @@ def measure(runs: int, outcome: Outcome) -> None:
 
 
 def _note(outcome: Outcome, measured: Mapping[str, float]) -> None:
-    labels: dict[str, Label] = {"experiment": EXPERIMENT, "limiter": OURS, "direction": "both"}
+    labels = labels_of(EXPERIMENT, OURS, "both")
     for what, value in measured.items():
         outcome.add(value, "s" if isinstance(value, float) else "", what=what, **labels)
 

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Series, Step
+from lab.bench.core import Outcome, Series, Step
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale, labels_of
 from lab.evaluation.figures import GridOutcome
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.limiters import OURS, THESIS
@@ -59,13 +59,13 @@ def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, out
     for task, (report, is_second_try) in zip(tasks, reports, strict=True):
         if is_second_try:
             outcome.note("An iperf3 that could not start was started once more.")
-        labels: dict[str, Label] = {
-            "experiment": experiment,
-            "limiter": task.bed.limiter,
-            "direction": task.direction,
-            "payload": task.cell.payload_bytes,
-            "offered": task.cell.offered_kbit,
-        }
+        labels = labels_of(
+            experiment,
+            task.bed.limiter,
+            task.direction,
+            payload=task.cell.payload_bytes,
+            offered=task.cell.offered_kbit,
+        )
         for one in report.samples_kbit:
             outcome.add(one, "kbit/s", **labels, what="iperf3 sample")
         outcome.add(report.goodput_kbit, "kbit/s", **labels, what=IPERF_AVERAGE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 
 INITIAL_WINDOW_PACKETS = 10
 LEAST_WINDOW_PACKETS = 2
@@ -29,7 +28,7 @@ class NewReno:
         self.window = float(INITIAL_WINDOW_PACKETS * packet_bytes)
         self.threshold = float("inf")  # of slow start
         self.next_number = 0
-        self.lost = self.reductions = 0
+        self.lost = 0
         self._in_flight: OrderedDict[int, int] = OrderedDict()  # number -> when it was sent
         self._largest_acked = -1
         self._recovery_from_ns = -1
@@ -56,15 +55,6 @@ class NewReno:
         if (len(self._in_flight) + 1) * self._packet <= self.window:
             until = min(until, self._next_paced_ns)
         return until
-
-    def report(self) -> dict[str, Any]:
-        """Counters."""
-        return {
-            "sent": self.next_number,
-            "lost": self.lost,
-            "reductions": self.reductions,
-            "smoothed_rtt_ms": self._smoothed_ns / 1_000_000,
-        }
 
     # --- what the sender tells --------------------------------------------------------------------------------------
 
@@ -139,7 +129,6 @@ class NewReno:
         self.lost += len(lost)
         if lost and lost[-1][1] > self._recovery_from_ns:
             self._recovery_from_ns = now_ns
-            self.reductions += 1
             self.threshold = self.window * LOSS_FACTOR
             self.window = max(self.threshold, LEAST_WINDOW_PACKETS * self._packet)
 

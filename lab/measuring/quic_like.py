@@ -1,7 +1,7 @@
 """Paced UDP that reacts to loss, as QUIC does: what a modern transport makes of a limit.
 
-    result = run_quic_like(ap, user, ("192.0.2.1", 50000), ("192.0.2.11", 50000), seconds=6)
-    result.goodput_kbit()
+    run = QuicRun(ap, user, ("192.0.2.1", 50000), ("192.0.2.11", 50000), seconds=6).go()
+    run.finish().samples_kbit()
 
 The shape of RFC 9002, not its protocol: packets of 1200 bytes with numbers, an acknowledgement for each of them, loss
 by three newer packets that were acknowledged or by 9/8 of a round trip (6.1), a probe timeout with back-off (6.2),
@@ -25,7 +25,6 @@ from typing import Any
 from lab.measuring.newreno import NewReno
 from measuring import judge
 from measuring.arrivals import Arrivals
-from measuring.framing import Wire
 from measuring.judge import NS
 from measuring.mmsg import BatchReceiver, prepare
 from measuring.netns import Namespace
@@ -59,26 +58,13 @@ class QuicResult:
     start_ns: int
     stop_ns: int
     arrivals: Arrivals
-    wire: Wire
-    sent: int
     declared_lost: int
-    reductions: int  # of the window
-    smoothed_rtt_ms: float
-    cpu_s: dict[str, float]  # by host
 
-    def goodput_kbit(self, *, warm_up_s: float = 1.0) -> float:
-        """UDP payload that arrived, in the mean after the warm-up."""
-        return judge.goodput_kbit(self.arrivals, start_ns=self.start_ns, stop_ns=self.stop_ns, warm_up_s=warm_up_s)
-
-    def samples_kbit(self, *, warm_up_s: float = 1.0, width_s: float = 1.0) -> list[float]:
-        """The same per sample."""
+    def samples_kbit(self) -> list[float]:
+        """UDP payload that arrived, in each second after the first."""
         return judge.goodput_samples(
-            self.arrivals, start_ns=self.start_ns, stop_ns=self.stop_ns, warm_up_s=warm_up_s, width_s=width_s
+            self.arrivals, start_ns=self.start_ns, stop_ns=self.stop_ns, warm_up_s=1.0, width_s=1.0
         )
-
-    def wire_kbit(self, *, warm_up_s: float = 1.0) -> float:
-        """With headers: what a limit counted."""
-        return self.goodput_kbit(warm_up_s=warm_up_s) * self.wire.bytes(PAYLOAD_BYTES) / PAYLOAD_BYTES
 
 
 class QuicRun:
@@ -89,7 +75,6 @@ class QuicRun:
     ) -> None:
         """`local` is the sender's end, `remote` the receiver's. Raises `LabError`."""
         self._seconds = seconds
-        self._wire = Wire(6 if ":" in local[0] else 4)
         self._receiver = Worker(
             receiver, __name__, "receive", spec={"local": remote, "remote": local, "seconds": seconds}
         )
@@ -112,20 +97,8 @@ class QuicRun:
             start_ns=self.start_ns,
             stop_ns=self.start_ns + int(self._seconds * NS),
             arrivals=unpack_arrivals(received["arrivals"]),
-            wire=self._wire,
-            sent=sent["sent"],
             declared_lost=sent["lost"],
-            reductions=sent["reductions"],
-            smoothed_rtt_ms=sent["smoothed_rtt_ms"],
-            cpu_s={self._receiver.host.name: received["cpu_s"], self._sender.host.name: sent["cpu_s"]},
         )
-
-
-def run_quic_like(
-    sender: Namespace, receiver: Namespace, local: Address, remote: Address, *, seconds: float
-) -> QuicResult:
-    """One flow from `local` to `remote` for so long. Raises `LabError`."""
-    return QuicRun(sender, receiver, local, remote, seconds=seconds).go().finish()
 
 
 # --- the sender -----------------------------------------------------------------------------------------------------
@@ -204,10 +177,10 @@ def main(argv: Sequence[str]) -> int:
         stop_ns = start_ns + int(spec["seconds"] * NS)
         if argv == ["receive"]:
             arrivals = receive(udp, stop_ns + _LINGER_NS)
-            say({"arrivals": pack_arrivals(arrivals), "cpu_s": time.process_time()})
+            say({"arrivals": pack_arrivals(arrivals)})
         else:
             control = send(udp, start_ns, stop_ns)
-            say(control.report() | {"cpu_s": time.process_time()})
+            say({"lost": control.lost})
     return 0
 
 

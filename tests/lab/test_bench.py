@@ -13,7 +13,7 @@ from lab.bench.core import Outcome, Scale, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import PUBLISHED, Page, into_docs
 from lab.bench.report import Verdict, figure, replace_between, tables_of, write_json
-from lab.bench.suites import install, packet, save, service
+from lab.bench.suites import install, packet, save, scale, service
 
 # --- samples, turns, steps -------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def test_only_what_stands_between_the_markers_of_a_suite_is_replaced(tmp_path: P
     (tmp_path / "img").mkdir()
     machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
     outcome, verdicts = Outcome("install", notes=["Beside it."]), [Verdict("< 2 ms", "3 ms", is_held=False)]
-    plot = Plot("a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
+    plot = Plot("bench-a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
     into_docs(path, machine, "./dev bench a", [Page("install", "t", verdicts, [plot], outcome)])
     assert (tmp_path / "img/bench-a.svg").exists()
     text = path.read_text()
@@ -156,11 +156,25 @@ def of_save(samples_ms: tuple[float, ...], anew: int = 0) -> list[Verdict]:
 def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
     outcome = Outcome(service.NAME)
     for count, took_ms in ((100, 10.0), (1000, 99.0), (9000, many_ms)):
-        outcome.add(took_ms, "ms", what="wake one", kind=service.POSTGRESQL, count=count)
+        outcome.add(took_ms, "ms", what="wake one", count=count)
     outcome.add(1.0, "statements", what="writes", status=200, at_once=1)
     outcome.add(0.0, "statements", what="writes", status=304, at_once=1)
     outcome.add(writes, "statements", what="writes", status=304, at_once=32)
     return list(service.verdicts(outcome))
+
+
+def of_scale(more: Mapping[str, float]) -> list[Verdict]:
+    """Seconds of a processor; half of them are PostgreSQL's."""
+    seconds = {
+        "a save": 0.02, "a save beside exceptions": 0.03, "My ASes, healthy": 1.0, "My ASes, silent": 1.5,
+        "My ASes, clamped": 1.5, "roll up": 0.00049, "usage of 7 d": 0.049,
+    }  # fmt: skip
+    outcome = Outcome(scale.NAME)
+    for name, value in {**seconds, **more}.items():
+        what, _, condition = name.partition(", ")
+        for of in ("ours", "theirs"):
+            outcome.add(value / 2, "s", figure=of, what=what, links=1000, condition=condition)
+    return list(scale.verdicts(outcome))
 
 
 TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
@@ -185,6 +199,13 @@ TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
     (lambda: of_service(0.0), []),
     (lambda: of_service(0.01), [1]),
     (lambda: of_service(0.0, 15.1), [0]),
+    (lambda: of_scale({}), []),
+    (lambda: of_scale({"a save beside exceptions": 0.031}), [0]),
+    (lambda: of_scale({"My ASes, healthy": 1.01}), [1]),
+    (lambda: of_scale({"My ASes, silent": 1.51}), [2]),
+    (lambda: of_scale({"My ASes, clamped": 1.51}), [3]),
+    (lambda: of_scale({"roll up": 0.00051}), [4]),
+    (lambda: of_scale({"usage of 7 d": 0.051}), [5]),
 ]
 
 

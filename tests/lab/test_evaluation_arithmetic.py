@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,7 @@ from lab.measuring.iperf import IperfResult
 from measuring.arrivals import Arrivals
 from measuring.framing import Wire as FrameWire
 from measuring.iproute import LabError
-from measuring.judge import NS
+from measuring.judge import NS, highest_level
 from measuring.traffic import EndpointResult, Results
 
 FULL = EvaluationScale()
@@ -57,10 +58,10 @@ def test_headers_leave_so_much_of_a_limit_for_payload() -> None:
 
 def test_excess_is_what_a_bucket_that_leaks_at_the_rate_held_at_most() -> None:
     at_the_rate = range(0, 1000 * MS, 24 * MS)  # 1500 bytes every 24 ms are 500 kbit/s
-    assert taps.excess_bytes(at_the_rate, [1500] * len(at_the_rate), 500) == 1500
-    assert taps.excess_bytes([0, 0, 0, 24 * MS], [1500] * 4, 500) == 4500
-    assert taps.excess_bytes([0, 1000 * MS, 1000 * MS], [1500] * 3, 500) == 3000
-    assert taps.excess_bytes([], [], 500) == 0
+    assert highest_level(at_the_rate, [1500] * len(at_the_rate), 500) == 1500
+    assert highest_level([0, 0, 0, 24 * MS], [1500] * 4, 500) == 4500
+    assert highest_level([0, 1000 * MS, 1000 * MS], [1500] * 3, 500) == 3000
+    assert highest_level([], [], 500) == 0
     wire = Wire(1, 3)
     assert [taps.device_behind(one, wire) for one in (OURS, WRONG, THESIS, NO_LIMIT)] == [
         "slbw1", "slbw1", "ifb3", "eth3",
@@ -112,24 +113,15 @@ def test_the_moment_from_which_a_rate_holds(
         assert least <= found <= most
 
 
-# --- what is sent, and who is told what ------------------------------------------------------------------------------
-
-
-class Host:
-    """A host without a kernel: takes down what it is told to run."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name, self.said = name, list[str]()
-
-    def run(self, *argv: str, stdin: str = "", check: bool = True) -> str:
-        self.said.append(" ".join(argv) + stdin)
-        return ""
-
-    def ip(self, *words: str, check: bool = True) -> str:
-        return self.run("ip", *words)
-
-
 # --- one run of a grid -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Host:
+    """A host without a kernel."""
+
+    name: str
+
 
 START_NS, SECONDS = 5 * NS, 3
 CELL = Cell(1_000, 800)
@@ -165,7 +157,7 @@ def results_of(kbit: float, *, skipped: int = 0, beds: Sequence[Bed] = tuple(BED
     for one in beds:
         for host in (one.ap, one.users):
             stream = {"kind": "data", "sent": 1, "refused": 0, "skipped": skipped if host is one.ap else 0}
-            endpoints[host.name, "wire1"] = EndpointResult(cast(Any, None), [stream], {"data": arrivals}, 0, 0)
+            endpoints[host.name, "wire1"] = EndpointResult(cast(Any, None), [stream], {"data": arrivals})
     return Results(START_NS, START_NS + (SECONDS + 1) * NS, endpoints, **more)
 
 

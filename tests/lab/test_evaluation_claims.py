@@ -325,6 +325,6 @@ def test_what_can_be_reached_and_how_far_a_window_may_be_off() -> None:
 
 def test_plots_show_both_directions_of_everybody_but_the_controls() -> None:
     grid = grid_of(as_it_should_be)
-    plot = grid_plot(grid, name="p", title="t", x_label="B", x_of=lambda cell: cell.payload_bytes, what="average")
+    plot = grid_plot(grid, "p", "t", "B", lambda cell: cell.payload_bytes)
     assert set(plot.lines) == {f"{who}, {way}" for who in (OURS, THESIS) for way in DIRECTIONS}
     assert plot.references["what can arrive"][0] == (1472, FRAME.bound_kbit)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Step
-from lab.bench.plots import Plot
+from lab.bench.core import Outcome, Step
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS
 from lab.evaluation.together import Pair, beds, disturbed_s, plan, receivers, repeated, total
 from lab.measuring.probes import Answers, ServedHost, answers
@@ -83,9 +82,7 @@ def _pairs(bed: Bed) -> Sequence[Pair]:
 
 def _note_answers(limiter: str, target: str, found: Mapping[str, Answers], outcome: Outcome) -> None:
     for kind, said in found.items():
-        labels: dict[str, Label] = {
-            "experiment": NAME, "limiter": limiter, "direction": "both", "target": target, "kind": kind
-        }  # fmt: skip
+        labels = labels_of(NAME, limiter, "both", target=target, kind=kind)
         outcome.add(said.asked, "questions", what="asked", **labels)
         outcome.add(said.answered, "questions", what="answered", **labels)
         if said.median_ms is not None and said.worst_ms is not None:
@@ -95,7 +92,7 @@ def _note_answers(limiter: str, target: str, found: Mapping[str, Answers], outco
 
 def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> None:
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {"experiment": NAME, "limiter": limiter, "direction": direction}
+        labels = labels_of(NAME, limiter, direction)
         for target in TARGETS:
             sent = results.other_end(receiver, target).sent()
             outcome.add(sent, "packets", what="sent", target=target, **labels)
@@ -104,21 +101,6 @@ def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> No
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for limiter in LIMITERS:
-        for target in TARGETS:
-            lost, sent = (total(outcome, what, limiter=limiter, target=target) for what in ("lost", "sent"))
-            if sent:
-                bars[f"{limiter}: {target}"] = 100 * lost / sent
-    title = "What a bystander loses while a limited link is flooded"
-    return (
-        [Plot("bystander", title, "% of the packets of a bulk flow", bars=bars, is_log=False)]
-        if any(bars.values())
-        else []
-    )
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -18,7 +18,7 @@ from lab.bench.core import Label, Outcome, Step
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale, labels_of
 from lab.evaluation.figures import PALETTE
 from lab.evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_bytes
 from lab.evaluation.limiters import OURS, THESIS, Link
@@ -143,7 +143,7 @@ def _changes(offered_ns: Sequence[int], stop_ns: int) -> list[Change]:
 def _note(bed: Bed, changes: Sequence[Change], results: Results, outcome: Outcome) -> None:
     late_s = LATE_WAKE_UP_S + longest_pause_s(results.pauses)
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {"experiment": NAME, "limiter": bed.limiter, "direction": direction}
+        labels = labels_of(NAME, bed.limiter, direction)
         end = results.at(receiver, CHANGED)
         for change in changes:
             row: dict[str, Label] = {**labels, "change": change.name, "number": change.number}

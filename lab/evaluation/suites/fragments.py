@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.bench.core import Label, Outcome, Series
-from lab.bench.plots import Plot
 from lab.bench.windows import allowed_bytes
 from lab.evaluation.core import DIRECTIONS, Claim
-from lab.evaluation.figures import PALETTE
 from lab.evaluation.fragment_runs import LARGE_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 
-__all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps"]
+__all__ = ["INTRO", "NAME", "TITLE", "claims", "steps"]
 
 NAME = "fragments"
 TITLE = "Datagrams larger than the MTU (chapter 6.3.3)"
@@ -43,30 +41,6 @@ no queue: a datagram that is larger than the bucket never passes.
 
 def _mean(one: Series) -> float:
     return sum(one.samples) / len(one.samples)
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for limiter in (OURS, THESIS):
-        for direction in DIRECTIONS:
-            found = outcome.find(what="share", experiment="sizes", limiter=limiter, direction=direction)
-            points = sorted((float(one.labels["payload"]), _mean(one) * 100) for one in found)
-            lines[f"{limiter}, {direction}"] = [one for one in points if one[0] <= LARGE_BYTES]
-    return [
-        Plot(
-            NAME,
-            f"Goodput at {LIMIT_KBIT} kbit/s, offered {OVERLOAD} times as much",
-            "% of what headers leave",
-            "payload of a datagram, bytes",
-            lines=lines,
-            is_log=False,
-            is_log_x=False,
-            mark_y=WANTED_SHARE * 100,
-            panels=DIRECTIONS,
-            palette=PALETTE,
-            program="",
-        )
-    ]
 
 
 # --- claims -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from functools import partial
 from lab.bench.core import Label, Outcome, Series, Step, interleave
 from lab.bench.report import figure
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import tcp_goodput_bound
@@ -121,13 +121,7 @@ def _is_odd(case: Case, result: TcpResult) -> bool:
 
 
 def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
-    labels: dict[str, Label] = {
-        "experiment": NAME,
-        "limiter": case.limiter,
-        "direction": case.direction,
-        "packets": case.packets,
-        "flows": case.flows,
-    }
+    labels = labels_of(NAME, case.limiter, case.direction, packets=case.packets, flows=case.flows)
     for one in result.bins_kbit()[round(WARM_UP_S * 10) :]:
         outcome.add(one, "kbit/s", what="sample of 100 ms", **labels)
     outcome.add(_goodput(result), "kbit/s", what="goodput", **labels)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Step, interleave
+from lab.bench.core import Outcome, Step, interleave
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import Pair, beds, disturbable, disturbed_s, receivers, run, total
 from measuring.judge import NS
@@ -76,9 +76,7 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
             seen = results.heartbeats(receiver, bed.wire(number).name)
             sender = results.other_end(receiver, bed.wire(number).name)
             offered = (sender.sent() + sender.refused()) * sender.wire.bytes(payload_bytes(kbit)) / seconds / 125
-            labels: dict[str, Label] = {
-                "experiment": NAME, "limiter": bed.limiter, "direction": direction, "kbit": kbit
-            }  # fmt: skip
+            labels = labels_of(NAME, bed.limiter, direction, kbit=kbit)
             due = max(sender.sent("heartbeat"), int(seconds / HEARTBEAT_INTERVAL_S))
             outcome.add(due, "packets", what="due", **labels)
             outcome.add(seen.received, "packets", what="arrived", **labels)

@@ -14,7 +14,6 @@ from functools import partial
 
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed, BedLab, limit_all
 from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from lab.evaluation.download import PATH, Download, Fetching, WebServer
@@ -230,12 +229,6 @@ def _measured(outcome: Outcome, limiter: str, direction: str) -> dict[int, float
     """Medians by column."""
     found = outcome.find(limiter=limiter, direction=direction)
     return {int(one.labels["kB/s"]): one.median for one in found}
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """The figures differ in the third digit: a table says it all."""
-    del outcome
-    return []
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Step
+from lab.bench.core import Label, Outcome, Step, percentile
 from lab.bench.plots import Plot
 from lab.bench.report import figure
 from lab.bench.windows import FRAME_BYTES
 from lab.evaluation import together
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale, labels_of
 from lab.evaluation.figures import PALETTE
 from lab.evaluation.limiters import OURS, THESIS, WONDERSHAPER
 from lab.evaluation.together import Pair
 from measuring.arrivals import Arrivals
-from measuring.echo import percentile
 from measuring.judge import NS, delays_ms, room_bytes
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
@@ -33,7 +32,7 @@ QUESTION_S = 0.05
 PATIENCE_S = 1.5
 OVERLOAD = 2
 EVERY = 20  # of the data packets one in so many goes into the published samples
-SHARES = {"median": 50, "95 %": 95, "99 %": 99, "worst": 100}
+SHARES = {"median": 0.5, "95 %": 0.95, "99 %": 0.99, "worst": 1.0}
 INTRO = f"""
 Each link is offered {OVERLOAD} times its limit in full frames, both directions, through a socket with a border
 router's own send buffer (212,992 B). *One-way delay*: from `send` to the kernel's arrival stamp, of every data packet
@@ -82,16 +81,14 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
     for number, kbit in enumerate(RATES, start=1):
         name = bed.wire(number).name
         for direction, receiver in together.receivers(bed):
-            labels: dict[str, Label] = {
-                "experiment": "data", "limiter": bed.limiter, "direction": direction, "kbit": kbit
-            }  # fmt: skip
+            labels = labels_of("data", bed.limiter, direction, kbit=kbit)
             delays = delays_ms(results.at(receiver, name).data.between(from_ns, results.stop_ns))
             for what, share in SHARES.items() if delays else ():
-                outcome.add(percentile(sorted(delays), share), "ms", what=what, **labels)
+                outcome.add(percentile(delays, share), "ms", what=what, **labels)
             together.add_all(outcome, delays[::EVERY], "ms", what="delay", **labels)
             outcome.add(together.longest_pause_s(results.pauses) * 1000, "ms", what="longest pause", **labels)
         times_ms = round_trips_ms(results.at(bed.ap, name).received["answer"], from_ns)
-        both: dict[str, Label] = {"experiment": "echo", "limiter": bed.limiter, "direction": "both", "kbit": kbit}
+        both = labels_of("echo", bed.limiter, "both", kbit=kbit)
         due = int(together.steady_s(results) / QUESTION_S)
         outcome.add(due, "questions", what="due", **both)
         outcome.add(len(times_ms), "questions", what="answered", **both)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from lab.bench.core import Outcome, Step
-from lab.bench.plots import Plot
 from lab.evaluation.core import Claim, EvaluationScale, Finding
-from lab.evaluation.figures import AVERAGE, GridOutcome, grid_plot, told_both
+from lab.evaluation.figures import AVERAGE, GridOutcome, told_both
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.grid import steps as grid_steps
 from lab.evaluation.limiters import OURS, THESIS, WRONG_SHARE
@@ -36,19 +33,6 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 def _grid(outcome: Outcome, size: int) -> GridOutcome:
     return GridOutcome(outcome, NAME, GRIDS[size])
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    plot = partial(grid_plot, x_label="payload offered, kbit/s", x_of=lambda cell: cell.offered_kbit, what=AVERAGE)
-    frames = {ONE_FRAME: "one frame", MTU_BYTES: "two fragments"}
-    return [
-        plot(
-            _grid(outcome, size),
-            name=f"mtu-{size}",
-            title=f"Average over the offered rate, {size} B, {frames[size]} (6.8)",
-        )
-        for size in GRIDS
-    ]
 
 
 def claims(outcome: Outcome) -> list[Claim]:

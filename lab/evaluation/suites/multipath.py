@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from lab.bench.core import Outcome, Step
@@ -11,7 +10,7 @@ from lab.bench.plots import Plot, Point
 from lab.evaluation import congestion, several_paths
 from lab.evaluation.core import Claim, EvaluationScale
 from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, run
-from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, TABLE, of_rows, rates
+from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, of_rows, rates
 from lab.evaluation.together import merge
 
 NAME = "multipath"
@@ -142,33 +141,27 @@ def claims(outcome: Outcome) -> list[Claim]:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    found = []
-    if rates(outcome, "4.4"):
-        equal = {
-            f"{paths} {'link' if paths == 1 else 'links'}, {whose}": _points(values)
-            for paths, published in TABLE.items()
-            for whose, values in (("mpget", rates(outcome, "4.4", paths=paths)), ("published", published))
-        }
-        found.append(_plot("multipath-equal", "4.4: 1 to 5 links with the same limit", equal))
-    for name, title, published in (
-        ("multipath-beside", "A link beside one of 100 kB/s (4.10), and beside four (4.11)", OTHERS_100),
-        ("multipath-limited", "A link beside one of 100 Mbit/s (4.6), and beside four (4.7)", ONE_LIMITED),
-    ):
-        lines: dict[str, list[Point]] = {}
-        for row, best in published.items():
-            measured = {who: rates(outcome, row, who, paths=PATHS_OF[row]) for who in PALETTE}
-            if any(measured.values()):
-                lines |= {f"{who}, {row}": _points(rate) for who, rate in (measured | {BEST: best}).items()}
-        if lines:
-            found.append(replace(_plot(name, title, lines), panels=tuple(published), palette=PALETTE, is_log=False))
-    return found
+    lines: dict[str, list[Point]] = {}
+    for row, best in OTHERS_100.items():
+        measured = {who: rates(outcome, row, who, paths=PATHS_OF[row]) for who in PALETTE}
+        if any(measured.values()):
+            lines |= {f"{who}, {row}": _points(rate) for who, rate in (measured | {BEST: best}).items() if rate}
+    if not lines:
+        return []
+    return [
+        Plot(
+            "multipath-beside",
+            "A link beside one of 100 kB/s (4.10), and beside four (4.11)",
+            "kB/s of payload",
+            "limit of the first link, kB/s",
+            lines=lines,
+            is_log=False,
+            is_log_x=False,
+            panels=tuple(OTHERS_100),
+            palette=PALETTE,
+        )
+    ]
 
 
 def _points(found: dict[int, float]) -> list[Point]:
     return [(float(column), rate) for column, rate in sorted(found.items())]
-
-
-def _plot(name: str, title: str, lines: dict[str, list[Point]]) -> Plot:
-    shown = {who: points for who, points in lines.items() if points}
-    return Plot(name, title, "kB/s of payload", "limit of the first link, kB/s", lines=shown, is_log_x=False,
-                dashed=("published",))  # fmt: skip

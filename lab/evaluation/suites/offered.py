@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot
 from lab.evaluation.core import FROM_USER, Claim, EvaluationScale, Finding
@@ -35,15 +33,9 @@ def _grid(outcome: Outcome) -> GridOutcome:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    plot = partial(grid_plot, _grid(outcome), x_label="payload offered, kbit/s", x_of=lambda cell: cell.offered_kbit)
-    return [
-        plot(name="offered-average", title=f"Average over the offered rate, {SIZE_BYTES} B (6.6)", what=AVERAGE),
-        plot(
-            name="offered-zeros",
-            title=f"Samples without payload over the offered rate, {SIZE_BYTES} B (6.7)",
-            what=ZEROS,
-        ),
-    ]
+    title = f"Average over the offered rate, {SIZE_BYTES} B (6.6)"
+    x_label = "payload offered, kbit/s"
+    return [grid_plot(_grid(outcome), "offered-average", title, x_label, lambda cell: cell.offered_kbit)]
 
 
 def claims(outcome: Outcome) -> list[Claim]:

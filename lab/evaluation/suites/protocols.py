@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import (
     FULL_PAYLOAD_BYTES,
@@ -159,12 +158,7 @@ class Row:
 
     @property
     def labels(self) -> dict[str, Label]:
-        return {
-            "experiment": self.lane.kind,
-            "limiter": self.limiter,
-            "direction": self.lane.direction,
-            "kbit": self.kbit,
-        }
+        return labels_of(self.lane.kind, self.limiter, self.lane.direction, kbit=self.kbit)
 
 
 def _note(outcome: Outcome, row: Row, samples: Sequence[float]) -> None:
@@ -187,19 +181,6 @@ def _note_flow(outcome: Outcome, row: Row, flow: TcpResult | QuicResult) -> None
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for kind in KINDS:
-        for limiter in LIMITERS:
-            found = [
-                one.median for one in outcome.find(experiment=kind, limiter=limiter, what="goodput", kbit=RATES[0])
-            ]
-            if found:
-                bars[f"{limiter}: {kind}"] = 100 * min(found)
-    title = f"Goodput at {RATES[0]} kbit/s, the worse direction"
-    return [Plot("protocols", title, "% of what headers leave of the limit", bars=bars, is_log=False)] if bars else []
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from lab.bench.core import Label, Outcome, Series, Step, interleave
+from lab.bench.core import Outcome, Series, Step, interleave
 from lab.bench.plots import Plot
 from lab.bench.windows import allowed_bytes, busiest_window_bytes
 from lab.evaluation.bed import Bed, limit_all
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale, labels_of
 from lab.evaluation.figures import PALETTE
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from lab.evaluation.together import (
@@ -94,7 +94,7 @@ def _pairs(kbits: Sequence[int], bed: Bed) -> Sequence[Pair]:
 def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) -> None:
     name = bed.wire(number).name
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {"experiment": NAME, "limiter": bed.limiter, "direction": direction, "kbit": kbit}
+        labels = labels_of(NAME, bed.limiter, direction, kbit=kbit)
         add_all(outcome, one_second_samples(results, receiver, name), "kbit/s", what="one second", **labels)
         outcome.add(results.rate_kbit(receiver, name) / kbit, "of the limit", what="long run", **labels)
         outcome.add(ratio_bound(kbit, steady_s(results), results.pauses), "of the limit", what="bound", **labels)

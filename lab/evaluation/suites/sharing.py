@@ -14,9 +14,8 @@ from functools import partial
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.bench.peers import thesis
-from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from lab.evaluation.core import Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS, Link
 from lab.evaluation.together import (
     Pair,
@@ -171,7 +170,7 @@ def _install_crowd(bed: Bed, count: int, outcome: Outcome) -> None:
     bed.limit({}, extra=links[:1])  # a running limiter has a link already
     began = time.monotonic()
     bed.limit({}, extra=links)
-    labels: dict[str, Label] = {"experiment": CROWD, "limiter": bed.limiter, "direction": "both", "links": count}
+    labels = labels_of(CROWD, bed.limiter, "both", links=count)
     outcome.add(time.monotonic() - began, "s", what="installed", **labels)
 
 
@@ -197,9 +196,7 @@ def _busy_ends(chosen: Mapping[str, Sequence[int]], bed: Bed) -> Sequence[Pair]:
 def _note(experiment: str, bed: Bed, link: Link, results: Results, outcome: Outcome) -> None:
     kbit = link.limits.lowest_kbit
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {
-            "experiment": experiment, "limiter": bed.limiter, "direction": direction, "kbit": kbit
-        }  # fmt: skip
+        labels = labels_of(experiment, bed.limiter, direction, kbit=kbit)
         rate = results.rate_kbit(receiver, f"link{link.interface_id}")
         outcome.add(rate, "kbit/s", what="rate", **labels)
         outcome.add(ratio_bound(kbit, steady_s(results), results.pauses), "of the limit", what="bound", **labels)
@@ -207,9 +204,7 @@ def _note(experiment: str, bed: Bed, link: Link, results: Results, outcome: Outc
 
 def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, outcome: Outcome) -> None:
     for direction, receiver in receivers(bed):
-        labels: dict[str, Label] = {
-            "experiment": CROWD, "limiter": bed.limiter, "direction": direction, "links": count
-        }  # fmt: skip
+        labels = labels_of(CROWD, bed.limiter, direction, links=count)
         ratios = [results.rate_kbit(receiver, f"link{one}") / crowd_kbit(one) for one in numbers]
         bounds = [ratio_bound(crowd_kbit(one), steady_s(results), results.pauses) for one in numbers]
         for ratio in ratios:
@@ -222,20 +217,6 @@ def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, 
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for experiment, kbits in PAIRS.items():
-        for kbit in kbits:
-            for limiter in LIMITERS:
-                rate = outcome.median(
-                    experiment=experiment, limiter=limiter, direction=DIRECTIONS[1], kbit=kbit, what="rate"
-                )
-                if rate is not None:
-                    bars[f"{limiter}: {experiment}, {kbit} kbit/s"] = rate
-    title = "Rate from the user"
-    return [Plot("sharing", title, "kbit/s on the wire", bars=bars, is_log=False)] if bars else []
 
 
 def claims(outcome: Outcome) -> list[Claim]:

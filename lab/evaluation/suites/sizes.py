@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from lab.bench.core import Outcome, Step
 from lab.bench.peers import wondershaper
 from lab.bench.plots import Plot
@@ -54,13 +52,9 @@ def _grid(outcome: Outcome) -> GridOutcome:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    plot = partial(grid_plot, _grid(outcome), x_label="payload of a datagram, B", x_of=lambda cell: cell.payload_bytes)
-    return [
-        plot(
-            name="sizes-average", title=f"Average over the size, {OFFERED_KBIT} kbit/s offered (6.1, 6.3)", what=AVERAGE
-        ),
-        plot(name="sizes-zeros", title="Samples without payload over the size (6.2, 6.4)", what=ZEROS),
-    ]
+    title = f"Average over the size, {OFFERED_KBIT} kbit/s offered (6.1, 6.3)"
+    x_label = "payload of a datagram, B"
+    return [grid_plot(_grid(outcome), "sizes-average", title, x_label, lambda cell: cell.payload_bytes)]
 
 
 def claims(outcome: Outcome) -> list[Claim]:

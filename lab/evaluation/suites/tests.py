@@ -8,13 +8,11 @@ from functools import partial
 from statistics import fmean
 
 from lab.bench.core import Outcome, Step
-from lab.bench.plots import Plot
 from lab.bench.report import NOTHING
 from lab.evaluation import tests_latency, tests_tcp, together
 from lab.evaluation.bed import Bed
 from lab.evaluation.conversations import WAYS, Ends, converse, labels, limit_tested
 from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
-from lab.evaluation.figures import PALETTE
 from lab.evaluation.limiters import OURS
 from measuring.traffic import Results, ends, heartbeats
 from station.plan import Phase, frame_bytes
@@ -197,17 +195,6 @@ def _changes(outcome: Outcome) -> dict[tuple[int, str], float]:
 
 def _total(outcome: Outcome, experiment: str, what: str) -> float:
     return together.total(outcome, what, experiment=experiment)
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    lines = {
-        way: [(float(kbit), share) for (kbit, found), share in sorted(_accuracies(outcome).items()) if found == way]
-        for way in DIRECTIONS
-    }
-    if not any(lines.values()):
-        return []
-    title = "A test at 150 % of the limit: payload that arrived, of what headers leave"
-    return [Plot("tests-accuracy", title, "share", "limit, kbit/s", lines=lines, palette=PALETTE)]
 
 
 def claims(outcome: Outcome) -> list[Claim]:
