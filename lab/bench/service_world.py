@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab import servers
@@ -59,14 +59,11 @@ def resident_bytes_of(pid: int) -> int:
 
 
 class Site:
-    """A migrated database, and programs of the service on it."""
+    """A database filled with `hosts` hosts, and one attachment point whose host has `links` Links."""
 
-    hosts: Sequence[PollingHost]
-    attachment_point: PollingHost
-
-    def __init__(self, folder: Path, urls: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, urls: Mapping[str, str], *, hosts: int, links: int) -> None:
         self._folder = folder
-        self.database_url = urls["DATABASE_URL"]
+        self.database_url = urls.get("DATABASE_URL", "")
         own = {name: value for name, value in os.environ.items() if name not in {"DATABASE_URL", "REDIS_URL"}}
         self._environment = own | {
             "DJANGO_SETTINGS_MODULE": "scionlab.settings.dev",
@@ -75,9 +72,6 @@ class Site:
             **urls,
         }
         self.run(["manage.py", "migrate", "-v0"])
-
-    def fill(self, *, hosts: int, links: int) -> None:
-        """`hosts` hosts, and one attachment point whose host has `links` Links."""
         said = self.run(["-m", "lab.bench.service_data", "fill", str(hosts), str(links)]).splitlines()
         everybody = [PollingHost(*json.loads(line)) for line in said if line.startswith("[")]
         self.hosts, self.attachment_point = everybody[:-1], everybody[-1]
@@ -201,21 +195,11 @@ def on_other_cpus() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def site() -> Iterator[Site]:
-    """On a PostgreSQL and a Redis of its own."""
-    with (
-        on_other_cpus(),
-        tempfile.TemporaryDirectory(prefix="slbw-bench-") as name,
-        servers.both() as urls,
-    ):
-        yield Site(Path(name), urls)
-
-
-@contextlib.contextmanager
-def filled_site(*, hosts: int, links: int) -> Iterator[Site]:
-    with site() as found:
-        found.fill(hosts=hosts, links=links)
-        yield found
+def site(kind: str, *, hosts: int, links: int) -> Iterator[Site]:
+    """`kind` is "postgresql" (with Redis) or "embedded"."""
+    with on_other_cpus(), tempfile.TemporaryDirectory(prefix="slbw-bench-") as name, contextlib.ExitStack() as stack:
+        urls = stack.enter_context(servers.both()) if kind == "postgresql" else {}
+        yield Site(Path(name), urls, hosts=hosts, links=links)
 
 
 @contextlib.contextmanager

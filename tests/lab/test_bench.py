@@ -13,7 +13,7 @@ from lab.bench.core import Outcome, Scale, median, percentile, quartiles
 from lab.bench.plots import Plot
 from lab.bench.publish import PUBLISHED, Page, into_docs
 from lab.bench.report import Verdict, figure, replace_between, tables_of, write_json
-from lab.bench.suites import install, packet, save, scale, service
+from lab.bench.suites import install, packet, save, service
 
 # --- samples, turns, steps -------------------------------------------------------------------------------------------
 
@@ -163,20 +163,6 @@ def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
     return list(service.verdicts(outcome))
 
 
-def of_scale(more: Mapping[str, float]) -> list[Verdict]:
-    """Seconds of a processor; half of them are PostgreSQL's."""
-    seconds = {
-        "a save": 0.02, "a save beside exceptions": 0.03, "My ASes, healthy": 1.0, "My ASes, silent": 1.5,
-        "My ASes, clamped": 1.5, "roll up": 0.00049, "usage of 7 d": 0.049,
-    }  # fmt: skip
-    outcome = Outcome(scale.NAME)
-    for name, value in {**seconds, **more}.items():
-        what, _, condition = name.partition(", ")
-        for of in ("ours", "theirs"):
-            outcome.add(value / 2, "s", figure=of, what=what, links=1000, condition=condition)
-    return list(scale.verdicts(outcome))
-
-
 TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
     (lambda: of_install({}), []),
     (lambda: of_install({(install.INSTALL, install.OURS): 3.01, (install.INSTALL, install.KERNEL): 2.9}), [0]),
@@ -199,13 +185,6 @@ TARGETS: list[tuple[Callable[[], list[Verdict]], list[int]]] = [
     (lambda: of_service(0.0), []),
     (lambda: of_service(0.01), [1]),
     (lambda: of_service(0.0, 15.1), [0]),
-    (lambda: of_scale({}), []),
-    (lambda: of_scale({"a save beside exceptions": 0.031}), [0]),
-    (lambda: of_scale({"My ASes, healthy": 1.01}), [1]),
-    (lambda: of_scale({"My ASes, silent": 1.51}), [2]),
-    (lambda: of_scale({"My ASes, clamped": 1.51}), [3]),
-    (lambda: of_scale({"roll up": 0.00051}), [4]),
-    (lambda: of_scale({"usage of 7 d": 0.051}), [5]),
 ]
 
 

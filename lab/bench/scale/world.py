@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django.db.models import Model
 
-LINKS_OF_AN_AS, ASES_OF_A_USER = 5, 5
-OWNER = "scale@example.org"
+LINKS_OF_AN_AS = 5
+OWNER = "scale@example.org"  # of all user ASes
 FIRST_AP_AS, FIRST_USER_AS, FIRST_POLLING_AS = 0xFFAA_0000_2000, 0xFFAA_0001_0001, 0xFFAA_0010_0001
 FIRST_KEY = 1_000_000  # of copied rows: above those that Django makes
 
@@ -137,8 +137,7 @@ def fill(size: Size, *, links_digest: str = "") -> None:  # noqa: PLR0915  one t
         uid = {"uid": "md5('uid' || {0})", "secret": "md5('secret' || {0})"}
         multiply(AS, ap_as.pk, points, as_id=f"{FIRST_AP_AS} + n")
         multiply(AS, user_as.pk, ases, id=as_at, as_id=f"{FIRST_USER_AS} + n")
-        multiply(User, owner.pk, -(-ases // ASES_OF_A_USER), email="n || '@example.org'")
-        multiply(UserAS, user_as.pk, ases, as_ptr_id=as_at, owner_id=f"{FIRST_KEY} + n / {ASES_OF_A_USER}")
+        multiply(UserAS, user_as.pk, ases, as_ptr_id=as_at)
         multiply(Host, ap_host.pk, points, AS_id=at, **{k: v.format(at) for k, v in uid.items()})
         multiply(Host, host.pk, ases, id=as_at, AS_id=as_at, **{k: v.format(as_at) for k, v in uid.items()})
         multiply(AttachmentPoint, ap.pk, points, AS_id=at, host_id=at)

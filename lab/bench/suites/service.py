@@ -20,6 +20,8 @@ from lab.bench.service_world import Changes, Site, WebServer
 
 NAME = "service"
 TITLE = "The service under load"
+POSTGRESQL, EMBEDDED = "PostgreSQL, Redis", "embedded"
+KINDS = {POSTGRESQL: "postgresql", EMBEDDED: "embedded"}
 ONCE, OFTEN = "each host once", "asked again within a second"
 CACHED, RENDERED = "from the cache", "rendered"
 CONNECTIONS = 32
@@ -30,12 +32,14 @@ SETTLE_S = 1.0
 
 
 def steps(scale: Scale) -> list[Step]:
+    full = [(POSTGRESQL, 100, 20.0), (POSTGRESQL, 1000, 30.0), (POSTGRESQL, 9000, 150.0), (EMBEDDED, 1000, 40.0)]
     found = [
-        Step(f"{count} waiting polls", 15.0 + count / 60, partial(_wait, count, scale.pick(20, 3)))
-        for count in scale.pick((100, 1000, 9000), (20, 200))
+        Step(f"{count} waiting polls, {kind}", seconds, partial(_wait, kind, count, scale.pick(20, 3)))
+        for kind, count, seconds in scale.pick(full, [(POSTGRESQL, 20, 15.0), (POSTGRESQL, 200, 15.0)])
     ]
-    hosts, rounds, seconds = scale.pick((20_000, 5, 3.0), (1000, 2, 1.0))
-    found.append(Step("304", 60.0, partial(_answer, hosts, rounds, seconds)))
+    rounds, seconds = scale.pick((5, 3.0), (2, 1.0))
+    for kind, hosts in ((POSTGRESQL, scale.pick(20_000, 1000)), (EMBEDDED, scale.pick(20_000, 500))):
+        found.append(Step(f"304, {kind}", 60.0, partial(_answer, kind, hosts, rounds, seconds)))
     links = scale.pick(4000, 200)
     found.append(Step(f"tarballs of {links} links", 60.0, partial(_deliver, links, scale.pick(5, 2))))
     found.append(Step("SQL statements", 20.0, partial(_count, scale.pick(200, 20))))
@@ -45,13 +49,13 @@ def steps(scale: Scale) -> list[Step]:
 # --- waiting ----------------------------------------------------------------------------------------------------
 
 
-def _wait(count: int, wakes: int, outcome: Outcome) -> None:
+def _wait(kind: str, count: int, wakes: int, outcome: Outcome) -> None:
     with (
-        world.filled_site(hosts=count, links=1) as site,
+        world.site(KINDS[kind], hosts=count, links=1) as site,
         site.serve() as server,
         site.changing() as changes,
     ):
-        run(lambda: _hold(site, server, changes, wakes, partial(outcome.add, count=count)))
+        run(lambda: _hold(site, server, changes, wakes, partial(outcome.add, kind=kind, count=count)))
 
 
 async def _hold(site: Site, server: WebServer, changes: Changes, wakes: int, add: Callable[..., None]) -> None:
@@ -91,8 +95,8 @@ async def _until_held(site: Site, server: WebServer) -> None:
 # --- 304 --------------------------------------------------------------------------------------------------------
 
 
-def _answer(hosts: int, rounds: int, seconds: float, outcome: Outcome) -> None:
-    with world.filled_site(hosts=hosts, links=1) as site, site.serve() as server:
+def _answer(kind: str, hosts: int, rounds: int, seconds: float, outcome: Outcome) -> None:
+    with world.site(KINDS[kind], hosts=hosts, links=1) as site, site.serve() as server:
         asked = {ONCE: _requests(site.hosts, server), OFTEN: _requests(site.hosts[:CONNECTIONS], server)}
         for requests in asked.values():  # the first answers find nothing ready
             _ask(server, requests, 0.5)
@@ -100,16 +104,17 @@ def _answer(hosts: int, rounds: int, seconds: float, outcome: Outcome) -> None:
             cpu_s = server.cpu_s()
             said = _ask(server, asked[variant], seconds)
             _only(said, 304)
-            outcome.add(len(said) / (server.cpu_s() - cpu_s), "answers/s", what="304 per processor", variant=variant)
+            labels: dict[str, Label] = {"kind": kind, "variant": variant}
+            outcome.add(len(said) / (server.cpu_s() - cpu_s), "answers/s", what="304 per processor", **labels)
 
 
-def _requests(hosts: Sequence[PollingHost], server: WebServer) -> Iterator[bytes]:
-    return itertools.cycle([host.request(server.port, CURRENT) for host in hosts])
+def _requests(hosts: Sequence[PollingHost], server: WebServer, query: str = CURRENT) -> Iterator[bytes]:
+    return itertools.cycle([host.request(server.port, query) for host in hosts])
 
 
-def _ask(server: WebServer, requests: Iterator[bytes], seconds: float) -> list[Said]:
+def _ask(server: WebServer, requests: Iterator[bytes], seconds: float, connections: int = CONNECTIONS) -> list[Said]:
     async def work() -> list[Said]:
-        lines = await connect(server.port, CONNECTIONS)
+        lines = await connect(server.port, connections)
         said = await keep_asking(lines, requests, seconds)
         _close(lines)
         return said
@@ -135,7 +140,7 @@ def _only(said: Sequence[Said], status: int) -> None:
 
 def _deliver(links: int, rounds: int, outcome: Outcome) -> None:
     with (
-        world.filled_site(hosts=1, links=links) as site,
+        world.site("postgresql", hosts=1, links=links) as site,
         site.serve() as server,
         site.changing() as changes,
     ):
@@ -172,7 +177,7 @@ def _one(server: WebServer, request: bytes) -> Said:
 
 def _count(polls: int, outcome: Outcome) -> None:
     """One poll after the other, and as many as there are connections at the same time; each host asks once."""
-    with world.filled_site(hosts=polls * 2, links=1) as site, site.serve() as server:
+    with world.site("postgresql", hosts=polls * 2, links=1) as site, site.serve() as server:
         halves = {1: site.hosts[:polls], CONNECTIONS: site.hosts[polls:]}
         for query, status in ((CURRENT, 304), (OLD, 200)):
             for at_once, hosts in halves.items():
@@ -203,7 +208,7 @@ async def _each_once(server: WebServer, hosts: Sequence[PollingHost], query: str
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
-    woken = {int(one.labels["count"]): one.median for one in outcome.find(what="wake one")}
+    woken = {int(one.labels["count"]): one.median for one in outcome.find(what="wake one", kind=POSTGRESQL)}
     if len(woken) > 1:
         few, many = min(woken), max(woken)
         target = f"from the commit to the host: grows < {MOST_GROWTH:g}x from {few} waiting hosts to {many:,}"
