@@ -156,7 +156,7 @@ def of_save(samples_ms: tuple[float, ...], anew: int = 0) -> list[Verdict]:
 def of_service(writes: float, many_ms: float = 15.0) -> list[Verdict]:
     outcome = Outcome(service.NAME)
     for count, took_ms in ((100, 10.0), (1000, 99.0), (9000, many_ms)):
-        outcome.add(took_ms, "ms", what="wake one", count=count)
+        outcome.add(took_ms, "ms", what="wake one", kind=service.POSTGRESQL, count=count)
     outcome.add(1.0, "statements", what="writes", status=200, at_once=1)
     outcome.add(0.0, "statements", what="writes", status=304, at_once=1)
     outcome.add(writes, "statements", what="writes", status=304, at_once=32)

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from lab.bench.mutants import FIGURES, PAGE, REPOSITORY, Module, MutantsError, cell, modules, table
+from lab.bench.core import REPOSITORY
+from lab.bench.mutants import FIGURES, PAGE, Module, MutantsError, cell, modules, table
 from lab.bench.report import replace_between
 
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lab.bench import service_world as world
-from lab.bench.core import Outcome, Scale, Step, interleave, percentile
-from lab.bench.plots import Plot
+from lab.bench.core import Outcome, Scale, Step, interleave
 from lab.bench.report import Verdict, at_most, figure
 from lab.bench.service_world import Site, WebServer
 
@@ -165,14 +164,3 @@ def verdicts(outcome: Outcome) -> Iterator[Verdict]:
         for condition in CONDITIONS[1:]:
             target = f"{page.name}, {condition}: CPU <= {MAX_RATIO:g}x of the healthy page"
             yield from at_most(target, cpu.get(condition), cpu.get("healthy"), MAX_RATIO, "ms")
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    """The 95th percentile of each page, at the most ASes that were measured."""
-    sizes = [int(ases) for ases in outcome.values("ases")]
-    if not sizes:
-        return []
-    bars = {
-        str(one.labels["page"]): percentile(one.samples, 0.95) for one in outcome.find(what="time", ases=max(sizes))
-    }
-    return [Plot("pages", f"Pages with {max(sizes):,} user ASes", "95th percentile, ms", bars=bars, is_log=False)]

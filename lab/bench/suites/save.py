@@ -27,7 +27,6 @@ import requests
 from lab import servers, witness
 from lab.bench import service_world
 from lab.bench.core import Label, Outcome, Scale, Step
-from lab.bench.plots import Plot
 from lab.bench.report import Verdict, figure
 from lab.bench.world import PREFIX, SEED
 from lab.demo.agent import DemoAgent
@@ -241,13 +240,3 @@ def verdicts(outcome: Outcome) -> Iterator[Verdict]:
             f"{figure(ours / 1000)} s (polling every 10 s: {figure(stock / 1000)} s); {anew:.0f} made anew",
             ours < TARGET_S * 1000 and not anew,
         )
-
-
-def plots(outcome: Outcome) -> list[Plot]:
-    bars = {}
-    for setup in outcome.values("setup", what=FROM_REQUEST):
-        for variant in outcome.values("variant", what=FROM_REQUEST, setup=setup):
-            middle = outcome.median(what=FROM_REQUEST, setup=setup, variant=variant)
-            if middle is not None:
-                bars[f"{variant}; {setup}"] = middle
-    return [Plot("save", "From Save to the kernel (median)", "ms, log scale", bars=bars)] if bars else []
