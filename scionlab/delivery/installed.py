@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from msgspec import Meta
@@ -21,7 +22,6 @@ from bandwidth_config import RuleError
 from contract.scion_files import PATH_METADATA_PATH, systemd_units
 from scionlab.accounts.models import User
 from scionlab.delivery.files import added_files
-from scionlab.delivery.host_api.documents import Document, Text200
 from scionlab.platform.clock import database_now
 from scionlab.testbed import audit, locks
 from scionlab.testbed.models import AttachmentPoint, Host, InstalledFiles
@@ -44,22 +44,24 @@ USUAL_FILES = (
     "etc/scion/keys/*",
     "etc/openvpn/*",
 )
-FilePath = Annotated[str, Meta(max_length=300, pattern=r"^[^\x00]*$")]
+_STORABLE = r"^[^\x00]*$"  # PostgreSQL cannot store NUL
+FilePath = Annotated[str, Meta(max_length=300, pattern=_STORABLE)]
 _DIGITS = 18  # int() of thousands of digits is slow and then fails
 
 
-class Manifest(Document, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A host's scionlab-config.json without its secret; `files` by path. All empty: the host has none."""
 
-    host_id: Annotated[str, Meta(max_length=100, pattern=r"^[^\x00]*$")] | None = None
-    url: Text200 | None = None
-    version: Annotated[str, Meta(max_length=40, pattern=r"^[^\x00]*$")] | int | float | None = None
+    host_id: Annotated[str, Meta(max_length=100, pattern=_STORABLE)] | None = None
+    url: Annotated[str, Meta(max_length=200, pattern=_STORABLE)] | None = None
+    version: Annotated[str, Meta(max_length=40, pattern=_STORABLE)] | int | float | None = None
     files: Annotated[dict[FilePath, Any], Meta(max_length=10_000)] | None = None
     systemd_units: Annotated[list[FilePath], Meta(max_length=1000)] | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.host_id or self.url or self.version or self.files or self.systemd_units)
+        said = (self.host_id, self.url, self.files, self.systemd_units)
+        return not any(said) and self.version in {None, ""}
 
 
 @dataclass(frozen=True)
