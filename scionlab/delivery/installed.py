@@ -8,11 +8,14 @@ after a takeover (docs/adr/0032). Our agent installs no SCION files, so it is al
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
+from msgspec import Meta
 
 import config_tar
 from bandwidth_config import RuleError
@@ -41,22 +44,24 @@ USUAL_FILES = (
     "etc/scion/keys/*",
     "etc/openvpn/*",
 )
+_STORABLE = r"^[^\x00]*$"  # PostgreSQL cannot store NUL
+FilePath = Annotated[str, Meta(max_length=300, pattern=_STORABLE)]
 _DIGITS = 18  # int() of thousands of digits is slow and then fails
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """A host's scionlab-config.json without its secret. All empty: the host has none."""
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A host's scionlab-config.json without its secret; `files` by path. All empty: the host has none."""
 
-    host_id: str = ""
-    url: str = ""
-    version: str = ""
-    files: Sequence[str] = ()
-    units: Sequence[str] = ()
+    host_id: Annotated[str, Meta(max_length=100, pattern=_STORABLE)] | None = None
+    url: Annotated[str, Meta(max_length=200, pattern=_STORABLE)] | None = None
+    version: Annotated[str, Meta(max_length=40, pattern=_STORABLE)] | int | float | None = None
+    files: Annotated[dict[FilePath, Any], Meta(max_length=10_000)] | None = None
+    systemd_units: Annotated[list[FilePath], Meta(max_length=1000)] | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self == Manifest()
+        said = (self.host_id, self.url, self.files, self.systemd_units)
+        return not any(said) and self.version in {None, ""}
 
 
 @dataclass(frozen=True)
@@ -131,15 +136,15 @@ def manifest_note(*, host_id: int, manifest: Manifest) -> RuleError | None:
     """Store what the host reports as installed. Return why it gets no full configuration, or None."""
     locks.lock_hosts([host_id])
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
-    is_ours = manifest.host_id == host.uid and manifest.url.rstrip("/") == settings.SITE_URL.rstrip("/")
+    is_ours = manifest.host_id == host.uid and (manifest.url or "").rstrip("/") == settings.SITE_URL.rstrip("/")
     known = InstalledFiles.objects.filter(host=host).first()
     if not manifest.is_empty and not is_ours:
         other_note(
             host_id=host_id,
-            version=manifest.version,
-            url=manifest.url,
-            files=sorted(manifest.files),
-            units=sorted(manifest.units),
+            version="" if manifest.version is None else str(manifest.version),
+            url=manifest.url or "",
+            files=sorted(manifest.files or ()),
+            units=sorted(manifest.systemd_units or ()),
         )
     elif known is None:
         InstalledFiles.objects.create(host=host, owner=Owner.OURS, seen_at=database_now())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from django.conf import settings
 from django.db import models
 
@@ -26,8 +28,14 @@ class SigningKey(models.Model):
     def __str__(self) -> str:
         return self.key_id
 
+    @property
+    def state(self) -> Literal["revoked", "signs", "expired"]:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "signs" if database_now() < self.not_after else "expired"
+
     def is_valid(self) -> bool:
-        return self.revoked_at is None and database_now() < self.not_after
+        return self.state == "signs"
 
 
 class EnrolmentToken(models.Model):

@@ -269,7 +269,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "See the message, and install a package that matches the kernel.",
         voids=True,
     ),
-    # Only from agents with the first engine (docs/adr/0028); kept while there are some.
     "ambiguous_interface": Explanation(
         LINK,
         "The link-local address is ambiguous: several interfaces match.",

@@ -7,7 +7,7 @@ zone (`platform.notation.local_time`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit
@@ -34,19 +34,19 @@ class LinkStatus:
     `upcoming` are the future timed limits in order. The `_kbit` values are the lower of both directions."""
 
     link: Link
-    agent: Agent | None  # this and the next: None if no attachment point limits the Link
-    facts: Facts | None
     requested: Limits
     maximum_kbit: int
     wanted: Limits
-    last_known: Limits | None
-    read_at: datetime | None
-    is_agents_wish: bool
-    running: TimedLimit | None
-    upcoming: list[TimedLimit]
     verdict: Verdict
-    since: datetime | None
-    delivered_at: datetime | None
+    agent: Agent | None = None  # this and the next: None if no attachment point limits the Link
+    facts: Facts | None = None
+    last_known: Limits | None = None
+    read_at: datetime | None = None
+    is_agents_wish: bool = False
+    running: TimedLimit | None = None
+    upcoming: list[TimedLimit] = field(default_factory=list)
+    since: datetime | None = None
+    delivered_at: datetime | None = None
 
     @property
     def stage(self) -> Stage:
@@ -127,7 +127,8 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
     judged. A Link that no attachment point limits (infrastructure) is "inactive"."""
     ap = link.attachment_point
     if ap is None:
-        return _not_limited(link)
+        inactive = Verdict("inactive", "inactive")
+        return LinkStatus(link, link.requested, MAX_BANDWIDTH_KBIT, wanted=link.enforced, verdict=inactive)
     host = link.interface_a.host
     agent = agent or agent_of(host, link.interface_a.AS.isd_as, now=now)
     row = newest_of(link, agent.receipt)
@@ -153,25 +154,6 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
         verdict=verdict,
         since=_since(verdict.stage, agent, link, row, timed),
         delivered_at=host.delivered_at if facts.is_delivered else None,
-    )
-
-
-def _not_limited(link: Link) -> LinkStatus:
-    return LinkStatus(
-        link=link,
-        agent=None,
-        facts=None,
-        requested=link.requested,
-        maximum_kbit=MAX_BANDWIDTH_KBIT,
-        wanted=link.enforced,
-        last_known=None,
-        read_at=None,
-        is_agents_wish=False,
-        running=None,
-        upcoming=[],
-        verdict=Verdict("inactive", "inactive"),
-        since=None,
-        delivered_at=None,
     )
 
 

@@ -21,7 +21,6 @@ from config_tar import (
     host_tar_name,
     pack,
 )
-from contract.link_info import LinkInfo
 from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (
@@ -36,6 +35,7 @@ from tests.contract.config_samples import (
     SampleHost,
 )
 from tests.contract.stock_client import complaints
+from tests.support.polling import config_members
 
 SAMPLES = Path(__file__).with_name("samples")
 
@@ -44,13 +44,8 @@ def tar_of(host: SampleHost, **options: Any) -> bytes:
     return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS, **options))
 
 
-def contents(tarball: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as tar:
-        return {one.name: tar.extractfile(one).read() for one in tar.getmembers()}  # type: ignore[union-attr]
-
-
 def document(tarball: bytes, name: str) -> Any:
-    return json.loads(contents(tarball)[name])
+    return json.loads(config_members(tarball)[name])
 
 
 # --- the documents, written out -----------------------------------------------------------------------------
@@ -179,7 +174,7 @@ def test_link_info_of_an_attachment_point_is_exactly_this() -> None:
 
 
 def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
-    files = contents(tar_of(AP_HOST))
+    files = config_members(tar_of(AP_HOST))
     manifest = json.loads(files.pop("scionlab-config.json"))
     signed = {name: manifest.pop(name) for name in ("signed", "signatures")}
     assert [type(one) for one in signed.values()] == [str, list]  # test_signed_manifest.py
@@ -205,7 +200,7 @@ def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
 
 def test_host_without_attachment_point_gets_no_link_info() -> None:
     tarball = tar_of(USER_HOST)
-    assert list(contents(tarball)) == [
+    assert list(config_members(tarball)) == [
         "etc/scion/br-1.toml",
         "etc/scion/cs-1.toml",
         "etc/scion/disp.toml",
@@ -226,21 +221,6 @@ def test_vpn_client_names_the_unit_of_its_attachment_point() -> None:
 def test_user_as_that_is_an_attachment_point_lists_its_own_uplink_unlimited() -> None:
     links = document(tar_of(USER_AP_HOST), "etc/scion/link_info.json")
     assert [(key, value["IsUserAS"]) for key, value in links.items()] == [("1", False), ("2", True)]
-
-
-def test_second_host_of_an_as_has_the_routers_of_both() -> None:
-    first = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3], internal_ip="10.0.0.1")
-    second = replace(
-        AP_HOST, uid="2" * 32, link_ends=AP_HOST.link_ends[3:], internal_ip="10.0.0.2", attachment_point=None
-    )
-    tarball = tar_of(second, as_hosts=[first, second])
-    topology = document(tarball, "etc/scion/topology.json")
-    assert {name: one["internal_addr"] for name, one in topology["border_routers"].items()} == {
-        "br-1": "10.0.0.1:30001",
-        "br-2": "10.0.0.2:30002",
-    }
-    assert topology["control_service"] == {"cs-1": {"addr": "10.0.0.1:30254"}}
-    assert topology == document(tar_of(first, as_hosts=[first, second]), "etc/scion/topology.json")
 
 
 def test_two_hosts_with_one_router_number_are_refused_by_name() -> None:
@@ -268,13 +248,13 @@ def test_same_configuration_gives_the_same_bytes_at_any_time(name: str, monkeypa
 
 
 def test_higher_l_changes_the_manifest_alone() -> None:
-    before, after = contents(tar_of(AP_HOST)), contents(tar_of(replace(AP_HOST, limits_version=8)))
+    before, after = config_members(tar_of(AP_HOST)), config_members(tar_of(replace(AP_HOST, limits_version=8)))
     assert {name for name in before if before[name] != after[name]} == {"scionlab-config.json"}
 
 
 def test_another_bandwidth_changes_link_info_and_its_hash_alone() -> None:
     ends = [replace(end, bandwidth_kbit=600) if end.interface_id == 2 else end for end in AP_HOST.link_ends]
-    before, after = contents(tar_of(AP_HOST)), contents(tar_of(replace(AP_HOST, link_ends=tuple(ends))))
+    before, after = config_members(tar_of(AP_HOST)), config_members(tar_of(replace(AP_HOST, link_ends=tuple(ends))))
     assert {name for name in before if before[name] != after[name]} == {
         "scionlab-config.json",
         "etc/scion/link_info.json",
@@ -304,11 +284,6 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
 # --- what the clients take ----------------------------------------------------------------------------------
 
 
-@table("name", HOSTS)
-def test_stock_client_has_no_complaint(name: str) -> None:
-    assert complaints(tar_of(HOSTS[name])) == []
-
-
 @table(
     ("change", "complaint"),
     [
@@ -320,7 +295,7 @@ def test_stock_client_has_no_complaint(name: str) -> None:
     ],
 )
 def test_checker_sees_what_kills_the_stock_client(change: dict[str, bytes | None], complaint: str) -> None:
-    members: dict[str, bytes | None] = {**contents(tar_of(AP_HOST)), **change}
+    members: dict[str, bytes | None] = {**config_members(tar_of(AP_HOST)), **change}
     assert complaint in complaints(pack({name: one for name, one in members.items() if one is not None}))
 
 
@@ -335,29 +310,10 @@ def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
     assert list(bundle.links) == [end.interface_id for end in host.link_ends]
 
 
-def test_agent_reads_the_limits_that_were_packed() -> None:
-    links = read_bundle(tar_of(AP_HOST), host_id=AP_HOST.uid).links
-    assert {one.interface_id: one.bandwidth_kbit for one in links.values() if one.is_user_as} == {
-        2: 500,
-        10: 0,
-        11: 1000,
-    }
-    assert isinstance(links[2], LinkInfo)
-    assert (str(links[2].remote_ip), links[2].remote_port, links[2].local_port) == ("198.51.100.7", 50000, 50002)
-
-
 def test_full_attachment_point_stays_small_enough_for_a_poll() -> None:
     tarball = tar_of(FULL_AP_HOST)
     assert len(tarball) < 200_000
     assert len(read_bundle(tarball, host_id=FULL_AP_HOST.uid).links) == 4094
-
-
-@table("path", sorted(SAMPLES.glob("*.tar.gz")), ids=lambda path: path.name)
-def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -> None:
-    """Samples are added when the contract changes and never altered: agents in the field are older than the service."""
-    tarball = path.read_bytes()
-    assert complaints(tarball) == []
-    assert read_bundle(tarball, host_id=None).links
 
 
 # --- the download for people --------------------------------------------------------------------------------
@@ -365,7 +321,7 @@ def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -
 
 def download_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
     members = host_members(host, generation=1, site_url=SITE_URL, keys=KEYS)
-    return contents(build_user_download(host, members, **options))
+    return config_members(build_user_download(host, members, **options))
 
 
 def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> None:
@@ -380,7 +336,7 @@ def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> Non
         f"{folder}/etc/scion/topology.json",
         f"{folder}/scionlab-config.json",
     ]
-    own = contents(tar_of(USER_HOST))
+    own = config_members(tar_of(USER_HOST))
     assert files[f"{folder}/etc/scion/topology.json"] == own["etc/scion/topology.json"]
     assert files[f"{folder}/scionlab-config.json"] == own["scionlab-config.json"]
 
@@ -388,33 +344,6 @@ def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> Non
 def test_download_of_a_user_as_never_has_the_limits_of_its_attachment_point() -> None:
     assert not [name for name in download_of(USER_HOST) if "link_info" in name]
     assert not [one for one in download_of(USER_HOST).values() if b"IsUserAS" in one]
-
-
-def test_readme_has_the_commands_of_this_host() -> None:
-    readme = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    uid, secret = USER_HOST.uid, USER_HOST.secret
-    assert f"sudo scionlab-config --host-id={uid} --host-secret={secret} --url={SITE_URL}\n" in readme
-    assert f"'{SITE_URL}/api/v4/host/{uid}/config?version=1.3'" in readme
-    assert (
-        "sudo systemctl enable --now scion-border-router@br-1.service scion-control-service@cs-1.service "
-        "scion-daemon.service scion-dispatcher.service\n"
-    ) in readme
-    assert "| 17-ffaa:0:1107 | 10.0.0.7:50000 | 192.0.2.7:50002 | no |" in readme
-    assert "OpenVPN" not in readme
-
-
-def test_readme_speaks_of_the_machine_that_was_chosen_and_of_the_vpn() -> None:
-    vpn = replace(USER_HOST, link_ends=(replace(USER_HOST.link_ends[0], is_vpn=True),))
-    in_vm = download_of(vpn, in_virtual_machine=True)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "creates a virtual machine" in in_vm
-    assert "The OpenVPN unit needs the keys" in in_vm
-    dedicated = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "a virtual machine" not in dedicated
-
-
-def test_readme_of_an_inactive_as_says_that_nothing_is_needed() -> None:
-    readme = download_of(replace(USER_HOST, link_ends=()))["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "Nothing: this AS has no active link." in readme
 
 
 def test_file_names_have_underscores_for_colons() -> None:

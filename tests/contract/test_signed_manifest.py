@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from config_tar import MANIFEST_NAME, KeyRing, host_members, pack
 from tests.cases import table
-from tests.contract.config_samples import AP_HOST, HOSTS, KEYS, SITE_URL, USER_HOST, SampleHost, sample_signer
+from tests.contract.config_samples import AP_HOST, HOSTS, KEYS, SITE_URL, SampleHost, sample_signer
 
 ONE, TWO = sample_signer(1), sample_signer(2, not_after=datetime(2030, 1, 1, tzinfo=UTC))
 
@@ -91,10 +91,6 @@ def test_text_is_one_line_of_ascii_with_sorted_keys() -> None:
     assert text.isprintable()
 
 
-def test_host_without_link_info_signs_no_schema_of_it() -> None:
-    assert "link_info_schema" not in json.loads(manifest_of(USER_HOST)["signed"])
-
-
 @table("name", HOSTS)
 def test_outer_manifest_agrees_with_the_signed_text(name: str) -> None:
     """The stock client reads the outer keys, our agent refuses a manifest that says one thing and signs another."""
@@ -107,10 +103,6 @@ def test_outer_manifest_agrees_with_the_signed_text(name: str) -> None:
     assert manifest["sha256"] == signed["sha256"]
     assert manifest["files"].keys() == signed["sha256"].keys()
     assert hashlib.sha256(manifest["host_secret"].encode()).hexdigest() == signed["host_secret_sha256"]
-
-
-def test_secret_is_not_in_the_signed_text() -> None:
-    assert AP_HOST.secret not in manifest_of(AP_HOST)["signed"]
 
 
 @table("name", HOSTS)

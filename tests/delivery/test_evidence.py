@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.enforcement.test_receipt import document, post
 from tests.support.polling import config_members
 
 pytestmark = pytest.mark.django_db
+RECEIPT_NUMBERS = count(1)
 
 MANIFEST = "scionlab-config.json"
 
@@ -56,22 +58,11 @@ def told(host: Host, manifest: dict[str, Any], *, evidence: dict[str, Any] | Non
     shown = {name: manifest[name] for name in ("signed", "signatures")} if evidence is None else evidence
     named = {"version": manifest["version"], "limits_version": manifest["limits_version"]}
     digest = manifest["sha256"][LINK_INFO_PATH]
-    count = HostCount.next()
-    body = document(host, {}, **named, limits_digest=digest, run="a" * 32, number=count, evidence=shown, **values)
+    number = next(RECEIPT_NUMBERS)
+    body = document(host, {}, **named, limits_digest=digest, run="a" * 32, number=number, evidence=shown, **values)
     response = post(host, body)
     assert response.status_code == 200, response.content
     return json.loads(response.content)
-
-
-class HostCount:
-    """The number of the next receipt."""
-
-    last = 0
-
-    @classmethod
-    def next(cls) -> int:
-        cls.last += 1
-        return cls.last
 
 
 def noted(host: Host) -> tuple[int | None, int | None, int | None]:
@@ -187,7 +178,7 @@ def test_evidence_is_asked_for_until_it_is_there(host: Host) -> None:
 
     def without() -> Any:
         named = {"version": "1.19", "limits_version": 8, "limits_digest": manifest["sha256"][LINK_INFO_PATH]}
-        body = document(host, {}, **named, run="a" * 32, number=HostCount.next())
+        body = document(host, {}, **named, run="a" * 32, number=next(RECEIPT_NUMBERS))
         return json.loads(post(host, body).content)
 
     assert without() == {"stored": True, "evidence_wanted": True}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
-import tarfile
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.core.cache import cache
@@ -23,7 +22,7 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState
 from tests.cases import table
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
-from tests.support.polling import AGENT, WRONG, basic, credentials
+from tests.support.polling import AGENT, WRONG, basic, config_members, credentials
 
 pytestmark = pytest.mark.django_db
 
@@ -138,12 +137,8 @@ def test_header_that_cannot_be_read_is_no_credentials(ap_host: Host, header: str
 
 @table("uid", ["x", "a%00b", "%2e%2e", "é", "0" * 64])
 def test_uid_that_nobody_has_is_401_and_no_server_error(uid: str) -> None:
-    response = Client().get(f"/api/v4/host/{uid}/config", headers=basic(uid, "secret"))
+    response = Client().get(f"/api/v4/host/{uid}/config", headers=basic(unquote(uid), "secret"))
     assert response.status_code == 401
-
-
-def test_nul_in_the_uid_is_401(ap_host: Host) -> None:
-    assert Client().get("/api/v4/host/a%00b/config", headers=basic("a\0b", "x")).status_code == 401
 
 
 def test_scheme_is_read_in_any_case(ap_host: Host) -> None:
@@ -151,23 +146,16 @@ def test_scheme_is_read_in_any_case(ap_host: Host) -> None:
     assert poll(ap_host, headers={"Authorization": header} | AGENT).status_code == 200
 
 
-def test_reports_need_no_csrf_token(ap_host: Host) -> None:
-    client = Client(enforce_csrf_checks=True)
-    url = f"/api/v4/host/{ap_host.uid}/deployed_config_version"
-    assert client.post(url, {"version": "1.18"}, headers=credentials(ap_host)).status_code == 200
-
-
 # --- what a poll delivers -----------------------------------------------------------------------------------
 
 
-def contents(response: HttpResponse) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(response.content), mode="r:gz") as tar:
-        return {one.name: tar.extractfile(one).read() for one in tar.getmembers()}  # type: ignore[union-attr]
+def member_of(response: HttpResponse, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(config_members(response.content)[name])
+    return found
 
 
 def manifest_of(response: HttpResponse) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads(contents(response)["scionlab-config.json"])
-    return manifest
+    return member_of(response, "scionlab-config.json")
 
 
 def test_delivery_has_the_headers_of_the_contract(ap_host: Host) -> None:
@@ -198,7 +186,7 @@ def test_delivery_pleases_the_stock_client_and_has_this_link(ap_host: Host, link
     manifest = manifest_of(response)
     assert (manifest["version"], manifest["limits_version"]) == ("1.18", 7)
     assert (manifest["host_id"], manifest["host_secret"]) == (ap_host.uid, ap_host.secret)
-    assert json.loads(contents(response)["etc/scion/link_info.json"]) == {
+    assert member_of(response, "etc/scion/link_info.json") == {
         "1": {
             "AS_ID": 1,
             "IsUserAS": True,
@@ -221,12 +209,12 @@ def test_changed_bandwidth_is_news_for_the_agent_and_none_for_the_stock_client(
     response = poll(ap_host, "?version=1.18&limits=7")
     assert response.status_code == 200
     assert manifest_of(response)["limits_version"] == 8
-    assert json.loads(contents(response)["etc/scion/link_info.json"])["1"]["Bandwidth"] == 500
+    assert member_of(response, "etc/scion/link_info.json")["1"]["Bandwidth"] == 500
 
 
 def test_stock_client_gets_the_newest_limits_too(ap_host: Host, link: Link, owner: User) -> None:
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=owner)
-    assert json.loads(contents(poll(ap_host, "?version=1.17"))["etc/scion/link_info.json"])["1"]["Bandwidth"] == 0
+    assert member_of(poll(ap_host, "?version=1.17"), "etc/scion/link_info.json")["1"]["Bandwidth"] == 0
 
 
 def test_lowered_maximum_is_not_delivered_before_it_is_carried_out(ap_host: Host, ap: AttachmentPoint) -> None:
@@ -323,14 +311,3 @@ def test_deployed_version(ap_host: Host, deployed: int, version: str | None, sta
     assert Client().post(url, data, headers=credentials(ap_host)).status_code == status
     ap_host.refresh_from_db()
     assert ap_host.config_version_deployed == stored
-
-
-def test_deployed_version_as_the_stock_client_posts_it(ap_host: Host) -> None:
-    """urllib sends the form body url-encoded, without a trailing slash on the address."""
-    response = Client().post(
-        f"/api/v4/host/{ap_host.uid}/deployed_config_version",
-        data="version=1.18",
-        content_type="application/x-www-form-urlencoded",
-        headers=credentials(ap_host),
-    )
-    assert response.status_code == 200

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import logging
-import tarfile
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -39,6 +37,7 @@ from scionlab.testbed.models import Host, Link
 from tests.cases import table
 from tests.delivery.test_host_api import poll
 from tests.support.counters import Counters
+from tests.support.polling import config_members
 
 pytestmark = pytest.mark.django_db
 
@@ -51,10 +50,7 @@ def host(link: Link) -> Host:
 
 
 def manifest(tarball: bytes) -> dict[str, Any]:
-    with tarfile.open(fileobj=io.BytesIO(tarball)) as tar:
-        file = tar.extractfile("scionlab-config.json")
-        assert file is not None
-        found: dict[str, Any] = json.load(file)
+    found: dict[str, Any] = json.loads(config_members(tarball)["scionlab-config.json"])
     return found
 
 

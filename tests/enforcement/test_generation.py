@@ -123,12 +123,6 @@ def test_raise_voids_tokens_whose_use_the_database_may_have_forgotten(host: Host
     assert EnrolmentToken.objects.get().voided_at is not None
 
 
-def test_every_host_gets_the_new_generation_with_its_old_counters(host: Host) -> None:
-    generation_raise()
-    assert poll(host, "?version=1.18&limits=7").status_code == 200
-    assert poll(host, "?version=2.18&limits=7").status_code == 304
-
-
 # --- the command --------------------------------------------------------------------------------------------
 
 

@@ -197,6 +197,14 @@ CASES: dict[str, Case] = {
     "the kernel has the Link's limit, and the agent wants another one": Case(
         "failed", "failed", "Failed:", all_of(OLD, reported(kbit=64)), None, "failed"
     ),
+    **{
+        name: Case("failed", "failed", words, reported(**values))
+        for name, values, words in (
+            ("less from the user AS", {"from_user_rate_kbit": 1}, f"and 1{KBIT} from it."),
+            ("one direction is missing", {"from_user_rate_kbit": None}, "and no limit from it."),
+            ("an error without words", {"state": "error"}, "Failed: the agent gave no reason."),
+        )
+    },
     "foreign content": Case(
         "delivered",
         "delivered",
@@ -205,6 +213,16 @@ CASES: dict[str, Case] = {
         "foreign_content",
     ),
     "older generation": Case("delivered", "delivered", "has not confirmed the new limit yet", reported(generation=0)),
+    **{
+        f"receipt of {name}": Case("delivered", "delivered", "has not confirmed the new limit yet", reported(**values))
+        for name, values in (
+            ("an older H", {"config_version": 1}),
+            ("an older L", {"limits_version": 0}),
+            ("no version", {"config_version": None, "limits_version": None}),
+            ("an H of the future", {"config_version": 99}),
+            ("an L of the future", {"limits_version": 99}),
+        )
+    },
     "no word of the Link": Case(
         "delivered",
         "delivered",

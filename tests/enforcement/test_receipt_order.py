@@ -166,18 +166,6 @@ def test_a_test_is_armed_by_a_working_limiter_of_its_own_host_alone(
     assert test.armed_at == (T0 - SECOND if is_armed else None)
 
 
-def test_what_is_said_of_the_host_is_kept_until_it_is_not_said_any_more(host: Host) -> None:
-    def kept() -> tuple[object, ...]:
-        row = HostReceipt.objects.get()
-        return row.says_tests, row.says_total, row.total_wanted_kbit, row.total_to_user_kbit, row.total_from_user_kbit
-
-    total = {"wanted_kbit": 5000, "to_user_kbit": 4000, "from_user_kbit": 3000}
-    assert send(host, received_at=T0, tests=[], total=total).stored
-    assert kept() == (True, True, 5000, 4000, 3000)
-    assert send(host, received_at=T0 + SECOND).stored
-    assert kept() == (False, False, None, None, None)
-
-
 def test_the_reason_of_a_refusal_is_kept_to_its_bound(host: Host) -> None:
     assert send(host, received_at=T0).stored
     receipt_refused(host_id=host.pk, why="x" * 301)

@@ -188,9 +188,7 @@ def test_hosts_and_mails_are_counted(host_a: Host, host_b: Host, link: Link, rec
 
 
 def test_a_scrape_is_cheap_and_the_next_one_is_cheaper(link: Link) -> None:
-    with CaptureQueriesContext(
-        connection,
-    ) as first:
+    with CaptureQueriesContext(connection) as first:
         scrape()
     assert len(first) == 9
     with CaptureQueriesContext(connection) as second:

@@ -134,15 +134,18 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         return user, None
 
 
-class PasswordForm(RulesForm):
-    """Asks for the password again, before actions that a hijacked session must not do."""
-
-    password = forms.CharField(
+def password_field(**attrs: object) -> forms.CharField:
+    """The password again, before actions that a hijacked session must not do."""
+    return forms.CharField(
         label="Current password",
         strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", **attrs}),
         error_messages={"required": "Enter your password."},
     )
+
+
+class PasswordForm(RulesForm):
+    password = password_field()
 
 
 class NewEmailForm(PasswordForm):

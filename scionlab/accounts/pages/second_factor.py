@@ -31,6 +31,7 @@ from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
+from scionlab.accounts.pages.account_forms import password_field
 from scionlab.accounts.second_factor import change_notified, lacks_required_factor
 from scionlab.platform import secrets_box
 from scionlab.platform.api_errors import error_response
@@ -153,12 +154,7 @@ class AppForm(ActivateTOTPForm):  # type: ignore[misc]
 
 
 class OwnPasswordForm(PasswordForm):  # type: ignore[misc]
-    password = forms.CharField(
-        label="Current password",
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
-        error_messages={"required": "Enter your password."},
-    )
+    password = password_field(autofocus=True)
 
 
 # --- pages ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,7 +16,7 @@ from scionlab.delivery.models import EnrolmentToken, SigningKey
 from scionlab.delivery.signing import service_key_line, signing_key_revoke, signing_key_rotate
 from scionlab.platform.clock import database_now
 from scionlab.web.admin.base import ReadOnlyAdmin, actor_of
-from scionlab.web.admin.columns import aged, badge, linked
+from scionlab.web.admin.columns import Tone, aged, badge, linked
 
 _ROTATE = (
     "Creates a new key. It signs every configuration from now on, and agents receive it with their next fetch. Older "
@@ -30,10 +30,7 @@ _REVOKE = (
 )
 
 
-def key_state(key: SigningKey) -> SafeString:
-    if key.revoked_at is not None:
-        return badge("bad", "revoked")
-    return badge("good", "signs") if key.not_after > database_now() else badge("quiet", "expired")
+TONES: Final[dict[str, Tone]] = {"revoked": "bad", "signs": "good", "expired": "quiet"}
 
 
 @admin.register(SigningKey)
@@ -50,7 +47,7 @@ class SigningKeyAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, obj: SigningKey) -> SafeString:
-        return key_state(obj)
+        return badge(TONES[obj.state], obj.state)
 
     @admin.display(description="valid until", ordering="not_after")
     def until(self, obj: SigningKey) -> str:

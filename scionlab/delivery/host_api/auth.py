@@ -70,12 +70,12 @@ def host_endpoint(
 
 def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
     """Return the host `uid` if the request has its credentials, otherwise None. At most one SQL statement."""
-    credentials = basic_credentials(request.headers.get("Authorization", ""))
-    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
+    password = password_for(uid, request.headers.get("Authorization", ""))
+    if password is None:
         return None
     host = hosts_with_newest().select_related("AS__isd").filter(uid=uid).first()
     matches = secret_fits(
-        credentials[1],
+        password,
         secret=_NOBODY if host is None else host.secret,
         previous=_NOBODY if host is None else host.previous_secret,
         previous_until=None if host is None else host.previous_secret_until,
@@ -85,10 +85,8 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
 
 
 def _is_deleted(request: HttpRequest, uid: str) -> bool:
-    credentials = basic_credentials(request.headers.get("Authorization", ""))
-    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
-        return False
-    return was_deleted(uid, credentials[1])
+    password = password_for(uid, request.headers.get("Authorization", ""))
+    return password is not None and was_deleted(uid, password)
 
 
 def is_agent(request: HttpRequest) -> bool:
@@ -120,8 +118,8 @@ class _Joined(Aggregate):
         return self.as_sql(compiler, connection, function="GROUP_CONCAT", **extra)
 
 
-def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
-    """Return user and password of an Authorization header (RFC 7617); None if missing or invalid."""
+def password_for(uid: str, header: str) -> bytes | None:
+    """Return the password of an Authorization header (RFC 7617) with this user; None if there is none."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -130,7 +128,8 @@ def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
     except (binascii.Error, UnicodeEncodeError):
         return None
     user, colon, password = decoded.partition(b":")
-    return (user, password) if colon else None
+    is_of = UID.fullmatch(uid) is not None and hmac.compare_digest(user, uid.encode())
+    return password if colon and is_of else None
 
 
 def unauthorized() -> HttpResponse:

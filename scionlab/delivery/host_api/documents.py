@@ -81,7 +81,7 @@ class TooLargeError(DocumentError):
     status = 413
 
 
-T = TypeVar("T", bound=Document)
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Kind(Generic[T]):

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from scionlab.delivery.enrolment import host_enrol
-from scionlab.delivery.host_api.documents import Document, DocumentError, Kind
+from scionlab.delivery.host_api.bodies import read_at_most
+from scionlab.delivery.host_api.documents import Document, DocumentError, Kind, TooLargeError
 from scionlab.platform.api_errors import error_response
 from scionlab.platform.client_address import client_address
 from scionlab.platform.throttles import EnrolThrottle
@@ -47,11 +48,10 @@ def _answer(request: HttpRequest) -> HttpResponse:
         response = error_response("throttled", f"Too many attempts. Try again in {seconds} s.", 429)
         response["Retry-After"] = str(seconds)
         return response
-    content = request.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        return error_response("too_large", f"An enrolment has at most {MAX_BYTES} bytes.", 413)
     try:
-        token = ENROL.read(content).token
+        token = ENROL.read(read_at_most(request.read, MAX_BYTES, "An enrolment")).token
+    except TooLargeError as exc:
+        return error_response(exc.code, exc.message, exc.status)
     except DocumentError:
         return error_response("request_invalid", 'Send JSON: {"token": "the random part of the token"}.', 400)
     found = host_enrol(random=token, address=client_address(request)) if len(token) <= MAX_TOKEN_CHARS else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, NamedTuple
 
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)", flags=re.ASCII)
 _NUMBER = re.compile(r"[0-9]+", flags=re.ASCII)
@@ -23,23 +24,21 @@ def is_digest(written: str) -> bool:
     return _DIGEST.fullmatch(written) is not None
 
 
-def is_current(
-    version: str,
-    limits: str,
-    digest: str,
-    *,
-    generation: int,
-    config_version: int,
-    limits_version: int,
-    issued_digests: str | None,
-) -> bool:
-    """True if and only if the host has the newest; False for a version from the future. Empty `limits` and `digest` are
-    not compared. `issued_digests`: of the documents issued for these versions, separated by spaces; None if none."""
-    written_generation, _, written_config = version.partition(".")
-    wanted = [(written_generation, generation), (written_config, config_version)]
-    if limits:
-        wanted.append((limits, limits_version))
-    if digest and digest not in (issued_digests or "").split():
-        return False
-    # Compared as text: int() of thousands of digits is slow and then fails.
-    return all((written.lstrip("0") or "0") == str(number) for written, number in wanted)
+class Held(NamedTuple):
+    """What a host says that it has: G.H, L, and the digest of its limits; the last two may be empty."""
+
+    version: str
+    limits: str
+    digest: str
+
+    def is_newest(self, host: Any) -> bool:
+        """True if and only if the host has the newest; False for a version from the future. Empty ones are not
+        compared. `host`: of `auth.hosts_with_newest`, or its `HostState`."""
+        generation, _, config_version = self.version.partition(".")
+        wanted = [(generation, host.generation), (config_version, host.config_version)]
+        if self.limits:
+            wanted.append((self.limits, host.limits_version))
+        if self.digest and self.digest not in (host.issued_digests or "").split():
+            return False
+        # Compared as text: int() of thousands of digits is slow and then fails.
+        return all((written.lstrip("0") or "0") == str(number) for written, number in wanted)

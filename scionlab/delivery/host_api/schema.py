@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from scionlab.delivery.enrolment import Enrolment
-from scionlab.delivery.host_api.installed_format import InstalledDocument
+from scionlab.delivery.installed import Manifest
 
 Operation = dict[str, Any]
 Schema = dict[str, Any]
@@ -132,7 +132,7 @@ def _installed() -> Operation:
         "The scionlab-config.json without `host_secret`, or `{}` if the host has none. 409 `other_coordinator`: "
         "the files belong to another coordination service; an administrator must take over the host first. 409 "
         "`limits_only`: another service manages the host.",
-        body=("application/json", schema_of(InstalledDocument), example),
+        body=("application/json", schema_of(Manifest), example),
         responses={
             "200": json_answer(
                 "The stock client can fetch the configuration.",

@@ -16,7 +16,7 @@ from scionlab.delivery.host_api import schema
 from scionlab.delivery.host_api.auth import host_endpoint, is_agent
 from scionlab.delivery.host_api.bodies import read_at_most
 from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, parse_manifest
-from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
+from scionlab.delivery.host_api.poll_versions import Held, is_digest, is_number, is_version
 from scionlab.delivery.installed import full_fetched, manifest_note, refusal
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.render import config_for
@@ -42,7 +42,7 @@ def config(request: HttpRequest, host: Host) -> HttpResponse:
         return malformed
     if host.AS_id is None:
         return HttpResponse(status=204)
-    if version and _is_current(host, version, limits, digest):
+    if version and Held(version, limits, digest).is_newest(host):
         return HttpResponse(status=304)
     return _tarball(request, host) if is_agent(request) else _full(request, host, version)
 
@@ -135,18 +135,6 @@ def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001 
     """410 for older versions of the host API."""
     return error_response(
         "gone", "This version of the host API was removed. Use /api/v4/host/, or a newer client.", 410
-    )
-
-
-def _is_current(host: Host, version: str, limits: str, digest: str) -> bool:
-    return is_current(
-        version,
-        limits,
-        digest,
-        generation=host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
-        config_version=host.config_version,
-        limits_version=host.limits_version,
-        issued_digests=host.issued_digests,  # type: ignore[attr-defined]  # so is this
     )
 
 

@@ -7,13 +7,11 @@ other polls from the database: rejected, malformed, and the tarball.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import re
 import resource
-from collections import Counter
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -21,8 +19,8 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 
-from scionlab.delivery.host_api.auth import UID, basic_credentials
-from scionlab.delivery.host_api.poll_versions import is_current, is_digest, is_number, is_version
+from scionlab.delivery.host_api.auth import password_for
+from scionlab.delivery.host_api.poll_versions import Held, is_digest, is_number, is_version
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.polls import wakeup
 from scionlab.delivery.polls.answers import disconnected, not_modified, nothing_more, unavailable
@@ -30,12 +28,11 @@ from scionlab.delivery.polls.calls import called_since
 from scionlab.delivery.polls.connections import RECEIPT_THREADS
 from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.delivery.polls.threads import Django, Receive, Scope, Send, Threads, close_pool
-from scionlab.delivery.polls.uploads import AT_ONCE, Uploads, read_upload, would_reach_a_view
+from scionlab.delivery.polls.uploads import AtOnce, Uploads, read_upload, would_reach_a_view
 from scionlab.delivery.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.platform.clock import database_now
 from scionlab.platform.last_contact import HAND_OVER_S
 from scionlab.platform.metrics.names import POLLS, PROCESSES, WAITING, WAKES
-from scionlab.testbed.models.host import secret_fits
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +51,7 @@ class Poll:
 
     uid: str
     password: bytes = field(repr=False)
-    version: str
-    limits: str
-    digest: str
+    has: Held
     wait_s: int
     may_be_called: bool  # the agent reports live rates of open pages
 
@@ -65,39 +60,21 @@ class Poll:
         return (
             state is not None
             and state.as_id is not None
-            and is_current(
-                self.version,
-                self.limits,
-                self.digest,
-                generation=state.generation,
-                config_version=state.config_version,
-                limits_version=state.limits_version,
-                issued_digests=state.issued_digests,
-            )
-            and self.is_of(state)
-        )
-
-    def is_of(self, state: HostState) -> bool:
-        """Whether the credentials are those of this host."""
-        return secret_fits(
-            self.password,
-            secret=state.secret,
-            previous=state.previous_secret,
-            previous_until=state.previous_secret_until,
-            now=database_now(),
+            and self.has.is_newest(state)
+            and state.has_secret(self.password)
         )
 
 
 def read_poll(scope: Scope) -> Poll | None:
     """None for a request that Django handles."""
     path = _PATH.fullmatch(scope["path"])
-    if scope["method"] != "GET" or path is None or not UID.fullmatch(path[1]):
+    if scope["method"] != "GET" or path is None:
         return None
     headers = dict(scope["headers"])
     if not would_reach_a_view(headers):
         return None
-    credentials = basic_credentials(headers.get(b"authorization", b"").decode("latin-1"))
-    if credentials is None or not hmac.compare_digest(credentials[0], path[1].encode()):
+    password = password_for(path[1], headers.get(b"authorization", b"").decode("latin-1"))
+    if password is None:
         return None
     try:
         query = parse_qs(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=20)
@@ -107,7 +84,7 @@ def read_poll(scope: Scope) -> Poll | None:
     if not is_version(version) or (limits and not is_number(limits)) or (digest and not is_digest(digest)):
         return None
     wait_s = min(int(wait), MAX_WAIT_S) if _WAIT.fullmatch(wait) else 0
-    return Poll(path[1], credentials[1], version, limits, digest, wait_s, query.get("live") == ["1"])
+    return Poll(path[1], password, Held(version, limits, digest), wait_s, query.get("live") == ["1"])
 
 
 class Application:
@@ -126,7 +103,7 @@ class Application:
         self._uploads = Uploads(self._django)
         self._places = 0
         self._queued = 0  # for a tarball
-        self._delivering_to: Counter[str] = Counter()  # tarballs, by host
+        self._delivering_to = AtOnce()  # tarballs
         self._known: Known | None = None
         self._messages: wakeup.Messages | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -163,11 +140,11 @@ class Application:
                 await _send_away(send)
                 return
         if state is None or not poll.is_up_to_date(state):
-            is_of_host = state is not None and poll.is_of(state)  # others must not take a host's places
-            if is_of_host and self._delivering_to[poll.uid] >= AT_ONCE:
+            is_of_host = state is not None and state.has_secret(poll.password)  # others must not take a host's places
+            if is_of_host and self._delivering_to.is_full(poll.uid):
                 await _send_away(send)
                 return
-            with self._counted(poll.uid) if is_of_host else nullcontext():
+            with self._delivering_to.one(poll.uid) if is_of_host else nullcontext():
                 await self._deliver(scope, send)
             return
         CONTACTS.note([state.host_id])
@@ -179,16 +156,6 @@ class Application:
             await _send_away(send)
             return
         await self._conclude(*await self._wait(poll, known, receive), scope, send)
-
-    @contextmanager
-    def _counted(self, uid: str) -> Iterator[None]:
-        self._delivering_to[uid] += 1
-        try:
-            yield
-        finally:
-            self._delivering_to[uid] -= 1
-            if not self._delivering_to[uid]:
-                del self._delivering_to[uid]
 
     async def _wait(self, poll: Poll, known: Known, receive: Receive) -> tuple[Ended, Sequence[int]]:
         loop = asyncio.get_running_loop()

@@ -20,6 +20,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from scionlab.delivery.host_api.auth import hosts_with_newest
 from scionlab.delivery.polls.connections import READING_THREADS
 from scionlab.delivery.polls.threads import Threads
+from scionlab.platform.clock import database_now
+from scionlab.testbed.models.host import secret_fits
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,16 @@ class HostState:
     config_version: int
     limits_version: int
     issued_digests: str | None
+
+    def has_secret(self, password: bytes) -> bool:
+        """Whether it is this host's, by the database's clock."""
+        return secret_fits(
+            password,
+            secret=self.secret,
+            previous=self.previous_secret,
+            previous_until=self.previous_secret_until,
+            now=database_now(),
+        )
 
 
 _WHOSE: Final = ("pk", "uid", "secret", "previous_secret", "previous_secret_until", "AS_id")

@@ -5,22 +5,21 @@ Everybody else's bodies are small (`threads.MAX_BODY_BYTES`), so nobody without 
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from scionlab.delivery.host_api.auth import UID, basic_credentials
+from scionlab.delivery.host_api.auth import password_for
 from scionlab.delivery.polls.answers import nothing_more
-from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
+from scionlab.delivery.polls.known import DatabaseAwayError, Known
 from scionlab.delivery.polls.threads import CLOSE, MAX_UPLOAD_BYTES, Django, Receive, Scope, Send, respond
-from scionlab.platform.clock import database_now
-from scionlab.testbed.models.host import secret_fits
 
 AT_ONCE: Final = 2  # of one host, in each process
 RETRY_AFTER_S: Final = 5
@@ -38,12 +37,29 @@ def read_upload(scope: Scope) -> Upload | None:
     return None if path is None else Upload(path[1], path[2] == "enforcement")
 
 
+class AtOnce(Counter[str]):
+    """By host: how many it does at once in this process, at most `AT_ONCE`."""
+
+    def is_full(self, uid: str) -> bool:
+        return self[uid] >= AT_ONCE
+
+    @contextmanager
+    def one(self, uid: str) -> Iterator[None]:
+        self[uid] += 1
+        try:
+            yield
+        finally:
+            self[uid] -= 1
+            if not self[uid]:
+                del self[uid]
+
+
 class Uploads:
     """Those of one process that are arriving."""
 
     def __init__(self, django: Django) -> None:
         self._django = django
-        self._arriving: Counter[str] = Counter()  # by host
+        self._arriving = AtOnce()
 
     async def answer(
         self, upload: Upload, scope: Scope, receive: Receive, send: Send, *, known: Known, threads: Executor
@@ -53,43 +69,25 @@ class Uploads:
         if not await _is_host(uid, known, scope):
             await self._django.answer(scope, nothing_more, send, threads)
             return
-        if self._arriving[uid] >= AT_ONCE:
+        if self._arriving.is_full(uid):
             text = f"This host is sending {AT_ONCE} documents already. Send this one when they have arrived.\n"
             await respond(send, 429, text.encode(), (b"retry-after", b"%d" % RETRY_AFTER_S), CLOSE)
             return
-        self._arriving[uid] += 1
-        try:
+        with self._arriving.one(uid):
             await self._django.answer(scope, receive, send, threads, most_bytes=MAX_UPLOAD_BYTES)
-        finally:
-            self._arriving[uid] -= 1
-            if not self._arriving[uid]:
-                del self._arriving[uid]
 
 
 async def _is_host(uid: str, known: Known, scope: Scope) -> bool:
     """Whether the request has the credentials of the host. False while the database is away."""
     headers = dict(scope["headers"])
-    credentials = basic_credentials(headers.get(b"authorization", b"").decode("latin-1"))
-    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
-        return False
-    password = credentials[1]
-
-    def has_its_secret(state: HostState) -> bool:
-        return secret_fits(
-            password,
-            secret=state.secret,
-            previous=state.previous_secret,
-            previous_until=state.previous_secret_until,
-            now=database_now(),
-        )
-
-    if not would_reach_a_view(headers):
+    password = password_for(uid, headers.get(b"authorization", b"").decode("latin-1"))
+    if password is None or not would_reach_a_view(headers):
         return False
     try:
-        state = await known.fresh(uid, has_its_secret)
+        state = await known.fresh(uid, lambda found: found.has_secret(password))
     except DatabaseAwayError:
         return False
-    return state is not None and has_its_secret(state)
+    return state is not None and state.has_secret(password)
 
 
 def would_reach_a_view(headers: dict[bytes, bytes]) -> bool:

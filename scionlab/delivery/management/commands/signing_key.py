@@ -43,7 +43,7 @@ class Command(BaseCommand):
         key_ring()  # creates the first key of a new service
         unreadable = unreadable_keys()
         for key in SigningKey.objects.all():
-            self.stdout.write(f"{key.key_id}  {self._state(key):<8} until {key.not_after:%Y-%m-%d}")
+            self.stdout.write(f"{key.key_id}  {key.state:<8} until {key.not_after:%Y-%m-%d}")
             if key.is_valid():
                 self.stdout.write(f'    service_keys: "{service_key_line(key)}"')
             if key in unreadable:
@@ -53,11 +53,6 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"WARNING: the last valid key expires on {end:%Y-%m-%d}. Run manage.py signing_key rotate."
             )
-
-    def _state(self, key: SigningKey) -> str:
-        if key.revoked_at is not None:
-            return "revoked"
-        return "signs" if key.is_valid() else "ended"
 
     def _rotate(self, options: Any) -> None:
         if options["dry_run"]:
