@@ -19,7 +19,7 @@ from ap_agent.dataplane.program import Key, Program
 from ap_agent.document.state import Counters
 from lab.frames import shape
 from lab.frames.replay import Runner
-from lab.frames.shape import AP4, AP6, AP_PORT, USER4, USER6, Frame
+from lab.frames.shape import AP4, AP6, AP_PORT, DESTINATION, TAG, USER4, USER6, Frame
 from measuring.iproute import available
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(available() is not None, reason=str(available()))]
@@ -100,6 +100,77 @@ def test_what_was_queued_may_still_be_behind_for_a_tenth_of_a_second(world: Worl
         world.run(frame(100))
         (queued_until_ns,) = struct.unpack_from("=Q", world.program.lanes._memory, at)
     assert began_ns + 100_000_000 <= queued_until_ns <= time.monotonic_ns() + 100_000_000
+
+
+def test_what_waits_may_be_behind_for_as_long_as_a_full_queue_takes(world: World) -> None:
+    """20,000 bytes of room and two of the largest datagrams, 70,000 each, at 500 kbit/s, and a tenth of a second."""
+    world.link(LINK, 500, PORT)
+    at = (2 * LINK + 1) * LANE_BYTES + QUEUED_UNTIL_AT
+    struct.pack_into("=Q", world.program.lanes._memory, at, 0)
+    began_ns = time.monotonic_ns()
+    world.run(frame(1_000), 15)
+    (queued_until_ns,) = struct.unpack_from("=Q", world.program.lanes._memory, at)
+    assert began_ns + 2_660_000_000 <= queued_until_ns <= time.monotonic_ns() + 2_664_000_000
+
+
+def test_under_a_cap_of_all_links_the_largest_datagram_passes_whole(world: World) -> None:
+    """Each byte is charged twice: half of 20,000 bytes of room, and 70,000."""
+    world.link(LINK, 500, PORT)
+    world.program.set_factors(2.0, 2.0)
+    assert world.run(fragment(PORT, is_first=True))
+    assert [world.run(follower(1_000)) for _ in range(69)] == [True] * 69
+
+
+def test_heartbeats_have_a_place_behind_the_largest_datagram(world: World) -> None:
+    """A sixty-fourth of 70,000 bytes."""
+    world.link(LINK, 32, PORT)
+    assert world.run(fragment(PORT, is_first=True))
+    assert world.run(follower(100), 3_000) is False
+    assert [world.run(frame(100, HEARTBEAT)) for _ in range(8)] == [True] * 8
+
+
+def follower(size: int) -> bytes:
+    """A frame in the middle of the datagram of `fragment`, again and again."""
+    return bytes(Frame(USER4, AP4, bytes(size - 34 & ~7), from_user=True, fragment=(7, 32, True)).encoded()[0])
+
+
+def test_control_traffic_of_the_network_has_256_kbit_s(world: World) -> None:
+    """16,000 bytes at once, here 129 frames of LLDP, and 32,000 a second; `test_properties.py` has the upper bound."""
+    world.link(UNMATCHED, 100_000)
+    world.program.unmatched = 2 * UNMATCHED
+    lldp = bytes(12) + b"\x88\xcc" + bytes(110)
+    world.run(lldp, 1_000)
+    began, first = time.monotonic(), world.counted(UNMATCHED).heartbeat_bytes
+    time.sleep(0.3)
+    passed_s = time.monotonic() - began
+    world.run(lldp, 1_000)
+    assert first >= 129 * 124
+    assert world.counted(UNMATCHED).heartbeat_bytes - first >= min(32_000 * passed_s, 16_000) - 2 * 124
+
+
+def test_fragments_without_a_first_one_have_a_thousand_bytes_a_second(world: World) -> None:
+    """After 90,000; each takes 448 bytes beside its own 60."""
+    world.link(LINK, 500, PORT)
+    one = bytes(Frame(USER4, AP4, bytes(8), from_user=True, fragment=(7, 64, True)).encoded()[0]).ljust(60, b"\0")
+    while world.run(one):
+        pass
+    began = time.monotonic()
+    time.sleep(1.1)
+    passed = sum(world.run(one) for _ in range(30))
+    assert 2 <= passed <= (time.monotonic() - began) * 1_000 / 508 + 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "extensions", "passes"), [(8, 0, True), (9, 0, False), (0, 24, True), (0, 25, False), (8, 24, True)]
+)
+def test_as_many_headers_are_read_as_the_guide_says(world: World, tags: int, extensions: int, passes: bool) -> None:
+    """docs/agent.md: 8 tags of VLAN id 0, 24 extension headers. What has more is refused, not nobody's."""
+    world.link(LINK, 500)
+    world.program.put_link(Key(ip_address(USER6), PORT).packed(), 2 * LINK)
+    body = shape.udp(PORT, AP_PORT, bytes(64))
+    one = Frame(USER6, AP6, body, from_user=True, tags=[(TAG, 0)] * tags, extensions=[DESTINATION] * extensions)
+    assert world.run(bytes(one.encoded()[0])) is passes
+    assert world.counted().passed_packets == passes
 
 
 def test_bytes_pass_at_the_limit_less_a_thousandth(world: World) -> None:
