@@ -28,7 +28,7 @@ PORT, BLOCKED_PORT, FREE_PORT = 50_001, 50_002, 50_099
 DATA, HEARTBEAT = 17, 203
 LINK, BLOCKED, UNMATCHED = 7, 8, 1
 LONGEST_CALL_S = 0.0001
-LANE_BYTES, QUEUED_UNTIL_AT = 136, 128  # struct lane of limiter.bpf.c
+LANE_BYTES, EMPTY_AT, QUEUED_UNTIL_AT = 136, 64, 128  # struct lane of limiter.bpf.c
 FRAGMENTS_BYTES, FROM_USER_SLOTS_AT, SLOT_BYTES = 1960, 1000, 20  # struct fragments of limiter.bpf.c
 
 
@@ -118,20 +118,63 @@ def test_under_a_cap_of_all_links_the_largest_datagram_passes_whole(world: World
     world.link(LINK, 500, PORT)
     world.program.set_factors(2.0, 2.0)
     assert world.run(fragment(PORT, is_first=True))
-    assert [world.run(follower(1_000)) for _ in range(69)] == [True] * 69
+    assert [world.run(follower(994)) for _ in range(70)] == [True] * 70
 
 
 def test_heartbeats_have_a_place_behind_the_largest_datagram(world: World) -> None:
     """A sixty-fourth of 70,000 bytes."""
     world.link(LINK, 32, PORT)
     assert world.run(fragment(PORT, is_first=True))
-    assert world.run(follower(100), 3_000) is False
+    assert world.run(follower(98), 3_000) is False
     assert [world.run(frame(100, HEARTBEAT)) for _ in range(8)] == [True] * 8
 
 
-def follower(size: int) -> bytes:
+def follower(size: int, identification: int = 7) -> bytes:
     """A frame in the middle of the datagram of `fragment`, again and again."""
-    return bytes(Frame(USER4, AP4, bytes(size - 34 & ~7), from_user=True, fragment=(7, 32, True)).encoded()[0])
+    place = (identification, 32, True)
+    return bytes(Frame(USER4, AP4, bytes(size - 34), from_user=True, fragment=place).encoded()[0])
+
+
+@pytest.mark.parametrize(("is_full", "owed_ns"), [(False, 630_000_000), (True, 2_040_000_000)])
+def test_a_link_owes_what_passed_before_its_first_fragment_also_when_that_is_refused(
+    world: World, is_full: bool, owed_ns: int
+) -> None:
+    """40 frames of 994 bytes at 500 kbit/s, behind nothing or 88,000 of another datagram."""
+    world.link(LINK, 500, PORT)
+    began_ns = time.monotonic_ns()
+    if is_full:
+        assert world.run(fragment(PORT, is_first=True, identification=8))
+        assert world.run(follower(994, 8), 200) is False
+    before = world.counted().passed_bytes
+    assert [world.run(follower(994)) for _ in range(40)] == [True] * 40
+    assert world.run(fragment(PORT, is_first=True)) is not is_full
+    assert world.counted().passed_bytes - before == (40 * 994 if is_full else 40 * 994 + 66)
+    at = (2 * LINK + 1) * LANE_BYTES + EMPTY_AT
+    assert struct.unpack_from("=Q", world.program.lanes._memory, at)[0] >= began_ns + owed_ns
+
+
+@pytest.mark.parametrize(
+    ("at", "size", "more", "passes"),
+    [
+        *((64, 16, True, True), (64, 13, True, False), (64, 13, False, True), (64, 0, False, False)),
+        *((65_512, 16, False, True), (65_520, 16, False, False)),
+    ],
+)
+def test_what_no_host_takes_for_a_fragment_is_refused(
+    world: World, at: int, size: int, more: bool, passes: bool
+) -> None:
+    """But for the last one they are multiples of 8 bytes; all of them end below 65,536, and have some."""
+    world.link(LINK, 500, PORT)
+    one = bytes(Frame(USER4, AP4, bytes(size), from_user=True, fragment=(7, at, more)).encoded()[0])
+    assert world.run(one.ljust(60, b"\0")) is passes
+
+
+def test_what_a_link_has_taken_over_its_address_may_have_again(world: World) -> None:
+    """60 fragments of 994 bytes and 448 each of 90,000, five times."""
+    world.link(LINK, 100_000, PORT)
+    for number in range(5):
+        assert [world.run(follower(994, number)) for _ in range(60)] == [True] * 60
+        assert world.run(fragment(PORT, is_first=True, identification=number)) is True
 
 
 def test_control_traffic_of_the_network_has_256_kbit_s(world: World) -> None:
@@ -231,6 +274,35 @@ def test_heartbeats_have_a_fifth_of_a_second_of_their_own(world: World, kbit: in
     assert beats - 200 <= world.counted().heartbeat_bytes <= beats + 200 + drained
 
 
+def test_heartbeats_are_inside_the_limit(world: World) -> None:
+    world.link(LINK, 32, PORT)
+    began = time.monotonic()
+    assert world.run(frame(100, HEARTBEAT), 8)
+    world.run(frame(100), 4 * 140)
+    drained = (time.monotonic() - began) * 32 * 125
+    assert world.counted().passed_bytes <= 14_000 + 200 + drained
+
+
+def test_neither_a_blocked_link_nor_a_fragment_has_heartbeats(world: World) -> None:
+    world.link(LINK, 500, PORT)
+    world.link(BLOCKED, 0, BLOCKED_PORT)
+    world.program.put_link(Key(ip_address(USER4), PORT).packed(), 2 * LINK)
+    assert world.run(frame(100, HEARTBEAT, BLOCKED_PORT)) is False
+    body = shape.udp(PORT, AP_PORT, (bytes(4) + bytes([HEARTBEAT])).ljust(56, b"\0"))
+    one = Frame(USER4, AP4, body, from_user=True, fragment=(7, 0, True))
+    assert world.run(bytes(one.encoded()[0]))
+    assert (world.counted().passed_packets, world.counted().heartbeat_packets) == (1, 0)
+
+
+def test_what_looks_like_ports_behind_a_first_fragment_is_not_read(world: World) -> None:
+    """Its IPv6 header says that it ends in front of them, as the frame of a short packet goes on behind it."""
+    world.link(LINK, 500)
+    world.program.put_link(Key(ip_address(USER6), PORT).packed(), 2 * LINK)
+    options = bytes([17, 0, 1, 4, 0, 0, 0, 0])
+    one = Frame(USER6, AP6, options, from_user=True, protocol=DESTINATION, fragment=(7, 0, True))
+    assert world.run(bytes(one.encoded()[0]) + shape.udp(FREE_PORT, AP_PORT, bytes(16))) is False
+
+
 def test_a_lane_has_its_values_before_it_has_a_segment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill in between leaves a lane that nobody reads."""
     packed, seen = Lane(500, LINK).packed(), []
@@ -255,6 +327,8 @@ def test_of_icmpv6_neighbours_and_routers_alone_need_no_room(world: World, kind:
     assert world.run(bytes(one.encoded()[0])) is (133 <= kind <= 137)
     one.changes["ipv6.hops"] = 254
     assert world.run(bytes(one.encoded()[0])) is False
+    part = Frame(USER6, AP6, body, from_user=True, protocol=58, changes={"ipv6.hops": 255}, fragment=(7, 0, True))
+    assert world.run(bytes(part.encoded()[0])) is False  # RFC 6980
 
 
 def test_a_datagram_that_is_whole_is_forgotten_since_identifications_come_again(world: World) -> None:
