@@ -303,6 +303,18 @@ def test_what_looks_like_ports_behind_a_first_fragment_is_not_read(world: World)
     assert world.run(bytes(one.encoded()[0]) + shape.udp(FREE_PORT, AP_PORT, bytes(16))) is False
 
 
+def test_what_a_user_sends_to_somebody_else_is_not_redirected_again(world: World) -> None:
+    """It comes with the class of its link as its priority, by which the next filter sends packets to the IFB."""
+    context = (ctypes.c_uint32 * 48)()  # struct __sk_buff
+    context[8] = 0x51B0_1007
+    attributes = world.runner._attributes  # BPF_PROG_TEST_RUN: sizes and addresses of the context, in and out
+    attributes[10] = attributes[11] = ctypes.sizeof(context)
+    for at in (48, 56):
+        ctypes.c_uint64.from_buffer(attributes, at).value = ctypes.addressof(context)
+    assert world.runner.run(world.program.fds["to_user"], frame(100))
+    assert context[8] == 0
+
+
 def test_a_lane_has_its_values_before_it_has_a_segment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill in between leaves a lane that nobody reads."""
     packed, seen = Lane(500, LINK).packed(), []
