@@ -19,7 +19,7 @@ from ap_agent.dataplane.program import Key, Program
 from ap_agent.document.state import Counters
 from lab.frames import shape
 from lab.frames.replay import Runner
-from lab.frames.shape import AP4, AP6, AP_PORT, USER4, USER6, Frame
+from lab.frames.shape import AP4, AP6, AP_PORT, DESTINATION, TAG, USER4, USER6, Frame
 from measuring.iproute import available
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(available() is not None, reason=str(available()))]
@@ -28,7 +28,7 @@ PORT, BLOCKED_PORT, FREE_PORT = 50_001, 50_002, 50_099
 DATA, HEARTBEAT = 17, 203
 LINK, BLOCKED, UNMATCHED = 7, 8, 1
 LONGEST_CALL_S = 0.0001
-LANE_BYTES, QUEUED_UNTIL_AT = 136, 128  # struct lane of limiter.bpf.c
+LANE_BYTES, EMPTY_AT, QUEUED_UNTIL_AT = 136, 64, 128  # struct lane of limiter.bpf.c
 FRAGMENTS_BYTES, FROM_USER_SLOTS_AT, SLOT_BYTES = 1960, 1000, 20  # struct fragments of limiter.bpf.c
 
 
@@ -102,6 +102,120 @@ def test_what_was_queued_may_still_be_behind_for_a_tenth_of_a_second(world: Worl
     assert began_ns + 100_000_000 <= queued_until_ns <= time.monotonic_ns() + 100_000_000
 
 
+def test_what_waits_may_be_behind_for_as_long_as_a_full_queue_takes(world: World) -> None:
+    """20,000 bytes of room and two of the largest datagrams, 70,000 each, at 500 kbit/s, and a tenth of a second."""
+    world.link(LINK, 500, PORT)
+    at = (2 * LINK + 1) * LANE_BYTES + QUEUED_UNTIL_AT
+    struct.pack_into("=Q", world.program.lanes._memory, at, 0)
+    began_ns = time.monotonic_ns()
+    world.run(frame(1_000), 15)
+    (queued_until_ns,) = struct.unpack_from("=Q", world.program.lanes._memory, at)
+    assert began_ns + 2_660_000_000 <= queued_until_ns <= time.monotonic_ns() + 2_664_000_000
+
+
+def test_under_a_cap_of_all_links_the_largest_datagram_passes_whole(world: World) -> None:
+    """Each byte is charged twice: half of 20,000 bytes of room, and 70,000."""
+    world.link(LINK, 500, PORT)
+    world.program.set_factors(2.0, 2.0)
+    assert world.run(fragment(PORT, is_first=True))
+    assert [world.run(follower(994)) for _ in range(70)] == [True] * 70
+
+
+def test_heartbeats_have_a_place_behind_the_largest_datagram(world: World) -> None:
+    """A sixty-fourth of 70,000 bytes."""
+    world.link(LINK, 32, PORT)
+    assert world.run(fragment(PORT, is_first=True))
+    assert world.run(follower(98), 3_000) is False
+    assert [world.run(frame(100, HEARTBEAT)) for _ in range(8)] == [True] * 8
+
+
+def follower(size: int, identification: int = 7) -> bytes:
+    """A frame in the middle of the datagram of `fragment`, again and again."""
+    place = (identification, 32, True)
+    return bytes(Frame(USER4, AP4, bytes(size - 34), from_user=True, fragment=place).encoded()[0])
+
+
+@pytest.mark.parametrize(("is_full", "owed_ns"), [(False, 630_000_000), (True, 2_040_000_000)])
+def test_a_link_owes_what_passed_before_its_first_fragment_also_when_that_is_refused(
+    world: World, is_full: bool, owed_ns: int
+) -> None:
+    """40 frames of 994 bytes at 500 kbit/s, behind nothing or 88,000 of another datagram."""
+    world.link(LINK, 500, PORT)
+    began_ns = time.monotonic_ns()
+    if is_full:
+        assert world.run(fragment(PORT, is_first=True, identification=8))
+        assert world.run(follower(994, 8), 200) is False
+    before = world.counted().passed_bytes
+    assert [world.run(follower(994)) for _ in range(40)] == [True] * 40
+    assert world.run(fragment(PORT, is_first=True)) is not is_full
+    assert world.counted().passed_bytes - before == (40 * 994 if is_full else 40 * 994 + 66)
+    at = (2 * LINK + 1) * LANE_BYTES + EMPTY_AT
+    assert struct.unpack_from("=Q", world.program.lanes._memory, at)[0] >= began_ns + owed_ns
+
+
+@pytest.mark.parametrize(
+    ("at", "size", "more", "passes"),
+    [
+        *((64, 16, True, True), (64, 13, True, False), (64, 13, False, True), (64, 0, False, False)),
+        *((65_512, 16, False, True), (65_520, 16, False, False)),
+    ],
+)
+def test_what_no_host_takes_for_a_fragment_is_refused(
+    world: World, at: int, size: int, more: bool, passes: bool
+) -> None:
+    """But for the last one they are multiples of 8 bytes; all of them end below 65,536, and have some."""
+    world.link(LINK, 500, PORT)
+    one = bytes(Frame(USER4, AP4, bytes(size), from_user=True, fragment=(7, at, more)).encoded()[0])
+    assert world.run(one.ljust(60, b"\0")) is passes
+
+
+def test_what_a_link_has_taken_over_its_address_may_have_again(world: World) -> None:
+    """60 fragments of 994 bytes and 448 each of 90,000, five times."""
+    world.link(LINK, 100_000, PORT)
+    for number in range(5):
+        assert [world.run(follower(994, number)) for _ in range(60)] == [True] * 60
+        assert world.run(fragment(PORT, is_first=True, identification=number)) is True
+
+
+def test_control_traffic_of_the_network_has_256_kbit_s(world: World) -> None:
+    """16,000 bytes at once, here 129 frames of LLDP, and 32,000 a second; `test_properties.py` has the upper bound."""
+    world.link(UNMATCHED, 100_000)
+    world.program.unmatched = 2 * UNMATCHED
+    lldp = bytes(12) + b"\x88\xcc" + bytes(110)
+    world.run(lldp, 1_000)
+    began, first = time.monotonic(), world.counted(UNMATCHED).heartbeat_bytes
+    time.sleep(0.3)
+    passed_s = time.monotonic() - began
+    world.run(lldp, 1_000)
+    assert first >= 129 * 124
+    assert world.counted(UNMATCHED).heartbeat_bytes - first >= min(32_000 * passed_s, 16_000) - 2 * 124
+
+
+def test_fragments_without_a_first_one_have_a_thousand_bytes_a_second(world: World) -> None:
+    """After 90,000; each takes 448 bytes beside its own 60."""
+    world.link(LINK, 500, PORT)
+    one = bytes(Frame(USER4, AP4, bytes(8), from_user=True, fragment=(7, 64, True)).encoded()[0]).ljust(60, b"\0")
+    while world.run(one):
+        pass
+    began = time.monotonic()
+    time.sleep(1.1)
+    passed = sum(world.run(one) for _ in range(30))
+    assert 2 <= passed <= (time.monotonic() - began) * 1_000 / 508 + 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "extensions", "passes"), [(8, 0, True), (9, 0, False), (0, 24, True), (0, 25, False), (8, 24, True)]
+)
+def test_as_many_headers_are_read_as_the_guide_says(world: World, tags: int, extensions: int, passes: bool) -> None:
+    """docs/agent.md: 8 tags of VLAN id 0, 24 extension headers. What has more is refused, not nobody's."""
+    world.link(LINK, 500)
+    world.program.put_link(Key(ip_address(USER6), PORT).packed(), 2 * LINK)
+    body = shape.udp(PORT, AP_PORT, bytes(64))
+    one = Frame(USER6, AP6, body, from_user=True, tags=[(TAG, 0)] * tags, extensions=[DESTINATION] * extensions)
+    assert world.run(bytes(one.encoded()[0])) is passes
+    assert world.counted().passed_packets == passes
+
+
 def test_bytes_pass_at_the_limit_less_a_thousandth(world: World) -> None:
     """A thousandth more or less is red: 100 Mbit/s are 12,500,000 bytes a second, and 1.25 MB are the room."""
     for _ in range(300):
@@ -160,6 +274,47 @@ def test_heartbeats_have_a_fifth_of_a_second_of_their_own(world: World, kbit: in
     assert beats - 200 <= world.counted().heartbeat_bytes <= beats + 200 + drained
 
 
+def test_heartbeats_are_inside_the_limit(world: World) -> None:
+    world.link(LINK, 32, PORT)
+    began = time.monotonic()
+    assert world.run(frame(100, HEARTBEAT), 8)
+    world.run(frame(100), 4 * 140)
+    drained = (time.monotonic() - began) * 32 * 125
+    assert world.counted().passed_bytes <= 14_000 + 200 + drained
+
+
+def test_neither_a_blocked_link_nor_a_fragment_has_heartbeats(world: World) -> None:
+    world.link(LINK, 500, PORT)
+    world.link(BLOCKED, 0, BLOCKED_PORT)
+    world.program.put_link(Key(ip_address(USER4), PORT).packed(), 2 * LINK)
+    assert world.run(frame(100, HEARTBEAT, BLOCKED_PORT)) is False
+    body = shape.udp(PORT, AP_PORT, (bytes(4) + bytes([HEARTBEAT])).ljust(56, b"\0"))
+    one = Frame(USER4, AP4, body, from_user=True, fragment=(7, 0, True))
+    assert world.run(bytes(one.encoded()[0]))
+    assert (world.counted().passed_packets, world.counted().heartbeat_packets) == (1, 0)
+
+
+def test_what_looks_like_ports_behind_a_first_fragment_is_not_read(world: World) -> None:
+    """Its IPv6 header says that it ends in front of them, as the frame of a short packet goes on behind it."""
+    world.link(LINK, 500)
+    world.program.put_link(Key(ip_address(USER6), PORT).packed(), 2 * LINK)
+    options = bytes([17, 0, 1, 4, 0, 0, 0, 0])
+    one = Frame(USER6, AP6, options, from_user=True, protocol=DESTINATION, fragment=(7, 0, True))
+    assert world.run(bytes(one.encoded()[0]) + shape.udp(FREE_PORT, AP_PORT, bytes(16))) is False
+
+
+def test_what_a_user_sends_to_somebody_else_is_not_redirected_again(world: World) -> None:
+    """It comes with the class of its link as its priority, by which the next filter sends packets to the IFB."""
+    context = (ctypes.c_uint32 * 48)()  # struct __sk_buff
+    context[8] = 0x51B0_1007
+    attributes = world.runner._attributes  # BPF_PROG_TEST_RUN: sizes and addresses of the context, in and out
+    attributes[10] = attributes[11] = ctypes.sizeof(context)
+    for at in (48, 56):
+        ctypes.c_uint64.from_buffer(attributes, at).value = ctypes.addressof(context)
+    assert world.runner.run(world.program.fds["to_user"], frame(100))
+    assert context[8] == 0
+
+
 def test_a_lane_has_its_values_before_it_has_a_segment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill in between leaves a lane that nobody reads."""
     packed, seen = Lane(500, LINK).packed(), []
@@ -184,6 +339,8 @@ def test_of_icmpv6_neighbours_and_routers_alone_need_no_room(world: World, kind:
     assert world.run(bytes(one.encoded()[0])) is (133 <= kind <= 137)
     one.changes["ipv6.hops"] = 254
     assert world.run(bytes(one.encoded()[0])) is False
+    part = Frame(USER6, AP6, body, from_user=True, protocol=58, changes={"ipv6.hops": 255}, fragment=(7, 0, True))
+    assert world.run(bytes(part.encoded()[0])) is False  # RFC 6980
 
 
 def test_a_datagram_that_is_whole_is_forgotten_since_identifications_come_again(world: World) -> None:
