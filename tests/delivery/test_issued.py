@@ -186,3 +186,37 @@ def test_waiting_poll_ends_when_it_learns_of_another_document(server: WebServer,
     server.application._running().changed([host.pk], server.application._room)
     until(waiting.done)
     assert waiting.result().status == 200
+
+
+def test_a_document_is_issued_to_one_host_at_one_version(host: Host, host_b: Host) -> None:
+    at = (host.config_version, host.limits_version)
+    for _ in range(2):  # the second time changes nothing
+        issued.issued_note(host=host, generation=3, digest="a" * 64)
+    assert noted(host) == [(3, *at, "a" * 64)]
+    asked = {
+        "this one": (host, (3, *at), "a" * 64),
+        "any of this version": (host, (3, *at), None),
+        "another document": (host, (3, *at), "b" * 64),
+        "another host": (host_b, (3, *at), "a" * 64),
+        "another G": (host, (2, *at), "a" * 64),
+        "another H": (host, (3, at[0] + 1, at[1]), None),
+        "another L": (host, (3, at[0], at[1] + 1), "a" * 64),
+    }
+    found = {
+        what: issued.is_issued(host_id=one.pk, version=version, digest=digest)
+        for what, (one, version, digest) in asked.items()
+    }
+    assert found == dict.fromkeys(asked, False) | {"this one": True, "any of this version": True}
+
+
+def test_what_is_kept_of_one_host_depends_on_no_other(
+    host: Host, host_b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issued, "KEPT_PER_HOST", 1)
+    issued.issued_note(host=host_b, generation=1, digest="1" * 64)
+    HostReceipt.objects.create(
+        host=host_b, limits_digest="1" * 64, observed_at="2026-11-21T06:00Z", received_at="2026-11-21T06:00Z"
+    )
+    for number in "123":
+        issued.issued_note(host=host, generation=1, digest=number * 64)
+    assert [[digest[0] for *_, digest in noted(one)] for one in (host, host_b)] == [["3"], ["1"]]
