@@ -429,3 +429,9 @@ def test_stored_text_that_was_damaged_is_named() -> None:
         read_stored(damaged)
     told = "The stored document differs from the accepted one."
     assert (refused.value.code, refused.value.message) == ("wrong_signature", told)
+
+
+def test_a_keyring_knows_what_was_revoked_and_keeps_none_of_it() -> None:
+    ring = Keyring.of([KEY.public, OTHER_KEY.public], [KEY.key_id])
+    assert (list(ring.keys), ring.revoked) == ([OTHER_KEY.key_id], {KEY.key_id})
+    assert refusal(signed_manifest(FILES), ring).code == "key_revoked"
