@@ -20,13 +20,14 @@ DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
 
 @dataclass
 class FakeEngine:
-    """`error`, `problems` and `failed` are what the next passes find."""
+    """`error`, `problems`, `failed`, `drift` (devices that somebody changed) are what the next passes find."""
 
     on_closed: Callable[[tuple[ClosedSegment, ...]], None] = lambda _: None
     devices: Host = HOST
     error: Exception | None = None
     problems: tuple[Problem, ...] = ()
     failed: dict[int, str] = field(default_factory=dict)
+    drift: tuple[str, ...] = ()
     passes: list[tuple[Wanted, bool]] = field(default_factory=list)
     factors: list[tuple[float, float]] = field(default_factory=list)
     segments: dict[tuple[int, Direction], int] = field(default_factory=dict)
@@ -74,7 +75,9 @@ class FakeEngine:
     def _outcome(
         self, wanted: Wanted, is_another: bool, *, only: set[int] | None = None, closed: tuple[ClosedSegment, ...] = ()
     ) -> Outcome:
-        operations = (Operation("change", "clsact", "slbw0", 2),) if is_another else ()
+        devices = self.drift or (("slbw0",) if is_another else ())
+        operations = tuple(Operation("change", "clsact", one, 2) for one in devices)
+        self.drift = ()
         numbers = wanted.links if only is None else only
         readback = self._readback(wanted, numbers)
         return Outcome(

@@ -15,7 +15,7 @@ from ap_agent.agent.archive import MANIFEST
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import MAX_KEYS, TrustedKey
-from ap_agent.document.signatures import Keyring, verify
+from ap_agent.document.signatures import Keyring, read_stored, verify
 from ap_agent.document.signed_text import MAX_REVOKED, MAX_SIGNED_CHARS, Signed, Version
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import (
@@ -369,3 +369,70 @@ def test_far_past_and_future_are_written_as_they_are_read() -> None:
     for moment in (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)):
         written = TrustedKey(KEY.public.public_key, moment).to_json()["not_after"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", written)
+
+
+STRANGERS = [SigningKey(seed) for seed in range(10, 15)]
+FIRST_THREE = ", ".join(sorted(one.key_id for one in STRANGERS)[:3])
+ID = "34750f98bd59fcfc946da45aaabe933b"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "keyring", "text"),
+    [
+        (
+            signed_manifest(FILES),
+            Keyring(),
+            "No key of the service is pinned here, so its configurations cannot be verified. Enrol this host: "
+            "`scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
+        ),
+        ({"host_id": HOST_ID}, KEYRING, "The configuration is not signed; this host accepts only signed ones."),
+        (
+            signed_manifest(FILES),
+            Keyring.of([ENDED.public]),
+            f"The configuration is signed with the key {ID}, which expired at 2026-11-20T12:00:00Z; this host's clock "
+            "says 2026-11-21T12:00:00Z. Correct the clock if it is wrong; otherwise enrol this host again.",
+        ),
+        (
+            {**signed_manifest(FILES), "signed": "{}"},
+            KEYRING,
+            f"The signature of the configuration by the key {ID} is wrong: it was changed in transit, or the service "
+            "is broken.",
+        ),
+        (
+            signed_manifest(FILES),
+            Keyring.of([OTHER_KEY.public], [KEY.key_id]),
+            f"The configuration is signed with the key {ID}, which the service revoked. A key was stolen, or the "
+            "service was restored from a backup: `manage.py signing_key list` there shows its keys.",
+        ),
+        (
+            signed_manifest(FILES, signers=STRANGERS),
+            KEYRING,
+            f"The configuration is signed with the key {FIRST_THREE} and 2 more; this host trusts {ID}. If the service "
+            "was reinstalled, enrol this host again.",
+        ),
+        (
+            with_text(keys=[OTHER_KEY.public.to_json()]),
+            KEYRING,
+            "The configuration is not signed by any of the keys that it announces.",
+        ),
+    ],
+)
+def test_refusal_tells_the_operator_what_to_do(manifest: dict[str, Any], keyring: Keyring, text: str) -> None:
+    assert refusal(manifest, keyring).message == text
+
+
+def test_stored_text_that_was_damaged_is_named() -> None:
+    manifest = signed_manifest(FILES)
+    read = read_stored(manifest)
+    assert (read and read.host_id, read_stored({"host_id": HOST_ID})) == (HOST_ID, None)
+    damaged = {**manifest, "signed": manifest["signed"].replace(HOST_ID, "4f1c0d2f")}
+    with pytest.raises(BundleError) as refused:
+        read_stored(damaged)
+    told = "The stored document differs from the accepted one."
+    assert (refused.value.code, refused.value.message) == ("wrong_signature", told)
+
+
+def test_a_keyring_knows_what_was_revoked_and_keeps_none_of_it() -> None:
+    ring = Keyring.of([KEY.public, OTHER_KEY.public], [KEY.key_id])
+    assert (list(ring.keys), ring.revoked) == ([OTHER_KEY.key_id], {KEY.key_id})
+    assert refusal(signed_manifest(FILES), ring).code == "key_revoked"

@@ -358,3 +358,13 @@ def test_same_download_gives_the_same_bytes() -> None:
         for host in (AP_HOST, shuffled)
     )
     assert first == second
+
+
+def test_what_a_download_adds_shows_the_secret_to_its_owner_alone() -> None:
+    members = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
+    content = build_user_download(USER_HOST, members, in_virtual_machine=True)
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+        modes = {one.name.rpartition("/")[2]: one.mode for one in tar.getmembers()}
+    secret = {"README.md", "Vagrantfile", "scionlab-config.json"}
+    assert {name for name, mode in modes.items() if mode == 0o600} == secret
+    assert set(modes.values()) == {0o600, 0o644}

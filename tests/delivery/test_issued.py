@@ -10,13 +10,15 @@ import pytest
 from django.conf import settings
 from django.core.cache import cache
 from django.db import connection, transaction
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
+from redis.exceptions import RedisError
 
 from bandwidth_config import LINK_INFO_PATH
 from scionlab.accounts.models import User
-from scionlab.delivery import issued
+from scionlab.delivery import issued, render
 from scionlab.delivery.models import IssuedLimits
 from scionlab.delivery.render import config_for, render_ahead, user_download
+from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform import redis_client
@@ -183,3 +185,91 @@ def test_waiting_poll_ends_when_it_learns_of_another_document(server: WebServer,
     server.application._running().changed([host.pk], server.application._room)
     until(waiting.done)
     assert waiting.result().status == 200
+
+
+def test_a_document_is_issued_to_one_host_at_one_version(host: Host, host_b: Host) -> None:
+    at = (host.config_version, host.limits_version)
+    for _ in range(2):  # the second time changes nothing
+        issued.issued_note(host=host, generation=3, digest="a" * 64)
+    assert noted(host) == [(3, *at, "a" * 64)]
+    asked = {
+        "this one": (host, (3, *at), "a" * 64),
+        "any of this version": (host, (3, *at), None),
+        "another document": (host, (3, *at), "b" * 64),
+        "another host": (host_b, (3, *at), "a" * 64),
+        "another G": (host, (2, *at), "a" * 64),
+        "another H": (host, (3, at[0] + 1, at[1]), None),
+        "another L": (host, (3, at[0], at[1] + 1), "a" * 64),
+    }
+    found = {
+        what: issued.is_issued(host_id=one.pk, version=version, digest=digest)
+        for what, (one, version, digest) in asked.items()
+    }
+    assert found == dict.fromkeys(asked, False) | {"this one": True, "any of this version": True}
+
+
+def test_what_is_kept_of_one_host_depends_on_no_other(
+    host: Host, host_b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issued, "KEPT_PER_HOST", 1)
+    issued.issued_note(host=host_b, generation=1, digest="1" * 64)
+    HostReceipt.objects.create(
+        host=host_b, limits_digest="1" * 64, observed_at="2026-11-21T06:00Z", received_at="2026-11-21T06:00Z"
+    )
+    for number in "123":
+        issued.issued_note(host=host, generation=1, digest=number * 64)
+    assert [[digest[0] for *_, digest in noted(one)] for one in (host, host_b)] == [["3"], ["1"]]
+
+
+def manifest_in(members: dict[str, bytes]) -> dict[str, object]:
+    (found,) = [json.loads(text) for name, text in members.items() if name.endswith("scionlab-config.json")]
+    return dict(found)
+
+
+@table(("installation", "has_vagrantfile"), [("vm", True), ("dedicated", False)])
+def test_download_is_for_its_machine_from_this_site(
+    user_as: UserAS, settings: Settings, installation: str, has_vagrantfile: bool
+) -> None:
+    settings.SITE_URL = "https://lab.example.org"
+    user_as.installation_type = installation
+    name, content = user_download(user_as)
+    members = config_members(content)
+    host = Host.objects.get(AS=user_as)
+    assert name == f"scionlab_{user_as.isd_as.replace(':', '_')}.tar.gz"
+    assert any(one.endswith("/Vagrantfile") for one in members) is has_vagrantfile
+    manifest = manifest_in(members)
+    assert (manifest["url"], manifest["version"]) == ("https://lab.example.org", f"1.{host.config_version}")
+
+
+def test_a_rendered_configuration_says_of_what_it_is(host: Host, settings: Settings) -> None:
+    cache.clear()
+    settings.SITE_URL = "https://lab.example.org"
+    Host.objects.filter(pk=host.pk).update(config_version=18, limits_version=7)
+    host.refresh_from_db()
+    assert (render_ahead(host), render_ahead(host)) == (True, False)
+    made = config_for(host)
+    assert (made.version, made.config_version, made.limits_version) == ("1.18", 18, 7)
+    assert made.file_name == "scionlab_17-ffaa_0_1107_v18.tar.gz"
+    assert made.etag == f'"{hashlib.sha256(made.content).hexdigest()}"'
+    assert manifest_in(config_members(made.content))["url"] == "https://lab.example.org"
+    settings.SITE_URL = "https://other.example.org"
+    assert manifest_in(config_members(config_for(host).content))["url"] == "https://other.example.org"
+    generation_raise()
+    assert config_for(host).version == "2.18"
+    Host.objects.filter(pk=host.pk).update(AS=None)
+    assert not render_ahead(Host.objects.get(pk=host.pk)), "there is nothing to render"
+
+
+def test_without_a_cache_polls_are_slower_and_nothing_is_rendered_ahead(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone:
+        def get(self, _key: str) -> None:
+            raise RedisError("gone")
+
+        def set(self, *_args: object) -> None:
+            raise RedisError("gone")
+
+    monkeypatch.setattr(render, "cache", Gone())
+    assert not render_ahead(host)
+    assert config_for(host).version == f"1.{host.config_version}"

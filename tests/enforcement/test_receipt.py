@@ -621,3 +621,34 @@ def test_since_counts_from_when_the_kernel_had_it(host: Host, link: Link, owner:
     assert since() == T0 + timedelta(seconds=120)
     store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=180))
     assert since() == T0 + timedelta(seconds=120)
+
+
+@table(
+    ("place", "value", "message"),
+    [
+        ("version", None, 'limits_version: Send null exactly if "version" is null here. Not 7.'),
+        ("limits_digest", None, 'limits_digest: Send null exactly if "version" is null here. Not null.'),
+        ("number", None, 'number: Send it exactly if there is a "run" here. Not null.'),
+        ("links.1.state", "error", "links.1.problem: Send a sentence with the state error here. Not null."),
+        ("links.1.to_user", None, "links.1.to_user: Send what the kernel has with the state enforced here. Not null."),
+        (
+            "links.1.from_user",
+            None,
+            "links.1.from_user: Send what the kernel has with the state enforced here. Not null.",
+        ),
+        (
+            "links.1.to_user.refused",
+            3,
+            'links.1.to_user.drops: Send the sum of "refused" and "dropped" here. Not 2.',
+        ),
+        (
+            "links.1.to_user.dropped",
+            None,
+            'links.1.to_user.refused: Send it exactly if there is a "dropped" here. Not 2.',
+        ),
+    ],
+)
+def test_what_does_not_fit_together_says_what_to_send(place: str, value: object, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_receipt(json.dumps(changed(everything(), place, value)).encode())
+    assert caught.value.message == message

@@ -15,6 +15,7 @@ from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import Stored, receipt_refused, receipt_store
 from scionlab.enforcement.receipt_format import parse_receipt
 from scionlab.linktests.models import LinkTest
+from scionlab.platform.metrics.names import SAVE_TO_KERNEL
 from scionlab.testbed.models import Host, Link
 from tests.cases import table
 from tests.enforcement.test_receipt import document, link_entry
@@ -170,3 +171,30 @@ def test_the_reason_of_a_refusal_is_kept_to_its_bound(host: Host) -> None:
     assert send(host, received_at=T0).stored
     receipt_refused(host_id=host.pk, why="x" * 301)
     assert HostReceipt.objects.get().refusal == "x" * 300
+
+
+def test_the_delay_of_a_save_is_measured_once(host: Host, link: Link) -> None:
+    def delays() -> tuple[float, float]:
+        samples = {one.name: one.value for one in next(iter(SAVE_TO_KERNEL.collect())).samples}
+        return samples["scionlab_save_to_kernel_seconds_count"], samples["scionlab_save_to_kernel_seconds_sum"]
+
+    count, total = delays()
+    Link.objects.update(changed_at=T0)
+    wrong = {"1": link_entry(999)}
+    for seconds, links in ((7, None), (8, None), (9, wrong), (10, None)):
+        said = {} if links is None else {"links": links}
+        assert send(host, received_at=T0 + seconds * SECOND, run=RUN, number=seconds, **said).stored
+    assert delays() == (count + 1, pytest.approx(total + 7)), "drift is no save"
+
+
+def test_what_is_not_enforced_yet_is_no_delay(host: Host, link: Link) -> None:
+    before = [one.value for one in next(iter(SAVE_TO_KERNEL.collect())).samples if one.name.endswith("_count")]
+    assert send(host, received_at=T0, links={"1": link_entry(999)}).stored
+    assert send(host, received_at=T0 + SECOND, links={}).stored
+    assert [one.value for one in next(iter(SAVE_TO_KERNEL.collect())).samples if one.name.endswith("_count")] == before
+
+
+def test_an_agent_that_does_not_count_has_no_run(host: Host) -> None:
+    assert send(host, received_at=T0).stored
+    row = HostReceipt.objects.get()
+    assert (row.run, row.number, row.clock_skew_ms) == ("", None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ap_agent.common.log import configure, get_logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.dataplane.rtsocket import Refusal, RefusedError
 from ap_agent.document.handover import write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
@@ -634,3 +636,73 @@ def test_watchdog_is_fed_three_times_in_its_time(fresh: World) -> None:
     fresh.run_for(300)
 
     assert fresh.service.said.count("WATCHDOG=1") == 30
+
+
+# --- what is protected, logged, and said of failures ------------------------------------------------------------------
+
+
+def test_a_link_without_a_port_at_a_protected_address_is_a_problem_and_the_rest_goes_on(
+    fresh: World, settings: Settings
+) -> None:
+    fresh.settings = replace(settings, protect=(ip_network("192.0.2.11/32"),))
+    fresh.start()
+    fresh.hand(links={"7": entry(500, port=None), "8": entry(800, ip="192.0.2.12"), "9": entry(300)})
+    fresh.loop.start()
+
+    assert (fresh.kbit, fresh.codes()) == ({8: 800, 9: 300}, ["protected_address"])
+    assert {number: one.state for number, one in fresh.state.links.items()} == {
+        7: "error",
+        8: "enforced",
+        9: "enforced",
+    }
+    fresh.hand(links={"7": entry(500), "8": entry(800, ip="192.0.2.12")}, version="1.19")
+    fresh.loop.step()
+    assert (fresh.kbit, fresh.codes(), fresh.state.is_ok) == ({7: 500, 8: 800}, [], True)
+
+
+def test_two_hundred_writes_of_a_pass_are_logged_and_the_rest_is_counted(
+    fresh: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", under_systemd=True)
+    fresh.hand(links=two())
+    fresh.engine.drift = tuple(f"eth{number}" for number in range(203))
+    fresh.loop.start()
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("<6>kernel.write")]
+    assert len(lines) == 201
+    assert lines[0].startswith('<6>kernel.write op="eth0: change clsact qdisc"')
+    assert lines[-1].startswith("<6>kernel.write more=3")
+
+
+def test_a_dump_that_the_kernel_refuses_is_told_as_unreadable(fresh: World) -> None:
+    fresh.hand(links=two())
+    fresh.loop.start()
+    writes = fresh.enforcer.writes
+    fresh.engine.error = RefusedError(Refusal(0, 1, "Operation not permitted"))
+    fresh.run_for(61)
+
+    (problem,) = fresh.state.problems
+    assert (problem.code, problem.subject) == ("kernel_unreadable", "kernel")
+    assert problem.message.startswith("The state of the kernel cannot be read: ")
+    assert fresh.enforcer.writes == writes
+
+
+def test_what_others_changed_is_named_by_device_until_it_is_repaired(fresh: World) -> None:
+    fresh.hand(links=two())
+    fresh.loop.start()
+    assert (fresh.enforcer.errors, fresh.enforcer.limited, fresh.enforcer.is_ok) == ({}, 2, True)
+    fresh.enforcer.drift = [Change("eth1", "filter"), Change("eth0", "qdisc"), Change("eth0", "qdisc")]
+
+    why = "Another program changed objects of the limiter on eth0 (qdisc), eth1 (filter); they are being repaired."
+    assert fresh.enforcer.errors == {7: why, 8: why}
+
+
+def test_a_pass_begins_without_knowing_anything_and_counts_each_write(fresh: World) -> None:
+    enforcer = fresh.enforcer
+    assert (enforcer.configuration, enforcer.writes, enforcer.is_finished, enforcer.is_step) == (None, 0, True, False)
+    assert (enforcer.errors, enforcer.problems, enforcer.refusing) == ({}, (), {})
+    fresh.hand(links=two())
+    fresh.loop.start()
+    assert enforcer.writes == 1
+    assert enforcer.refusing == {7: Limits(500, 500), 8: Limits(800, 800)}
+    assert set(enforcer.counted([7])) == {(7, "to_user"), (7, "from_user")}

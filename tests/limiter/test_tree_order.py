@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
+import pytest
+
 from ap_agent.dataplane.lanes import Lane
+from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.tc import HtbClass
-from ap_agent.dataplane.tree import Hook, Tree, difference, limits_of, new_tree
+from ap_agent.dataplane.tree import Hook, Operation, Target, Tree, difference, limits_of, new_tree
+from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits
 
 BOTH = ("slbw0", "slbw1")
@@ -73,3 +79,108 @@ def test_what_shares_a_clsact_of_ours_goes_with_it_and_before_its_lanes() -> Non
 def test_a_lower_limit_holds_in_the_program_first_and_a_higher_one_in_htb() -> None:
     assert steps(whole_tree(500), whole_tree(400)) == ["change lane", "change class"]
     assert steps(whole_tree(400), whole_tree(500)) == ["change class", "change lane"]
+
+
+def test_a_hook_and_what_was_renamed_are_named_by_their_devices() -> None:
+    now = whole_tree()
+    now["clsact", ""], now["stray", ""] = {3: True}, {9: "renamed"}
+    removed = [str(one) for one in difference(now, new_tree(), {3: "eth0"})]
+    assert removed[0] == "eth0: remove clsact qdisc"
+    assert removed[-3:] == ["slbw0: remove IFB", "slbw1: remove IFB", "?: remove IFB"]
+    made = [(one.device, str(one)) for one in difference(new_tree(), whole_tree(), {3: "eth0"}) if one.table == "hook"]
+    assert made == [("eth0", "eth0: add filters at egress"), ("eth0", "eth0: add filters at ingress")]
+    assert {one.device for one in difference(new_tree(), whole_tree(), {}) if one.table == "hook"} == {"?"}
+    assert {one.device for one in difference(new_tree(), whole_tree(), {}) if one.table in ("lane", "key")} == {""}
+
+
+def test_a_removed_hook_without_its_clsact_says_what_it_was() -> None:
+    then = whole_tree()
+    then["hook", ""] = {}
+    assert [(one.name, one.now, one.then) for one in difference(whole_tree(), then, {3: "eth0"})] == [
+        ((3, way), Hook(1, 2, is_redirected=True, is_with_clsact=False), None) for way in (0, 1)
+    ]
+
+
+KEY = Key(ip_address("192.0.2.7"), 50_001)
+KEYS = {
+    "192.0.2.7": Key(ip_address("192.0.2.7")),
+    "192.0.2.7 port 50001": KEY,
+    "192.0.2.7 to 198.51.100.1": Key(ip_address("192.0.2.7"), None, ip_address("198.51.100.1")),
+    "2001:db8::7 port 50001 to 2001:db8::1 port 30041": Key(
+        ip_address("2001:db8::7"), 50_001, ip_address("2001:db8::1"), 30_041
+    ),
+    "192.0.2.7 to port 30041": Key(ip_address("192.0.2.7"), local_port=30_041),
+}
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "links"),
+    [
+        (Operation("add", "ifb", "slbw0", "slbw0", None, True), "slbw0: add IFB", []),
+        (Operation("add", "root", "slbw1", "slbw1", None, True), "slbw1: add root htb 51b0:", []),
+        (
+            Operation("change", "class", "slbw1", 0x1007, HtbClass.of(500), HtbClass.of(400)),
+            "slbw1: change class 51b0:1007, 400 kbit/s",
+            [7],
+        ),
+        (Operation("remove", "leaf", "slbw0", 0x10, 160_000), "slbw0: remove queue of class 51b0:10, 160000 B", [16]),
+        (
+            Operation("add", "lane", "", 14, None, Lane(500, 7).packed()),
+            "add limit of link 7 to the user, 500 kbit/s",
+            [7],
+        ),
+        (
+            Operation("remove", "lane", "", 8191, Lane(64, 0x1FFF).packed()),
+            "remove limit of unmatched traffic from the user, 64 kbit/s",
+            [4095],
+        ),
+        *(
+            (Operation("add", "key", "", key.packed(), None, 14), f"add packets of link 7: {text}", [7])
+            for text, key in KEYS.items()
+        ),
+        (
+            Operation("change", "key", "", KEY.packed(), 16, 14),
+            "change packets of link 7: 192.0.2.7 port 50001",
+            [7, 8],
+        ),
+        (Operation("add", "unmatched", "", 0, None, 8190), "add limit of unmatched traffic", []),
+    ],
+)
+def test_an_operation_says_what_it_does_and_to_which_links(operation: Operation, text: str, links: list[int]) -> None:
+    assert (str(operation).replace("\N{NO-BREAK SPACE}", " "), sorted(operation.links)) == (text, links)
+
+
+def test_a_link_is_two_lanes_and_its_keys_and_a_blocked_direction_needs_no_class() -> None:
+    target = Target()
+    link = LimitedLink(7, (KEY,), 500, 0)
+    before, after = target.update(Wanted({7: link}, unmatched_kbit=100))
+    wanted = new_tree()
+    wanted["ifb", ""] = wanted["root", ""] = dict.fromkeys(BOTH, True)
+    wanted["lane", ""] = {
+        14: Lane(500, 0x0007).packed(),
+        15: Lane(0, 0x1007).packed(),
+        8190: Lane(100, 0x0FFF).packed(),
+        8191: Lane(100, 0x1FFF).packed(),
+    }
+    wanted["class", "slbw0"] = {7: HtbClass.of(500), 0xFFF: HtbClass.of(100)}
+    wanted["class", "slbw1"] = {0x1FFF: HtbClass.of(100)}
+    wanted["leaf", "slbw0"], wanted["leaf", "slbw1"] = {7: 160_000, 0xFFF: 160_000}, {0x1FFF: 160_000}
+    wanted["key", ""], wanted["unmatched", ""] = {KEY.packed(): 14}, {0: 8190}
+    assert target.tree == after == wanted
+    assert before["lane", ""] == {}
+
+    observed = LimitedLink(8, (), 64, 64, is_observed=True)
+    before, after = target.update(Wanted({7: link, 8: observed}))
+    assert (sorted(before["lane", ""]), before["unmatched", ""]) == ([8190, 8191], {0: 8190})
+    assert after["lane", ""] == {
+        16: Lane(64, 8, is_observed=True).packed(),
+        17: Lane(64, 0x1008, is_observed=True).packed(),
+    }
+    assert (sorted(target.tree["lane", ""]), target.tree["unmatched", ""]) == ([14, 15, 16, 17], {})
+
+    before, after = target.update(Wanted({8: observed}))
+    assert (sorted(before["lane", ""]), sorted(target.tree["lane", ""]), after["lane", ""]) == ([14, 15], [16, 17], {})
+    assert target.tree["key", ""] == {}
+
+    target.update(Wanted())
+    assert target.tree == new_tree()

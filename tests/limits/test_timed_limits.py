@@ -398,3 +398,70 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
     assert (one.limits_at(at(10)), one.limits_at(at(240))) == (Limits(200, 100), Limits(700, 700))
     told(host, link, 10, 200, 100)
     assert link_status(fresh(link), now=at(11)).stage == "enforced"
+
+
+# --- what each refusal says --------------------------------------------------------------------------------------
+
+
+def refused(link: Link, profile: profiles.Profile = WAVE, **values: datetime) -> tuple[str, str, str]:
+    with pytest.raises(FieldRuleError) as caught:
+        timed_limit_create(link_id=link.pk, profile=profile, actor=None, **{"begins_at": None, **values})
+    text = caught.value.message.replace("\N{NO-BREAK SPACE}", " ")
+    return caught.value.code, caught.value.field, text
+
+
+def test_each_refusal_names_its_field_the_value_and_the_remedy(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(link, begins_at=at(-61)) == (
+        "timed_past",
+        "begins_at",
+        "2026-10-24 23:58:59 UTC is in the past; it is 2026-10-25 00:00:00 UTC. Choose a later start, or none to "
+        "start now.",
+    )
+    assert refused(link, begins_at=T0 + timedelta(days=90, seconds=1)) == (
+        "timed_far",
+        "begins_at",
+        "2027-01-23 00:00:01 UTC is more than 90 days ahead. Choose an earlier start.",
+    )
+    assert refused(link, ends_at=at(0.9)) == (
+        "timed_past",
+        "ends_at",
+        "2026-10-25 00:00:00 UTC is not after the start, 2026-10-25 00:00:00 UTC. Choose a later end.",
+    )
+    assert refused(link, profiles.constant(Limits(100, 1001), 60))[:2] == ("bandwidth_too_high", "steps")
+    monkeypatch.setattr("scionlab.limits.timed_limit.MAX_STEPS_PER_HOST", 3)
+    assert refused(link) == (
+        "timed_host_full",
+        "steps",
+        "The temporary limits at 17-ffaa:0:1107 have 0 steps of at most 3; 4 more do not fit. Choose fewer steps, or "
+        "try again later.",
+    )
+    create(link, profiles.outage(60))
+    assert refused(link, profiles.outage(60))[:2] == ("timed_overlap", "begins_at")
+    monkeypatch.setattr("scionlab.limits.timed_limit.MAX_TIMED_PER_LINK", 1)
+    assert refused(link, profiles.outage(60), begins_at=at(60)) == (
+        "timed_many",
+        "link_id",
+        "This link has 1 running or scheduled temporary limits, which is the maximum. Cancel one, or wait until one "
+        "has ended.",
+    )
+    link_set_active(link_id=link.pk, active=False, actor=None)
+    assert refused(link) == ("timed_inactive", "link_id", "The link is inactive. Activate it first.")
+
+
+def test_a_chosen_end_is_kept_and_shortens_the_last_step(link: Link, now: Now) -> None:
+    """Steps of a minute; the last one has to last as long as any other."""
+    made = timed_limit_create(link_id=link.pk, profile=WAVE, begins_at=at(100), ends_at=at(290), actor=None)
+    assert (made.begins_at, made.ends_at) == (at(100), at(290))
+    assert [step[0] for step in made.steps] == [0, 60, 120, 180]
+    short = timed_limit_create(
+        link_id=link.pk, profile=profiles.outage(60), begins_at=at(300), ends_at=at(301), actor=None
+    )
+    assert short.ends_at == at(301)
+    code, field, _ = refused(link, begins_at=at(400), ends_at=at(580))
+    assert (code, field) == ("timed_step_short", "ends_at")
+
+
+def test_a_link_that_limits_nobody_has_no_temporary_limit(link: Link) -> None:
+    AttachmentPoint.objects.all().delete()
+    code, field, _ = refused(link)
+    assert (code, field) == ("timed_not_limited", "link_id")

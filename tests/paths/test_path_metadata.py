@@ -263,3 +263,14 @@ def test_a_user_as_that_lets_others_attach_publishes_their_limits_and_not_its_ow
     set_ap(ap, publishes_limits=True)
     assert link.interface_b.interface_id == 1
     assert metadata(host) == {"Bandwidth": {"2": {"Inter": 70}}}
+
+
+def test_a_limit_is_news_to_the_control_service_of_its_own_as_alone() -> None:
+    """Two attachment points that publish, each with its control service on another host than its links."""
+    first, second = HostFactory(), HostFactory()
+    one, other = (AttachmentPointFactory(AS=host.AS, host__AS=host.AS) for host in (first, second))
+    for ap in (one, other):
+        set_ap(ap, publishes_limits=True)
+    counters = Counters()
+    hosts_bump(limits_ids=[one.host_id], config_ids=[second.pk])
+    assert counters.risen() == {first: LIMITS, one.host: LIMITS, second: CONFIG, other.host: CONFIG}

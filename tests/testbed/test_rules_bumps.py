@@ -19,6 +19,7 @@ from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.testbed.selectors import links_of
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
+from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
 from tests.cases import table
@@ -428,3 +429,30 @@ def test_an_infrastructure_link_is_news_only_where_it_is_listed(world: World) ->
     before = Counters()
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=world.owner)
     assert before.risen() == {world.a.host: LIMITS}, "the core AS has no link_info.json"
+
+
+# --- what was delivered and what is installed ---------------------------------------------------------------------
+
+
+def test_what_was_delivered_only_rises_and_only_at_its_host(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
+    def noted(host: Host) -> tuple[int, int, bool]:
+        host.refresh_from_db()
+        return host.delivered_config_version, host.delivered_limits_version, host.delivered_at is not None
+
+    untouched = noted(ap_b.host)
+    for told, kept in (((3, 5), (3, 5)), ((4, 4), (4, 5)), ((2, 6), (4, 6)), ((4, 6), (4, 6))):
+        host_note_delivered(host_id=ap.host.pk, config_version=told[0], limits_version=told[1])
+        assert noted(ap.host) == (*kept, True)
+    Host.objects.update(delivered_at=None)
+    host_note_delivered(host_id=ap.host.pk, config_version=4, limits_version=6)
+    host_note_delivered(host_id=ap.host.pk, config_version=1, limits_version=1)
+    assert noted(ap.host) == (4, 6, False), "no news is not written"
+    assert noted(ap_b.host) == untouched
+
+
+def test_a_host_installs_no_version_that_is_older_or_not_made_yet(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
+    Host.objects.update(config_version=9, config_version_deployed=4)
+    for told, is_stored in ((5, True), (5, True), (4, False), (10, False), (9, True)):
+        assert host_set_deployed_version(host_id=ap.host.pk, config_version=told) is is_stored
+    deployed = dict(Host.objects.values_list("pk", "config_version_deployed"))
+    assert (deployed[ap.host.pk], deployed[ap_b.host.pk]) == (9, 4)
