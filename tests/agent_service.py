@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-import socket
 import ssl
 import threading
 import time
@@ -233,14 +232,6 @@ def garbage() -> Answer:
         handler.close_connection = True
 
     return answer
-
-
-def free_port() -> int:
-    """A port on loopback where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def certificate(folder: Path, address: str, begins: timedelta = -A_DAY, ends: timedelta = A_DAY) -> Path:

@@ -13,9 +13,11 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.subtests import SubtestReport
 from django.conf import settings as site_settings
 from django.core.management import call_command
 from django.db import connection, connections
@@ -74,7 +76,8 @@ END $$"""
 # Kernel tests of one group run one after the other, in one process. They wait more than they compute, for packets and
 # programs; the groups are as many as keep no process waiting in the end for a long one.
 GROUPS = {
-    "tests/e2e/": "e2e",  # they share one running service
+    "tests/e2e/test_ntap.py": "e2e, tests of links",  # half of all that share one running service, on one of its own
+    "tests/e2e/": "e2e",
     "tests/faults/": "kernel, faults",
     "tests/kernel/test_limiter_": "kernel, limiter",
     "tests/kernel/test_agent_": "kernel, agent",
@@ -104,11 +107,34 @@ LONG = (
     "tests/kernel/test_station",
     "tests/cockpit/test_cockpit_browser.py",
     "tests/linktests/test_link_tests_axe.py",
+    "tests/property/test_linear_readers.py",
+    "tests/site/test_backups.py",
     "tests/site/test_extensions_alone.py",
     "tests/site/test_pages_axe.py",
     "tests/site/test_pages_policy.py",
     "tests/lab/test_seed_demo.py",
 )
+
+
+ROOT = Path(__file__).parents[1]
+WHOLE = tuple(one for one in LONG if "::" not in one)
+NOT_LONG, IS_LONG = "not long and not alone and not scion", {"long and not alone and not scion", "alone"}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Each process of `./dev test`, of `--long` and of `-m scion` imports the files that have tests of its part alone:
+    to import all takes as long as some hundred tests."""
+    name = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
+    if not name.startswith("tests/") or collection_path.suffix != ".py":
+        return None
+    if config.option.markexpr == "scion":
+        return not name.startswith("tests/scion/") or None
+    if config.option.markexpr == NOT_LONG:
+        return name.startswith((*WHOLE, "tests/scion/")) or None
+    if config.option.markexpr in IS_LONG and not any(one.startswith(name) or name.startswith(one) for one in LONG):
+        text = collection_path.read_text(encoding="utf-8")
+        return not any(mark in text for mark in ("mark.long", "mark.alone")) or None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
@@ -220,7 +246,8 @@ def _flush_without_triggers(self: DatabaseOperations, sql_list: list[str]) -> No
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _seconds[report.nodeid.partition("::")[0]] += report.duration
+    if not isinstance(report, SubtestReport):  # its time is its test's as well
+        _seconds[report.nodeid.partition("::")[0]] += report.duration
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(report.nodeid)
 

@@ -22,10 +22,10 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState
 from contract.link_info import check_link_info
+from lab.nginx import free_port
 from tests.agent_bundles import entry
 from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
 from tests.agent_limiter import direction, limiter_state, link_state
-from tests.agent_service import free_port
 from tests.monitoring_files import named_metrics
 
 LINKS = check_link_info({"1": entry(500), "2": entry(0, "192.0.2.12")})

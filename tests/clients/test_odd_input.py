@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import socket
 import socketserver
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import multipath.__main__ as mpget
 import multipath.state
 import scionlab_bw.__main__ as client
 from ap_agent.commands import agent_cli, limiter_cli
+from lab.nginx import free_port
 from scionlab_bw import all_links, commands, credentials, reserve, test_link
 from scionlab_bw import client as rest
 from scionlab_bw.errors import Refused
@@ -336,6 +336,7 @@ READS = {  # which command reads the answer to a request
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_", RIGHT)
 def test_the_client_with_one_odd_value_in_an_answer(
     service: Service, run: Run, tmp_path: Path, faults: Faults, request_: str
@@ -577,9 +578,7 @@ def test_output_that_cannot_be_written_is_no_traceback(service: Service, tmp_pat
 
 def test_what_is_sent_to_this_host_takes_no_proxy(service: Service, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real proxy process, which says what it is asked for."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "tests.mpget_server", "proxy", "127.0.0.1", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as proxy:
         assert proxy.stdout is not None

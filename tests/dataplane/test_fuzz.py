@@ -294,12 +294,14 @@ def test_two_processors_at_once_pass_no_more_than_one(running: Replay, mark: int
     assert [judge.limited(running, one) for _ in range(20)] == [None] * 20
 
 
+@pytest.mark.long
 def test_a_short_run_finds_nothing() -> None:
     found = runs.fuzz(40_000, seed=20_261_128)
     assert found.broken == [], "\n".join(map(str, found.broken))
     assert found.sequences > 5_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("from_user", [True, False], ids=["from the user", "to the user"])
 def test_from_two_processors_over_a_wire_nothing_leaks_and_nobody_is_harmed(from_user: bool) -> None:
     without, limited = (wire.send(20_000, 5, from_user=from_user, is_limited=one) for one in (False, True))
@@ -319,6 +321,7 @@ def test_a_sequence_is_repeated_by_its_seed_and_becomes_as_small_as_what_it_show
     assert small.frames[0].changes == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("from_user", [True, False], ids=["from the user", "to the user"])
 def test_linux_delivers_what_the_judge_thinks_it_does(from_user: bool) -> None:
     """Without a limiter, sequence by sequence."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from ap_agent.dataplane.lanes import Lane
 from ap_agent.dataplane.program import FROM_USER_BIT, Key
@@ -21,6 +22,11 @@ from tests.dataplane.frames import datagram, scion
 pytestmark = pytest.mark.kernel
 
 KEY = Key(ip_address(USER), USER_PORT)
+
+
+def in_long(value: int) -> ParameterSet:
+    """Each of these keeps all processors busy for four seconds."""
+    return pytest.param(value, marks=pytest.mark.long)
 
 
 def numbered(start: int, count: int, size: int = 458, *, to_user: bool = False) -> list[bytes]:
@@ -97,9 +103,9 @@ def make_anew(ap: Bed, kbit: int) -> None:
     ap.link(7, kbit, kbit, KEY)
 
 
-@pytest.mark.parametrize("senders", [1, 2])
+@pytest.mark.parametrize("senders", [in_long(1), 2])
 @pytest.mark.parametrize("to_user", [False, True], ids=["from the user", "to the user"])
-@pytest.mark.parametrize("kbit", [2_000, 20_000, 200_000])
+@pytest.mark.parametrize("kbit", [in_long(2_000), 20_000, in_long(200_000)])
 def test_no_packet_of_a_link_overtakes_another_one(ap: Bed, kbit: int, to_user: bool, senders: int) -> None:
     """Bursts and pauses around the limit; the limit and the total's factor change below them, and the link is deleted
     and made again; processors are busy. Of two senders on two processors each one's packets stay in order."""

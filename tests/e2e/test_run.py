@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,14 +14,15 @@ from typing import Any
 import pytest
 import requests
 
+from lab.nginx import free_port
+
 ENOUGH_S = 200
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[str]:
     """Its address, once it says what to try first."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        bind = f"127.0.0.1:{free.getsockname()[1]}"
+    bind = f"127.0.0.1:{free_port()}"
     said = tmp_path / "said"
     with said.open("w") as out:
         program = subprocess.Popen(

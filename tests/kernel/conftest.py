@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -66,6 +67,14 @@ class Host:
 
     def has_hook(self, name: str) -> bool:
         return " ffff: " in self.tc("qdisc", "show", "dev", name)
+
+
+def is_alive(pid: int) -> bool:
+    """It may end between two looks at it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ap_agent.document.handover import write_document
 from ap_agent.document.state import LimiterState, read_state
@@ -90,3 +92,16 @@ class LimiterHost:
         """What `tc` says of our classes."""
         lines = self.bed.tc("class", "show", "dev", device, check=False).splitlines()
         return sorted(line.partition(" rate ")[2].split()[0] for line in lines if " htb " in line)
+
+
+@pytest.fixture
+def host(bed: EngineBed, tmp_path: Path) -> Iterator[LimiterHost]:
+    yield from limiter_on(bed, tmp_path)
+
+
+def limiter_on(bed: EngineBed, folder: Path, **settings: str) -> Iterator[LimiterHost]:
+    """For a fixture; nothing of it runs afterwards."""
+    made = LimiterHost(bed, folder, settings=settings)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.end(signal.SIGKILL)

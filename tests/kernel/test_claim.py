@@ -7,31 +7,18 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ap_agent.common.errors import LockHeldError, NotPermittedError
 from ap_agent.dataplane.claim import Claim
-from measuring.iproute import available
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, engine_bed, link, wanted
-from tests.kernel.limiter_host import LimiterHost
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.limiter_host import LimiterHost, host
 
+__all__ = ["host"]  # the fixture
 pytestmark = pytest.mark.kernel
 NOBODY = 65534
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[LimiterHost]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as bed:
-        made = LimiterHost(bed, tmp_path)
-        yield made
-        if made.process is not None and made.process.poll() is None:
-            made.end(signal.SIGKILL)
 
 
 def run_beside(host: LimiterHost, command: str) -> tuple[int, str]:

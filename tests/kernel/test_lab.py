@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from measuring.iproute import RUN_NETNS, cleanup_stale, pids_in
 from measuring.netns import REPOSITORY, Lab, Namespace
-from tests.kernel.conftest import MISSING
+from tests.kernel.conftest import MISSING, is_alive
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
 
-PREFIX = "sltlab"  # not the other tests' prefix: cleaning up must not be seen by them
+PREFIX = f"slt{os.getpid()}"  # nobody else's, not even of another run: what is cleaned up here are its own corpses
 
 OWNER = f"""
 import sys, time
@@ -62,24 +62,19 @@ def _left_over(owner: int) -> list[str]:
     return sorted(path.name for path in RUN_NETNS.glob(f"{PREFIX}-{owner}-*"))
 
 
-def _is_alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 def test_what_a_killed_lab_left_is_removed_and_a_living_one_is_not_touched() -> None:
     living, killed = Owner("wait"), Owner("wait")
     try:
         killed.end(signal.SIGKILL)
         assert _left_over(killed.pid) != []
-        assert _is_alive(killed.child)
+        assert is_alive(killed.child)
         removed = cleanup_stale(PREFIX)
         assert removed == [f"{PREFIX}-{killed.pid}-one", f"{PREFIX}-{killed.pid}-two"]
         assert _left_over(killed.pid) == []
         deadline = time.monotonic() + 5
-        while _is_alive(killed.child) and time.monotonic() < deadline:
+        while is_alive(killed.child) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not _is_alive(killed.child)
+        assert not is_alive(killed.child)
         assert _left_over(living.pid) == [f"{PREFIX}-{living.pid}-one", f"{PREFIX}-{living.pid}-two"]
         assert pids_in(f"{PREFIX}-{living.pid}-two") == [living.child]
     finally:
@@ -121,13 +116,13 @@ def test_a_station_ends_by_itself_when_its_parent_is_killed(when: str) -> None:
         with owner.stdout as said:
             stations = [int(pid) for pid in said.readline().split()]
         assert len(stations) == 1
-        assert _is_alive(stations[0])
+        assert is_alive(stations[0])
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
     deadline = time.monotonic() + 10
-    while _is_alive(stations[0]) and time.monotonic() < deadline:
+    while is_alive(stations[0]) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not _is_alive(stations[0])
+    assert not is_alive(stations[0])
     cleanup_stale(PREFIX)
     assert not (RUN_NETNS / f"{PREFIX}-{owner.pid}-own").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,9 @@ import pytest
 
 from ap_agent.document.live import LIVE_FILE, read_live, write_request
 from ap_agent.limiter.events import Change, Listener
-from measuring.iproute import available
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, engine_bed, link, wanted
-from tests.kernel.limiter_host import LimiterHost
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.limiter_host import LimiterHost, limiter_on
 
 pytestmark = pytest.mark.kernel
 ONE = {"7": entry(500, U1, USER_PORT)}
@@ -23,15 +21,8 @@ QUIET_S = 1.0  # after this long without a pass none is coming
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[LimiterHost]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as bed:
-        made = LimiterHost(bed, tmp_path)
-        made.settings |= {"log_level": '"debug"', "audit_interval_s": "3600"}
-        yield made
-        if made.process is not None and made.process.poll() is None:
-            made.end(signal.SIGKILL)
+def host(bed: EngineBed, tmp_path: Path) -> Iterator[LimiterHost]:
+    yield from limiter_on(bed, tmp_path, log_level='"debug"', audit_interval_s="3600")
 
 
 EGRESS = ["filter", "add", "dev", "eth1", "egress", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]

@@ -10,31 +10,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ap_agent.document.state import LimiterState
-from measuring.iproute import available
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, U2, USER_PORT, engine_bed
-from tests.kernel.limiter_host import LimiterHost
+from tests.kernel.engine_bed import U1, U2, USER_PORT
+from tests.kernel.limiter_host import LimiterHost, host
 
+__all__ = ["host"]  # the fixture
 pytestmark = pytest.mark.kernel
 ONE = {"7": entry(500, U1, USER_PORT)}
 TWO = {**ONE, "8": entry(800, U2, USER_PORT)}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[LimiterHost]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as bed:
-        made = LimiterHost(bed, tmp_path)
-        yield made
-        if made.process is not None and made.process.poll() is None:
-            made.end(signal.SIGKILL)
 
 
 def has_links(*numbers: int) -> Callable[[LimiterState], bool]:

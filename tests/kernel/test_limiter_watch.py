@@ -5,9 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,22 +16,12 @@ from measuring.traffic import data, ends, run_traffic
 from scionlab.linktests.verdict import intervals_of
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
-from tests.kernel.limiter_host import LimiterHost
+from tests.kernel.limiter_host import LimiterHost, host
 
+__all__ = ["host"]  # the fixture
 pytestmark = pytest.mark.kernel
 TEST_ID = "0f" * 16
 WATCHED_S, SENDING_S = 9, 6.0
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[LimiterHost]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as bed:
-        made = LimiterHost(bed, tmp_path)
-        yield made
-        if made.process is not None and made.process.poll() is None:
-            made.end(signal.SIGKILL)
 
 
 def finished(host: LimiterHost) -> Series:
@@ -46,12 +34,18 @@ def finished(host: LimiterHost) -> Series:
     raise AssertionError(host.log())
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["undisturbed", "limiter killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, id="undisturbed"), pytest.param(True, id="limiter killed", marks=pytest.mark.long)],
+)
 def test_counters_of_a_watch_are_what_was_sent(host: LimiterHost, is_killed: bool) -> None:
-    begins_at = (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0)
+    limited = entry(500, U1, USER_PORT)
+    host.hand({"7": limited})
+    host.start()  # which may take seconds beside other tests
+    host.until(lambda state: state.is_ok and bool(state.links))
+    begins_at = (datetime.now(UTC) + timedelta(seconds=4)).replace(microsecond=0)
     watch = LinkTest(begins_at, begins_at + timedelta(seconds=WATCHED_S), TEST_ID)
-    host.hand({"7": {**entry(500, U1, USER_PORT), "Tests": [watch.statement()]}})
-    host.start()
+    host.hand({"7": {**limited, "Tests": [watch.statement()]}}, limits=8)
     host.until(lambda state: state.tests == (TEST_ID,))
     time.sleep(max(0.0, (begins_at - datetime.now(UTC)).total_seconds() + 1.5))
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,18 @@ SIZE = 1_500_000
 HOSTS = ("192.0.2.1", "198.51.100.1")
 USERS = ("192.0.2.2", "198.51.100.2")
 NGINX, FAULTY, TLS, PROXY = 8080, 8081, 8443, 3128
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def done_bytes(part_map: Path) -> int:
+    """What the file of a download that has not ended says it has."""
+    return sum(end - start for start, end in json.loads(part_map.read_text())["done"]) if part_map.exists() else 0
 
 
 @dataclass
@@ -84,10 +96,7 @@ class World:
         for process in [*ready, self.proxy]:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        until = time.monotonic() + 20
-        while f":{NGINX} " not in self.server.run("ss", "-ltn"):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: f":{NGINX} " in self.server.run("ss", "-ltn"))
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         command = ["multipath", "-o", str(self.file), "--json", *arguments]
@@ -135,6 +144,10 @@ class World:
         finally:
             for number in range(1, len(kbit) + 1):
                 self.server.run("tc", "qdisc", "del", "dev", f"eth{number}", "root")
+
+    def sent_bytes(self, dev: str) -> int:
+        """What the server sent by one of its links."""
+        return int(self.server.run("cat", f"/sys/class/net/{dev}/statistics/tx_bytes"))
 
     def clear(self) -> None:
         for one in self.folder.glob("fetched*"):
@@ -221,8 +234,9 @@ def test_over_a_proxy(world: World) -> None:
 
 def test_a_link_that_breaks_costs_no_byte(world: World) -> None:
     with world.limited(4000, 4000):
+        before = world.sent_bytes("eth2")
         process = world.start("--path", f"{USERS[0]}>{url(0)}", "--path", f"{USERS[1]}>{url(1)}")
-        time.sleep(1)  # a third of the way
+        until(lambda: world.sent_bytes("eth2") > before + SIZE // 6)  # of a half: a third of the way
         world.server.ip("link", "set", "eth2", "down")
         try:
             done = world.finish(process)
@@ -236,20 +250,16 @@ def test_a_link_that_breaks_costs_no_byte(world: World) -> None:
 def test_a_download_that_was_killed_is_resumed_and_fetches_nothing_twice(
     world: World, subtests: pytest.Subtests
 ) -> None:
+    part_map = world.folder / "fetched.part.map"
     for name, link in (("by its map", ()), ("by its hashes", ("--metalink", world.metalink(16384)))):
         with case(subtests, name), world.limited(2000, 2000):
             world.clear()
             paths = ("--path", url(0), "--path", url(1))
             process = world.start(*paths, *link)
-            part_map = world.folder / "fetched.part.map"
-            until = time.monotonic() + 20
-            while not part_map.exists():
-                assert time.monotonic() < until
-                time.sleep(0.05)
+            until(lambda: done_bytes(part_map) > 200_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            there = sum(e - s for s, e in json.loads(part_map.read_text())["done"])
-            assert there > 200_000
+            there = done_bytes(part_map)
             again = world.finish(world.start(*paths, *link))
             assert (again.code, "Give --resume, or delete it" in again.said) == (2, True)
             done = world.fetch(url(0), url(1), options=("--resume", *link))
@@ -268,7 +278,7 @@ def test_a_full_disk_ends_with_5_and_is_resumed_when_there_is_room(world: World,
         assert "No space left on device. Then --resume continues." in full.said
         assert not file.exists()
         run_command(["mount", "-o", "remount,size=8m", str(tmp_path)])
-        there = sum(e - s for s, e in json.loads((tmp_path / "file.part.map").read_text())["done"])
+        there = done_bytes(tmp_path / "file.part.map")
         assert there >= 100_000  # it was full before a map was due
         done = world.finish(world.user.popen([*command, "--resume", "--json"]))
         assert done.code == 0, done.said

@@ -22,6 +22,7 @@ from ap_agent.document.handover import write_document
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 from measuring.netns import Lab, Namespace
 from tests.agent_bundles import HOST_ID, PINNED, entry
+from tests.kernel.conftest import is_alive
 from tests.limiter_documents import handed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,9 @@ def network_of(run_there: Any) -> dict[str, str]:
         "sysctls": ("sysctl", "-a", "--pattern", r"^net\.(core|ipv[46])\."),
     }
     # What the kernel counts of packets before our tree was there: multicast reports leave a new interface at any time.
-    return {name: re.sub(r"direct_packets_stat \d+", "", run_there(*command)) for name, command in commands.items()}
+    # And the seconds that are left of what DHCP and router advertisements gave this machine.
+    passing = re.compile(r"direct_packets_stat \d+|\b(valid_lft|preferred_lft|expires) \d+sec")
+    return {name: passing.sub("", run_there(*command)) for name, command in commands.items()}
 
 
 def of_this_machine(*argv: str) -> str:
@@ -195,13 +198,6 @@ def network_namespace(pid: int) -> str:
         return str(Path(f"/proc/{pid}/ns/net").readlink())
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -219,6 +219,7 @@ def test_a_registered_address_that_is_somebody_elses_gets_no_data_and_no_more_th
 # --- how much, and until when -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone  # it times the end, to 5 ms
 def test_nothing_leaves_after_until_and_the_child_is_gone(bed: Bed) -> None:
     until_ms = now_ms() + 2500
     child = bed.start_ap(TO_USER, until_ms=until_ms)

@@ -259,6 +259,7 @@ def test_a_sender_without_reports_of_the_other_end_stops_within_two_seconds(bed:
     assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
 
 
+@pytest.mark.alone  # it times the end
 def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:
     until_ms = time.time_ns() // 1_000_000 + 2500
     plan = (tcp("to_user", 8000),)

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from measuring.iproute import available
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, engine_bed, link, wanted
-from tests.kernel.limiter_host import LimiterHost
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.limiter_host import LimiterHost, limiter_on
 
 pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
@@ -30,15 +29,8 @@ MODES = {"native": 1 << 2, "generic": 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_S
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[LimiterHost]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as bed:
-        made = LimiterHost(bed, tmp_path)
-        made.settings |= {"log_level": '"debug"', "audit_interval_s": "3600"}
-        yield made
-        if made.process is not None and made.process.poll() is None:
-            made.end(signal.SIGKILL)
+def host(bed: EngineBed, tmp_path: Path) -> Iterator[LimiterHost]:
+    yield from limiter_on(bed, tmp_path, log_level='"debug"', audit_interval_s="3600")
 
 
 # --- XDP --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Each reads documents of 1 and 8 MB, and the long one is judged by the short one, by the processor's time: what is
 slow here is C (digits, keys, patterns), whose steps nobody counts. Caches that are too small may make it four times as
-dear as its size says. What is quadratic does not keep that, and a timer ends what takes minutes.
+dear as its size says. What is quadratic does not keep that, and a timer ends what takes minutes. Who shares its
+processor meanwhile is dearer once; what is quadratic is so each time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.limiter_documents import handed
 
 MB = 1024 * 1024
 MOST_S = 30.0  # of the processor, for 8 MB
+TRIES = 3
 NOISE_S = 0.025  # below this nothing is compared
 REFUSALS = (LinkInfoError, BundleError, ValueError)
 
@@ -56,11 +58,17 @@ DOCUMENTS: dict[str, Callable[[int], bytes]] = {
     "blanks": lambda size: b" " * size,
     "no UTF-8 at the end": lambda size: b'{"1":"' + b"x" * size + b"\xff",
 }
+
+
+def as_bundle(data: bytes) -> object:
+    return read_bundle(data, host_id=HOST_ID)
+
+
 READERS: dict[str, Callable[[bytes], object]] = {
     "link_info.json": parse_link_info,
     "JSON of a manifest": lambda data: parse_json(data, allows_fractions=True),
     "the limiter's document": lambda data: read_document(data, host_id=HOST_ID, verify=read_signed),
-    "a tarball": lambda data: read_bundle(zipped(data), host_id=HOST_ID),
+    "a tarball": lambda data: as_bundle(zipped(data)),
 }
 
 
@@ -90,16 +98,24 @@ def cpu_s(read: Callable[[bytes], object], data: bytes) -> float:
 @pytest.mark.parametrize("reader", READERS)
 def test_time_grows_with_the_size_and_no_faster(reader: str, document: str) -> None:
     read, make = READERS[reader], DOCUMENTS[document]
-    short, long = (cpu_s(read, make(size * MB - 64)) for size in (1, 8))
-    assert long < 4 * 8 * max(short, NOISE_S)
+    assert_linear(lambda size: cpu_s(read, make(size * MB - 64)), 1, 8, most=4 * 8)
+
+
+def assert_linear(cost: Callable[[int], float], short: int, long: int, *, most: float) -> None:
+    """The long one costs at most so many times as much as the short one, measured again if not."""
+    found = []
+    for _ in range(TRIES):
+        found.append((cost(short), cost(long)))
+        if found[-1][1] < most * max(found[-1][0], NOISE_S):
+            return
+    raise AssertionError(f"{long} costs more than {most:g} times what {short} does: {found} s")
 
 
 def test_good_documents_are_read_in_proportion_too() -> None:
     """4094 links with everything that a link can have: that is what a service sends at most."""
-    took = []
-    for count in (1000, 4000):
-        links = {str(n): entry(500, port=10_000 + n) for n in range(1, count + 1)}
-        took.append(cpu_s(lambda data: read_document(data, host_id=HOST_ID, verify=read_signed), handed(links)))
-        took.append(cpu_s(lambda data: read_bundle(data, host_id=HOST_ID), bundle_bytes(links)))
-    assert took[2] < 8 * max(took[0], NOISE_S), took
-    assert took[3] < 8 * max(took[1], NOISE_S), took
+
+    def of(count: int) -> dict[str, object]:
+        return {str(n): entry(500, port=10_000 + n) for n in range(1, count + 1)}
+
+    assert_linear(lambda count: cpu_s(READERS["the limiter's document"], handed(of(count))), 1000, 4000, most=8)
+    assert_linear(lambda count: cpu_s(as_bundle, bundle_bytes(of(count))), 1000, 4000, most=8)

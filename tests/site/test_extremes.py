@@ -26,6 +26,7 @@ from tests.support.extremes import (
     pages,
     places,
     readers,
+    shared,
     site,
     with_value,
     world,
@@ -148,7 +149,7 @@ def test_right_documents_are_stored_and_every_page_is_read(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", shared(DOORS, "extreme documents"))
 def test_no_document_of_a_host_makes_a_page_fail(
     door: str,
     accepted: Callable[[str], Accepted],

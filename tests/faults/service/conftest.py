@@ -44,11 +44,15 @@ def _running() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(_running: Site) -> Site:
-    """The service with everything up, the site default at 1000 kbit/s, and the owner's Links at 1000."""
+def site(_running: Site) -> Iterator[Site]:
+    """The service with everything up, the site default at 1000 kbit/s, and the owner's Links at 1000. A test that fails
+    shows what worker and beat said last."""
     _running.mailbox.unconfirmed = ""
     _running.start()
     _running.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 1000")
     _running.postgres.ask("UPDATE testbed_attachmentpoint SET maximum_kbit = 1000, default_bandwidth_kbit = NULL")
     _running.postgres.ask("UPDATE testbed_link SET bandwidth_kbit = 1000")
-    return _running
+    yield _running
+    for name in ("worker", "beat"):
+        log = _running.service.var_dir / "log" / f"{name}.log"
+        print(f"--- {name}\n{log.read_text(errors='replace')[-2500:] if log.exists() else ''}")

@@ -63,5 +63,8 @@ def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str)
 def bodies_on_disk(nginx: Nginx) -> int:
     """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
     workers = Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
-    opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
-    return sum("/nginx-body/" in str(fd.readlink()) for fd in opened if fd.is_symlink())
+    opened = []
+    for fd in (fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            opened.append(str(fd.readlink()))
+    return sum("/nginx-body/" in path for path in opened)

@@ -28,7 +28,7 @@ import pytest
 
 from lab import nginx as lab_nginx
 from tests.faults.service.mailbox import Mailbox
-from tests.faults.service.nginx import Nginx
+from tests.faults.service.nginx import Nginx, bodies_on_disk
 from tests.faults.service.servers import Postgres, Redis, wait_for
 from tests.faults.service.site import Answer, Site
 
@@ -296,13 +296,6 @@ def test_5_two_hundred_uploads_without_an_account_that_stop(site: Shipped) -> No
         assert harm(site) == []
         assert bodies_on_disk(site.front) == 0
         assert harm(site) == []
-
-
-def bodies_on_disk(front: Nginx) -> int:
-    """Files of bodies that nginx's workers have open: it unlinks them when it makes them."""
-    workers = Path(f"/proc/{front.pid}/task/{front.pid}/children").read_text().split()
-    opened = [fd for worker in workers for fd in Path(f"/proc/{worker}/fd").iterdir()]
-    return sum("/nginx-body/" in str(fd.readlink()) for fd in opened if fd.is_symlink())
 
 
 def test_6_guessers_and_registrations_from_each_64_of_one_48(site: Shipped) -> None:

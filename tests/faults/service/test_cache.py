@@ -34,17 +34,10 @@ def port(site: Site, cache: Redis) -> Iterator[int]:
     (service.var_dir / "log").mkdir(parents=True)
     service.start_part("web")
     try:
-        wait_for(lambda: answers(site, found), "the web tier answers")
+        wait_for(lambda: site.answers(found), "the web tier answers")
         yield found
     finally:
         service.stop()
-
-
-def answers(site: Site, port: int) -> bool:
-    try:
-        return site.request("GET", "/readyz", headers={}, port=port).status == 200
-    except OSError:
-        return False
 
 
 def fill(cache: Redis, *, prefix: str) -> None:

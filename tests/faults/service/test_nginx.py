@@ -23,7 +23,7 @@ from lab.nginx import free_port
 from tests.faults.service.nginx import Nginx, unfinished
 from tests.faults.service.servers import wait_for
 
-pytestmark = pytest.mark.xdist_group("faults of the service")
+pytestmark = pytest.mark.xdist_group("nginx")
 
 TOKEN = "tOkEn-that-proves-something"
 
@@ -72,17 +72,19 @@ def nginx() -> Iterator[Nginx]:
         web.server_close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def alone() -> Iterator[Nginx]:
     """In front of nobody."""
     front = Nginx(free_port())
-    front.start()
-    yield front
-    front.stop()
+    try:
+        front.start()
+        yield front
+    finally:
+        front.stop()
 
 
 def lines_of(path: Path, wanted: str) -> list[str]:
-    wait_for(lambda: wanted in path.read_text(), f"{path.name} has {wanted}", deadline_s=5)
+    wait_for(lambda: wanted in path.read_text(), f"{path.name} has {wanted}")
     return [line for line in path.read_text().splitlines() if wanted in line]
 
 
@@ -140,7 +142,7 @@ def test_a_network_has_64_requests_at_once_beside_the_polls_of_its_hosts(nginx: 
         for _ in range(64):
             line = unfinished(nginx, "/ases/", length=131_072, sent=1000, address="203.0.113.77")
             lines.callback(line.close)
-        wait_for(lambda: nginx.ask("GET", "/ases/", headers=here).status == 429, "the network is full", deadline_s=5)
+        wait_for(lambda: nginx.ask("GET", "/ases/", headers=here).status == 429, "the network is full")
         assert nginx.ask("GET", "/api/v1/links/", headers=here).json["code"] == "throttled"
         assert nginx.ask("GET", "/api/v4/host/abc/config?version=1.1", headers=here).status == 200
         assert nginx.ask("POST", "/api/v4/host/abc/enforcement", body=b"{}", headers=here).status == 200
@@ -148,12 +150,15 @@ def test_a_network_has_64_requests_at_once_beside_the_polls_of_its_hosts(nginx: 
 
 
 def test_a_body_that_stops_is_given_up_after_10_s(nginx: Nginx) -> None:
+    """As nginx measures it: this process may be busy meanwhile."""
     line = unfinished(nginx, "/ases/", length=1000, sent=900, address="203.0.113.99")
-    begun = time.monotonic()
     line.settimeout(30)
     with line:
         assert line.recv(100)[:12] in {b"", b"HTTP/1.1 408"}
-    assert 9 < time.monotonic() - begun < 15
+    (logged,) = lines_of(nginx.access_log, " 203.0.113.99 ")
+    took = re.search(r" ([\d.]+)s web=", logged)
+    assert took is not None, logged
+    assert 9 < float(took[1]) < 15
 
 
 def test_a_poll_of_61_s_is_waited_for(nginx: Nginx) -> None:
@@ -172,13 +177,15 @@ def test_a_door_takes_31_tries_at_once_from_a_network_and_says_when_to_return(ng
     def knock(_: int) -> int:
         return nginx.ask("POST", path, body=b"x", headers=here).status
 
+    begun = time.monotonic()
     with ThreadPoolExecutor(8) as many:
         found = Counter(many.map(knock, range(60)))
     assert found.keys() == {200, 429}
-    assert 31 <= found[200] <= 40  # one more for each second that this took
-    busy = nginx.ask("POST", path, body=b"x", headers=here)
-    assert (busy.status, busy.headers["Retry-After"]) == (429, "30")
-    assert ("throttled" in busy.text) == path.startswith("/api/")
+    assert 31 <= found[200] <= 32 + time.monotonic() - begun, "one more for each second that this took"
+    answers = [nginx.ask("POST", path, body=b"x", headers=here) for _ in range(5)]
+    busy = [answer for answer in answers if answer.status == 429]  # after a second one of them is let in
+    assert {answer.headers["Retry-After"] for answer in busy} == {"30"}
+    assert {"throttled" in answer.text for answer in busy} == {path.startswith("/api/")}
     elsewhere = {"X-Test-Address": "203.0.113.7"}
     assert nginx.ask("POST", path, body=b"x", headers=elsewhere).status == 200
     assert nginx.ask("GET", path, headers=here).status == 200, "only what is sent"
@@ -188,7 +195,10 @@ def test_the_addresses_of_one_ipv6_64_are_one_network(nginx: Nginx) -> None:
     def knock(number: int) -> int:
         return nginx.ask("POST", "/password/", headers={"X-Test-Address": f"2001:db8:0:a::{number:x}"}).status
 
-    assert Counter(map(knock, range(1, 61)))[429] >= 20
+    begun = time.monotonic()
+    found = Counter(map(knock, range(1, 61)))
+    assert found[200] <= 32 + time.monotonic() - begun
+    assert found.keys() == {200, 429}
     assert nginx.ask("POST", "/password/", headers={"X-Test-Address": "2001:db8:0:b::1"}).status == 200
 
 
