@@ -69,7 +69,7 @@ def timed_limit_create(
     begins_at = checked_beginning(begins_at, database_now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     ap = _attachment_point(link)
-    _check_limits(profile, selectors.maximum_in_force(link, ap))
+    _check_limits(profile, selectors.maximum_in_force(link))
     now = database_now()
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)

@@ -32,11 +32,6 @@ def link_set_bandwidth(*, link_id: int, bandwidth_kbit: int, actor: User | None,
     return link_update(link_id=link_id, limits=Limits.both(bandwidth_kbit), actor=actor, reason=reason)
 
 
-def link_set_active(*, link_id: int, actor: User | None, active: bool) -> Link:
-    """`link_update` that adds the Link to the configurations of both ASes, or removes it."""
-    return link_update(link_id=link_id, active=active, actor=actor)
-
-
 @transaction.atomic
 def link_update(
     *,
@@ -87,7 +82,7 @@ def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: Us
         if ap is None:
             continue
         limited.append(link)
-        maximum_kbit = selectors.maximum_in_force(link, ap)
+        maximum_kbit = selectors.maximum_in_force(link)
         if check_change(link.requested, limits, maximum_kbit):
             lower[f"{ap.AS.isd_as} (at most {format_kbit(maximum_kbit)})"] = maximum_kbit
     if lower:
@@ -155,7 +150,7 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
             text = "A Link between infrastructure ASes is not limited. Enter one number, the bandwidth of the line."
             raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
-    for error in limit_errors(old, new, selectors.maximum_in_force(link, ap)):
+    for error in limit_errors(old, new, selectors.maximum_in_force(link)):
         raise error
 
 

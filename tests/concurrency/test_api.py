@@ -17,11 +17,8 @@ from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from scionlab.user_ases.rest import link_views
 from scionlab.web.models import ApiRequest
 from scionlab.web.rest import base, idempotency
-from tests.concurrency.conftest import Meeting
+from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,7 @@ from scionlab.limits import update
 from scionlab.testbed import infrastructure, infrastructure_links
 from scionlab.testbed.host import border_router_create, host_set_addresses
 from scionlab.testbed.models import AS, ISD, BandwidthChange, Host, Interface, Link, numbers
-from tests.concurrency.conftest import Meeting
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
+from tests.concurrency.conftest import AtOnce, MeetIn, failures
 
 
 @pytest.fixture
@@ -62,7 +58,7 @@ def test_a_host_that_moves_takes_a_link_along_that_is_being_made(
 ) -> None:
     for address in ("192.0.2.98", "192.0.2.97", "192.0.2.96"):
         results, host_ip, interface_ip = link_while_moving(core, other, owner, at_once)
-        assert [one for one in results if isinstance(one, Exception)] == []
+        assert failures(results) == []
         assert (host_ip, interface_ip) == ("192.0.2.99", "192.0.2.99")
         Link.objects.get().interface_a.delete()
         Interface.objects.all().delete()
@@ -91,6 +87,6 @@ def test_two_bandwidths_of_a_line_follow_each_other_in_the_history(
     meet_in(update, "locked_link")
     save = partial(update.link_set_bandwidth, link_id=link.pk, actor=None)
     saved = at_once(*(partial(save, bandwidth_kbit=kbit) for kbit in (200, 300)))
-    assert [one for one in saved if isinstance(one, Exception)] == []
+    assert failures(saved) == []
     rows = list(BandwidthChange.objects.filter(link=link).order_by("pk").values_list("old_kbit", "new_kbit"))
     assert [old for old, _ in rows] == [None, 100, rows[1][1]]

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
 from scionlab.testbed.host import host_rotate_secret, host_set_addresses
@@ -164,10 +164,10 @@ def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link
 
 def test_an_inactive_link_says_so_whatever_the_receipt(link: Link, user_as: UserAS) -> None:
     receipt(link)
-    link_set_active(link_id=link.pk, actor=None, active=False)
+    link_update(link_id=link.pk, actor=None, active=False)
     found = status(user_as)
     assert (found.stage, found.enforced_kbit) == ("inactive", None)
-    link_set_active(link_id=link.pk, actor=None, active=True)
+    link_update(link_id=link.pk, actor=None, active=True)
     assert status(user_as).stage == "waiting"
 
 

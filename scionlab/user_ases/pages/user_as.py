@@ -14,9 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab.delivery.installed import effect_of
 from scionlab.delivery.render import user_download
-from scionlab.limits.pages.consequences import snapshot
+from scionlab.limits.pages.consequences import say_saved, snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
-from scionlab.limits.pages.saved import say_saved
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.testbed import selectors
@@ -32,7 +31,6 @@ from scionlab.user_ases.user_as import (
     user_as_change,
     user_as_create,
     user_as_delete,
-    user_as_set_active,
     user_as_update,
 )
 from scionlab.web.pages.common import gone_is_404, nothing_typed
@@ -214,7 +212,7 @@ def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     active = request.POST.get("active") == "1"
     before = snapshot(user_as)
     try:
-        user_as_set_active(user_as_id=user_as.pk, actor=request.user, active=active)
+        user_as_change(user_as_id=user_as.pk, actor=request.user, active=active)
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
