@@ -25,7 +25,7 @@ from scionlab.accounts.models import Mail, User
 from scionlab.accounts.models.user import MailKind
 from scionlab.limits.models import MaximumException
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.platform.notation.local_time import say_time
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.testbed import locks, selectors
@@ -238,10 +238,8 @@ def people_of(exception: MaximumException) -> list[User]:
 
 def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
     """Raises `FieldRuleError` (`bandwidth_too_high`, `bandwidth_negative`, `exception_ends`, `exception_reason`)."""
-    try:
+    with at_field("maximum_kbit"):
         check_bandwidth(maximum_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "maximum_kbit") from exc
     if maximum_kbit == 0:
         text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")

@@ -9,11 +9,11 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit
+from bandwidth_config import Limits, check_bandwidth, check_change, format_kbit
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link
 from scionlab.limits.maximum import limit_errors
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure_links import check_infrastructure_bandwidth
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
@@ -72,10 +72,8 @@ def link_update(
 def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
     """Set the same limit in both directions of all these locked Links, if each allows it; otherwise change none. Raises
     `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names the Links that reject it."""
-    try:
+    with at_field("bandwidth_kbit"):
         check_bandwidth(bandwidth_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
     limits, limited, lower = Limits.both(bandwidth_kbit), [], {}
     for link in links:
         ap = link.attachment_point

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -191,16 +192,8 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
-    user_as = selectors.user_as_of(request.user, pk)
-    before = snapshot(user_as)
-    try:
-        kbit = parse_bandwidth_text(request.POST.get("bandwidth_kbit", ""))
-        user_as_change(user_as_id=user_as.pk, actor=request.user, bandwidth_kbit=kbit)
-    except RuleError as exc:
-        messages.error(request, exc.message)
-    else:
-        say_saved(request, user_as, before)
-    return redirect("user_as_detail", pk=user_as.pk)
+    typed = request.POST.get("bandwidth_kbit", "")
+    return _change(request, pk, "Saved.", lambda: {"bandwidth_kbit": parse_bandwidth_text(typed)})
 
 
 @require_POST
@@ -208,15 +201,20 @@ def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
-    user_as = selectors.user_as_of(request.user, pk)
     active = request.POST.get("active") == "1"
+    return _change(request, pk, "Activated." if active else "Deactivated.", lambda: {"active": active})
+
+
+def _change(request: PageRequest, pk: int, done: str, values: Callable[[], dict[str, Any]]) -> HttpResponse:
+    """Of the AS as a whole; `values` may raise `RuleError`."""
+    user_as = selectors.user_as_of(request.user, pk)
     before = snapshot(user_as)
     try:
-        user_as_change(user_as_id=user_as.pk, actor=request.user, active=active)
+        user_as_change(user_as_id=user_as.pk, actor=request.user, **values())
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        say_saved(request, user_as, before, done="Activated." if active else "Deactivated.")
+        say_saved(request, user_as, before, done=done)
     return redirect("user_as_detail", pk=user_as.pk)
 
 
