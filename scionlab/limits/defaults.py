@@ -16,14 +16,14 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Greatest
 
-from bandwidth_config import RuleError, check_bandwidth, check_total
+from bandwidth_config import check_bandwidth, check_total
 from contract.link_rules import with_exception
 from scionlab.accounts.models import User
 from scionlab.limits.ap_settings import AP_SETTINGS
 from scionlab.limits.exceptions_in_force import links_with_other_exception
 from scionlab.platform.clock import database_now
 from scionlab.platform.each import for_each
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import at_field
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.testbed import audit, locks, selectors
@@ -157,20 +157,16 @@ def _checked_ap(values: Values) -> Values:
     if default is not None:
         _check(int(default))
     if total is not None:
-        try:
+        with at_field("total_kbit"):
             check_total(int(total))
-        except RuleError as exc:
-            raise FieldRuleError.of(exc, "total_kbit") from exc
     for more in AP_SETTINGS:
         values = {**values, **more.checked({name: values[name] for name in values.keys() & more.names})}
     return values
 
 
 def _check(default_bandwidth_kbit: int) -> None:
-    try:
+    with at_field("default_bandwidth_kbit"):
         check_bandwidth(default_bandwidth_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "default_bandwidth_kbit") from exc
 
 
 def fan_out() -> list[int]:

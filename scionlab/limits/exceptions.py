@@ -23,14 +23,13 @@ from bandwidth_config import RuleError, check_bandwidth, format_kbit
 from scionlab.accounts.mail import mail_of, mails_create, mails_make
 from scionlab.accounts.models import Mail, User
 from scionlab.accounts.models.user import MailKind
-from scionlab.limits.audit import note_exception
-from scionlab.limits.locks import lock_exception
 from scionlab.limits.models import MaximumException
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.platform.notation.local_time import say_time
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.testbed import locks, selectors
+from scionlab.testbed.audit import Kind, change_of
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def exception_request(
         text = "This link is not limited, so it has no maximum. Nothing was requested."
         raise RuleError("exception_not_limited", text)
     _check(maximum_kbit, ends_at, reason)
-    now_kbit = selectors.maximum_in_force(link, ap)
+    now_kbit = selectors.maximum_in_force(link)
     if maximum_kbit <= now_kbit:
         text = (
             f"{format_kbit(maximum_kbit)} is not above the maximum of {format_kbit(now_kbit)} that this link has now. "
@@ -73,7 +72,7 @@ def exception_request(
     made = MaximumException.objects.create(
         link=link, maximum_kbit=maximum_kbit, ends_at=ends_at, reason=reason, state=State.ASKED, asked_by=actor
     )
-    note_exception(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
+    _note(made, actor=actor, detail=f"requested: {_words(made)}", reason=reason)
     administrators = User.objects.filter(is_staff=True, is_active=True)
     page = settings.SITE_URL + reverse("cockpit_exceptions")
     mails_create(_mail(made, "exception_asked", one, page=page) for one in administrators)
@@ -126,7 +125,7 @@ def exception_change(
     """Change the exception of a group; its members get a mail with what applies. `shown_at`: `decided_at` as shown on
     the page. Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_places`),
     `MaximumException.DoesNotExist`."""
-    found, now = lock_exception(exception_id), database_now()
+    found, now = _locked(exception_id), database_now()
     if found.group is None or found.ends_at <= now:
         raise RuleError("exception_over", "This exception has ended, or is not that of a group. Grant a new one.")
     if shown_at is not None and shown_at != found.decided_at:
@@ -161,7 +160,7 @@ def group_members_change(*, group: Group, members: Collection[User], actor: User
         mails_create([_mail(one, "exception_approved", person) for person in joined])
         for verb, people in (("added", joined), ("removed", left)):
             for person in people:
-                note_exception(one, actor=actor, detail=f"{verb} {person.email}")
+                _note(one, actor=actor, detail=f"{verb} {person.email}")
     queue_after_commit(FAN_OUT_DEFAULTS)
 
 
@@ -169,7 +168,7 @@ def group_members_change(*, group: Group, members: Collection[User], actor: User
 def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: User) -> MaximumException:
     """Approve or decline a request; the user gets a mail. Raises `RuleError` (`exception_decided`, `exception_over`),
     `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
-    found = lock_exception(exception_id)
+    found = _locked(exception_id)
     if found.state != State.ASKED:
         text = f"This request was {found.get_state_display()} already. Reload the page."
         raise RuleError("exception_decided", text)
@@ -185,7 +184,7 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     if approve:
         _say_approved(found, actor=actor, reason=found.answer)
     else:
-        note_exception(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
+        _note(found, actor=actor, detail=f"declined: {_words(found)}", reason=found.answer)
         mails_create([_mail(found, "exception_declined", found.asked_by or people_of(found)[0])])
     return found
 
@@ -193,12 +192,12 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
 @transaction.atomic
 def exception_end(*, exception_id: int, actor: User) -> MaximumException:
     """End it now. Does nothing if it has ended or was not approved. Raises `MaximumException.DoesNotExist`."""
-    found = lock_exception(exception_id)
+    found = _locked(exception_id)
     now = database_now()
     if found.state == State.APPROVED and found.ends_at > now:
         found.ends_at = now
         found.save(update_fields=["ends_at"])
-        note_exception(found, actor=actor, detail=f"ended: {_words(found)}")
+        _note(found, actor=actor, detail=f"ended: {_words(found)}")
         queue_after_commit(FAN_OUT_DEFAULTS)
     return found
 
@@ -222,6 +221,11 @@ def exceptions_notify(*, now: datetime | None = None) -> int:
     return mails_make(makers)
 
 
+def _locked(exception_id: int) -> MaximumException:
+    """Raises `MaximumException.DoesNotExist`."""
+    return MaximumException.objects.select_for_update(no_key=True).get(pk=exception_id)
+
+
 def people_of(exception: MaximumException) -> list[User]:
     """Users whose Links it concerns."""
     if exception.group is not None:
@@ -234,10 +238,8 @@ def people_of(exception: MaximumException) -> list[User]:
 
 def _check(maximum_kbit: int, ends_at: datetime, reason: str) -> None:
     """Raises `FieldRuleError` (`bandwidth_too_high`, `bandwidth_negative`, `exception_ends`, `exception_reason`)."""
-    try:
+    with at_field("maximum_kbit"):
         check_bandwidth(maximum_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "maximum_kbit") from exc
     if maximum_kbit == 0:
         text = "An exception of 0 kbit/s does not raise a maximum. Enter at least 1."
         raise FieldRuleError("exception_not_higher", text, "maximum_kbit")
@@ -258,10 +260,17 @@ def _check_places(attachment_points: Collection[AttachmentPoint]) -> None:
 
 def _say_approved(exception: MaximumException, *, actor: User, reason: str) -> None:
     prefetch_related_objects([exception], *_OF_GROUP)
-    note_exception(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
+    _note(exception, actor=actor, detail=f"approved: {_words(exception)}", reason=reason)
     mails_create([_mail(exception, "exception_approved", one) for one in people_of(exception)])
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("exception.approved id=%s kbit=%s actor=%s", exception.pk, exception.maximum_kbit, actor.pk)
+
+
+def _note(exception: MaximumException, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """A row of the audit log; `detail`: what happened to the exception, in words."""
+    row = change_of(exception.link or "", kind=Kind.EXCEPTION, actor=actor, detail=detail, reason=reason)
+    row.subject = f"maximum for {exception.of}"[:200]
+    row.save()
 
 
 def _words(exception: MaximumException) -> str:

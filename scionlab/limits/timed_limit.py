@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 
-from bandwidth_config import RuleError, check_change, format_number
+from bandwidth_config import check_change, format_number
 from contract.link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
 from scionlab.accounts.models import User
 from scionlab.enforcement.notices import timed_limit_cancelled_notify
@@ -26,7 +26,7 @@ from scionlab.limits.locked import locked_link
 from scionlab.limits.profiles import Profile
 from scionlab.limits.retirement import retire, retire_at
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.last_changes import note_change
@@ -69,7 +69,7 @@ def timed_limit_create(
     begins_at = checked_beginning(begins_at, database_now())
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     ap = _attachment_point(link)
-    _check_limits(profile, selectors.maximum_in_force(link, ap))
+    _check_limits(profile, selectors.maximum_in_force(link))
     now = database_now()
     retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
@@ -166,10 +166,8 @@ def _until(profile: Profile, begins_at: datetime, ends_at: datetime) -> Profile:
     if duration_s < 1:
         text = f"{say_time(ends_at)} is not after the start, {say_time(begins_at)}. Choose a later end."
         raise FieldRuleError("timed_past", text, "ends_at")
-    try:
+    with at_field("ends_at"):
         check_steps(profile.steps, duration_s)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "ends_at") from exc
     return replace(profile, duration_s=duration_s)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit
+from bandwidth_config import Limits, check_bandwidth, check_change, format_kbit
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link
 from scionlab.limits.maximum import limit_errors
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.infrastructure_links import check_infrastructure_bandwidth
 from scionlab.testbed.last_changes import last_change_of_user_as, note_change
@@ -30,11 +30,6 @@ logger = logging.getLogger(__name__)
 def link_set_bandwidth(*, link_id: int, bandwidth_kbit: int, actor: User | None, reason: str = "") -> Link:
     """`link_update` of the bandwidth only, in both directions."""
     return link_update(link_id=link_id, limits=Limits.both(bandwidth_kbit), actor=actor, reason=reason)
-
-
-def link_set_active(*, link_id: int, actor: User | None, active: bool) -> Link:
-    """`link_update` that adds the Link to the configurations of both ASes, or removes it."""
-    return link_update(link_id=link_id, active=active, actor=actor)
 
 
 @transaction.atomic
@@ -77,17 +72,15 @@ def link_update(
 def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
     """Set the same limit in both directions of all these locked Links, if each allows it; otherwise change none. Raises
     `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), which names the Links that reject it."""
-    try:
+    with at_field("bandwidth_kbit"):
         check_bandwidth(bandwidth_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
     limits, limited, lower = Limits.both(bandwidth_kbit), [], {}
     for link in links:
         ap = link.attachment_point
         if ap is None:
             continue
         limited.append(link)
-        maximum_kbit = selectors.maximum_in_force(link, ap)
+        maximum_kbit = selectors.maximum_in_force(link)
         if check_change(link.requested, limits, maximum_kbit):
             lower[f"{ap.AS.isd_as} (at most {format_kbit(maximum_kbit)})"] = maximum_kbit
     if lower:
@@ -155,7 +148,7 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
             text = "A Link between infrastructure ASes is not limited. Enter one number, the bandwidth of the line."
             raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
-    for error in limit_errors(old, new, selectors.maximum_in_force(link, ap)):
+    for error in limit_errors(old, new, selectors.maximum_in_force(link)):
         raise error
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from bandwidth_config import RuleError
 
 
@@ -18,3 +21,14 @@ class FieldRuleError(RuleError):
     def of(cls, error: RuleError, field: str, index: int | None = None) -> FieldRuleError:
         """Add the place to a rule about values."""
         return cls(error.code, error.message, field, index)
+
+
+@contextmanager
+def at_field(field: str, index: int | None = None) -> Iterator[None]:
+    """A broken rule that names no field belongs to this one."""
+    try:
+        yield
+    except FieldRuleError:
+        raise
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, field, index) from exc

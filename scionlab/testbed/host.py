@@ -10,12 +10,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 
-from bandwidth_config import RuleError
 from contract.link_rules import bind_ip_for
 from contract.scion_files import PACKAGES
 from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.host_addresses import (
     check_others_are_reached,
@@ -54,7 +53,8 @@ def host_create(
     check_others_are_reached(as_)
     internal_ip = checked_internal_ip(internal_ip, as_, host_id=None)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
-    BorderRouter.objects.create(host=host, number=_free_router_number(as_))
+    with at_field("host"):
+        BorderRouter.objects.create(host=host, number=numbers.free_border_router_number(as_.pk))
     audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail="Created", reason=reason)
     logger.info("host.created host=%s as=%s actor=%s", host.pk, as_.isd_as, actor.pk)
     return host
@@ -68,18 +68,12 @@ def border_router_create(*, host: Host, actor: User, reason: str = "") -> Border
         raise FieldRuleError("host_without_as", f"{host} belongs to no AS. Choose a host of an AS.", "host")
     locks.lock_ases([host.AS.pk])
     _refuse_user_as(host.AS, "host")
-    router = BorderRouter.objects.create(host=host, number=_free_router_number(host.AS))
+    with at_field("host"):
+        router = BorderRouter.objects.create(host=host, number=numbers.free_border_router_number(host.AS.pk))
     detail = f"Border router {router.name} added"
     audit.note(host, kind=BandwidthChange.Kind.HOST_SETTINGS, actor=actor, detail=detail, reason=reason)
     logger.info("border_router.created router=%s host=%s actor=%s", router.pk, host.pk, actor.pk)
     return router
-
-
-def _free_router_number(as_: AS) -> int:
-    try:
-        return numbers.free_border_router_number(as_.pk)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "host") from exc
 
 
 def _refuse_user_as(as_: AS, field: str) -> None:

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from bandwidth_config import RuleError
 from contract.link_rules import check_bind_address, check_internal_address, check_underlay_address
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed.models import AS, Host
 from scionlab.testbed.models.link import is_user_as
 
@@ -19,14 +19,10 @@ def checked_addresses(
     checked: dict[str, str | None] = {}
     only = settings.UNDERLAY_GLOBAL_ONLY
     for name, value, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
-        try:
+        with at_field(name):
             checked[name] = str(check_underlay_address(value, global_only=only, family=family)) if value else None
-        except RuleError as exc:
-            raise FieldRuleError.of(exc, name) from exc
-    try:
+    with at_field("bind_ip"):
         checked["bind_ip"] = str(check_bind_address(bind_ip)) if bind_ip else None
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bind_ip") from exc
     if is_public and checked["public_ipv4"] is None and checked["public_ipv6"] is None:
         text = "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address."
         raise FieldRuleError("address_required", text, "public_ipv4")
@@ -42,10 +38,8 @@ def checked_internal_ip(text: str, as_: AS | None, *, host_id: int | None) -> st
     """The internal address of a host (None: a new one), unique in its AS. Raises `FieldRuleError` (`address_invalid`,
     `address_refused`, `internal_ip_taken`)."""
     others = [] if as_ is None else [host for host in as_.hosts.order_by("pk") if host.pk != host_id]
-    try:
+    with at_field("internal_ip"):
         checked = str(check_internal_address(text, alone=not others))
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "internal_ip") from exc
     taken = next((other for other in others if other.internal_ip == checked), None)
     if taken is not None:
         text = f"{checked} is the internal address of {taken}. Give each host of the AS another one."

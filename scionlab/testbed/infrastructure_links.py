@@ -8,7 +8,7 @@ from bandwidth_config import RuleError, check_bandwidth
 from contract.link_rules import bind_ip_for
 from contract.scion_files import link_mtu_bytes
 from scionlab.accounts.models import User
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed import locks
 from scionlab.testbed.audit import note_link
 from scionlab.testbed.models import AS, BorderRouter, Host, Interface, Link, numbers
@@ -19,10 +19,8 @@ from scionlab.testbed.versions.changes import Changes, read_links, view_of
 def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
     """Check the nominal bandwidth of a Link that is not limited: never 0, which would mean blocked (DOMAIN section 3).
     Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`)."""
-    try:
+    with at_field("bandwidth_kbit"):
         check_bandwidth(bandwidth_kbit)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
     if bandwidth_kbit == 0:
         text = (
             "A Link between infrastructure ASes is not limited and cannot have bandwidth 0. Enter the "

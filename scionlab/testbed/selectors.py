@@ -140,14 +140,16 @@ def open_attachment_points() -> QuerySet[AttachmentPoint]:
     return AttachmentPoint.objects.select_related(*related).order_by("AS__isd__isd_id", "AS__as_id")
 
 
-def default_in_force(ap: AttachmentPoint) -> int:
-    """Default of the attachment point [kbit/s]: initial value and maximum of a new Link."""
-    return ap.default_in_force(policy()) if ap.default_bandwidth_kbit is None else ap.default_bandwidth_kbit
+def default_in_force(ap: AttachmentPoint | None, site: BandwidthPolicy | None = None) -> int:
+    """Default of the attachment point [kbit/s]: initial value and maximum of a new Link. `site`: the policy, if it is
+    read already."""
+    own = None if ap is None else ap.default_bandwidth_kbit
+    return (site or policy()).default_bandwidth_kbit if own is None else own
 
 
-def maximum_in_force(link: Link, ap: AttachmentPoint) -> int:
-    """Maximum of the Link at `ap` [kbit/s]: the default in force there, or an exception above it."""
-    return with_exception(default_in_force(ap), link.exception_kbit)
+def maximum_in_force(link: Link, site: BandwidthPolicy | None = None) -> int:
+    """Maximum of the Link [kbit/s]: the default in force at its attachment point, or an exception above it."""
+    return with_exception(default_in_force(link.attachment_point, site), link.exception_kbit)
 
 
 # --- a user's ASes ------------------------------------------------------------------------------------------

@@ -135,11 +135,6 @@ def user_as_update(
     return user_as
 
 
-def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool, reason: str = "") -> None:
-    """`user_as_change` that (de)activates all attachments."""
-    user_as_change(user_as_id=user_as_id, actor=actor, active=active, reason=reason)
-
-
 @transaction.atomic
 def user_as_change(
     *,

@@ -5,14 +5,12 @@ For `user_ases.user_as`, which checks the rules, holds the locks and raises the 
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from bandwidth_config import RuleError
 from contract.link_rules import MIN_PORT, bind_ip_for
 from contract.scion_files import link_mtu_bytes
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import at_field
 from scionlab.testbed import selectors
 from scionlab.testbed.link_mtu import fitting_mtu_bytes
 from scionlab.testbed.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient, numbers
@@ -29,7 +27,7 @@ def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -
     _set_user_side(far, ap, spec, index, user_as.installation_type)
     _set_ap_address(near, ap, far)
     _set_routers(near, far, ap, index)
-    with _attributed(index):
+    with at_field("attachment_point_id", index):
         far.interface_id = numbers.free_interface_id(user_as)
         near.interface_id = numbers.free_interface_id(ap.AS)
         near.public_port = numbers.free_port(ap.host, near.public_ip)
@@ -74,7 +72,7 @@ def links_edit(
     for index, _, link in edits:
         near, far = link.interface_a, link.interface_b
         if near in moving and not numbers.is_port_free(near.host, near.public_ip, near.public_port):
-            with _attributed(index):
+            with at_field("attachment_point_id", index):
                 near.public_port = numbers.free_port(near.host, near.public_ip)
         near.save()
         far.save()
@@ -113,7 +111,7 @@ def _set_user_side(
 ) -> None:
     far.public_port = spec.public_port
     if spec.use_vpn:
-        with _attributed(index, "use_vpn"):
+        with at_field("use_vpn", index):
             client = vpn_client_for(ap.host.vpn, far.host)
         far.vpn_client, far.public_ip, far.bind_ip, far.bind_port = client, client.ip, None, None
     else:
@@ -130,21 +128,10 @@ def _set_ap_address(near: Interface, ap: AttachmentPoint, far: Interface) -> Non
 def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: int) -> None:
     """A matching router is kept: an AP may have several."""
     vpn = ap.host.vpn if far.vpn_client_id else None
-    with _attributed(index):
+    with at_field("attachment_point_id", index):
         for end in (near, far):
             if end.border_router_id is None or end.border_router.vpn != vpn:
                 end.border_router = numbers.border_router_for(end, vpn)
-
-
-@contextlib.contextmanager
-def _attributed(index: int, field: str = "attachment_point_id") -> Iterator[None]:
-    """Attribute an exhausted number to the attachment point that was chosen."""
-    try:
-        yield
-    except FieldRuleError:
-        raise
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, field, index) from exc
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:

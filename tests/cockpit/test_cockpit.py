@@ -22,7 +22,7 @@ from scionlab.enforcement.judgement import Verdict
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.status import link_status
 from scionlab.limits.defaults import ap_default_set, fan_out
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit
 from scionlab.testbed.selectors import with_relations
 from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
@@ -223,7 +223,7 @@ def test_the_history_says_who_changed_what_and_is_searched(
     door: Client, staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint, link: Link
 ) -> None:
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff, reason="The line is full.")
-    link_set_active(link_id=link.pk, actor=staff, active=False)
+    link_update(link_id=link.pk, actor=staff, active=False)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=staff)
 
     def found(**query: object) -> list[str]:

@@ -17,8 +17,9 @@ from django.db import connection, connections
 from scionlab.accounts.models import User
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed import selectors
-from scionlab.testbed.models import AttachmentPoint
-from tests.factories import AttachmentPointFactory, UserFactory
+from scionlab.testbed.models import AttachmentPoint, Link
+from scionlab.testbed.selectors import links_of
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 DEADLINE_S = 60.0
 
@@ -53,6 +54,13 @@ def teammate(transactional_db: None) -> User:
     return UserFactory(email="teammate@example.org", as_quota=50)
 
 
+@pytest.fixture
+def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
+    """Two people's Links at one attachment point."""
+    made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
+    return [links_of(one)[0] for one in made]
+
+
 class Meeting:
     """Makes threads meet inside a function: each that arrives waits until `count` have, or until it is clear that the
     others cannot come, because a lock holds them. So a race that is possible does happen, and none is forced.
@@ -72,10 +80,16 @@ class Meeting:
 
 
 Result = Any
+AtOnce = Callable[..., list[Result]]
+MeetIn = Callable[..., Meeting]
+
+
+def failures(results: list[Result]) -> list[Exception]:
+    return [one for one in results if isinstance(one, Exception)]
 
 
 @pytest.fixture
-def at_once() -> Iterator[Callable[..., list[Result]]]:
+def at_once() -> Iterator[AtOnce]:
     """Runs functions in threads of their own; the answer has each one's value or exception, in their order."""
     with ThreadPoolExecutor(max_workers=8) as pool:
 
@@ -102,7 +116,7 @@ def _alone(started: threading.Barrier, function: Callable[[], Any]) -> Result:
 
 
 @pytest.fixture
-def meet_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Meeting]:
+def meet_in(monkeypatch: pytest.MonkeyPatch) -> MeetIn:
     """`meet_in(module, "function")`: threads wait for each other right after that function has answered."""
 
     def patch(module: Any, name: str, *, count: int = 2, patience_s: float = 0.5) -> Meeting:

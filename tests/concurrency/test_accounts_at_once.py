@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +18,8 @@ from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, NoticeWatch
 from scionlab.enforcement.notices import notices_find
 from scionlab.testbed.models import AttachmentPoint
-from tests.concurrency.conftest import Meeting
+from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
 
 
 def token_for(purpose: str, email: str, user: User | None = None) -> str:

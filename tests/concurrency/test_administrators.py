@@ -11,11 +11,8 @@ from django.test import Client
 
 from scionlab.accounts import account
 from scionlab.accounts.models import User
-from tests.concurrency.conftest import Meeting
+from tests.concurrency.conftest import AtOnce, MeetIn, failures
 from tests.factories import UserFactory
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
 
 PASSWORD = "a long enough password"
 
@@ -75,5 +72,5 @@ def test_one_administrator_stays_whichever_doors_the_last_two_take(
     ada, bob = two
     meet_in(account, "other_administrators")
     answers = at_once(first(ada, bob), second(bob, ada))
-    assert [one for one in answers if isinstance(one, Exception)] == []
+    assert failures(answers) == []
     assert len(administrators()) == 1

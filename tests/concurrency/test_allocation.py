@@ -17,16 +17,8 @@ from scionlab.testbed.selectors import links_of
 from scionlab.user_ases import attachment_rules, user_as
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
-from tests.concurrency.conftest import Meeting
+from tests.concurrency.conftest import AtOnce, MeetIn, failures
 from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
-
-
-def failures(results: list[Any]) -> list[Exception]:
-    return [one for one in results if isinstance(one, Exception)]
-
 
 # --- AS ids ----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,11 +17,8 @@ from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from scionlab.user_ases.rest import link_views
 from scionlab.web.models import ApiRequest
 from scionlab.web.rest import base, idempotency
-from tests.concurrency.conftest import Meeting
+from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
 
 
 @pytest.fixture
@@ -66,22 +64,27 @@ def test_work_that_fails_lets_the_next_one_with_its_key_in(
     assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
 
 
-def two_for_one_state(at_once: AtOnce, api: APIClient, link: Link) -> list[int]:
-    url = f"/api/v1/links/{link.pk}/"
-    headers = {"If-Match": api.get(url)["ETag"]}
-
-    def change(name: str) -> Callable[[], Any]:
-        return lambda: api.patch(url, {name: 5}, format="json", headers=headers)
-
-    return sorted(one.status_code for one in at_once(change("to_user_kbit"), change("from_user_kbit")))
+OF_A_LINK = ({"to_user_kbit": 5}, {"from_user_kbit": 5})
+OF_AN_AS = ({"label": "one"}, {"label": "two"})
 
 
+@pytest.mark.parametrize(("url", "bodies"), [("links/{link}/", OF_A_LINK), ("ases/{user_as}/", OF_AN_AS)])
 def test_with_it_the_second_is_refused(
-    at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, meet_in: MeetIn
+    url: str,
+    bodies: tuple[dict[str, Any], ...],
+    at_once: AtOnce,
+    api: APIClient,
+    owner: User,
+    ap: AttachmentPoint,
+    meet_in: MeetIn,
 ) -> None:
-    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
+    user_as = attach(owner, spec(ap))
+    link = Link.objects.get(interface_b__AS=user_as.pk)
+    url = f"/api/v1/{url.format(link=link.pk, user_as=user_as.pk)}"
+    headers = {"If-Match": api.get(url)["ETag"]}
     meet_in(base, "check_if_match")
-    assert two_for_one_state(at_once, api, link) == [200, 412]
+    answers = at_once(*(partial(api.patch, url, body, format="json", headers=headers) for body in bodies))
+    assert sorted(one.status_code for one in answers) == [200, 412]
 
 
 def test_two_directions_at_once_do_not_undo_each_other(

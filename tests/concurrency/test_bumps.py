@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -14,9 +13,9 @@ from scionlab.limits.defaults import fan_out, site_default_set
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Interface, Link, UserAS
+from tests.concurrency.conftest import AtOnce, failures
 from tests.factories import ISDFactory
 
-AtOnce = Callable[..., list[Any]]
 DEFAULT = 1000  # kbit/s, what all of them start with
 
 
@@ -58,10 +57,6 @@ def risen(aps: list[AttachmentPoint]) -> list[tuple[int, int]]:
     """By how much H and L of each attachment point's host rose, from 1."""
     rows = Host.objects.filter(pk__in=[ap.host_id for ap in aps]).order_by("pk")
     return [(h - 1, limits - 1) for h, limits in rows.values_list("config_version", "limits_version")]
-
-
-def failures(results: list[Any]) -> list[Exception]:
-    return [one for one in results if isinstance(one, Exception)]
 
 
 # --- a default that changes again while it is carried out -----------------------------------------------------------

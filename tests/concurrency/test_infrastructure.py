@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from scionlab.accounts.models import User
+from scionlab.limits import update
 from scionlab.testbed import infrastructure, infrastructure_links
 from scionlab.testbed.host import border_router_create, host_set_addresses
-from scionlab.testbed.models import AS, ISD, Host, Interface, Link, numbers
-from tests.concurrency.conftest import Meeting
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
+from scionlab.testbed.models import AS, ISD, BandwidthChange, Host, Interface, Link, numbers
+from tests.concurrency.conftest import AtOnce, MeetIn, failures
 
 
 @pytest.fixture
@@ -61,16 +58,11 @@ def test_a_host_that_moves_takes_a_link_along_that_is_being_made(
 ) -> None:
     for address in ("192.0.2.98", "192.0.2.97", "192.0.2.96"):
         results, host_ip, interface_ip = link_while_moving(core, other, owner, at_once)
-        assert [one for one in results if isinstance(one, Exception)] == []
+        assert failures(results) == []
         assert (host_ip, interface_ip) == ("192.0.2.99", "192.0.2.99")
         Link.objects.get().interface_a.delete()
         Interface.objects.all().delete()
         Host.objects.filter(AS=core).update(public_ipv4=address)
-
-
-def move(host: Host, owner: User, **addresses: str) -> Callable[[], None]:
-    values = {"public_ipv4": host.public_ipv4, "public_ipv6": None, "bind_ip": None, **addresses}
-    return partial(host_set_addresses, host_id=host.pk, actor=owner, **values)
 
 
 def two_first_ases(at_once: AtOnce, *as_texts: str) -> list[Any]:
@@ -85,3 +77,16 @@ def test_two_administrators_make_the_first_ases_of_an_isd(at_once: AtOnce, meet_
     assert not meeting.met
     assert sorted(as_.isd_as for as_ in made) == ["18-ffaa:0:1201", "18-ffaa:0:1202"]
     assert ISD.objects.filter(isd_id=18).count() == 1
+
+
+def test_two_bandwidths_of_a_line_follow_each_other_in_the_history(
+    core: AS, other: AS, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    """No attachment point's row guards this Link: its own has to be locked."""
+    link = infrastructure_links.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE, bandwidth_kbit=100)
+    meet_in(update, "locked_link")
+    save = partial(update.link_set_bandwidth, link_id=link.pk, actor=None)
+    saved = at_once(*(partial(save, bandwidth_kbit=kbit) for kbit in (200, 300)))
+    assert failures(saved) == []
+    rows = list(BandwidthChange.objects.filter(link=link).order_by("pk").values_list("old_kbit", "new_kbit"))
+    assert [old for old, _ in rows] == [None, 100, rows[1][1]]

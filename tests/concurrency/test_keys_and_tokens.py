@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from scionlab.delivery.enrolment import Enrolment, enrolment_token_create, host_
 from scionlab.delivery.models import SigningKey
 from scionlab.delivery.signing import key_ring, signing_key_revoke, signing_key_rotate
 from scionlab.testbed.models import AttachmentPoint
-
-AtOnce = Callable[..., list[Any]]
+from tests.concurrency.conftest import AtOnce, failures
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def token(ap: AttachmentPoint) -> str:
 
 def uses(at_once: AtOnce, token: str, count: int) -> int:
     answers = at_once(*[lambda: host_enrol(random=token, address="192.0.2.9")] * count)
-    assert [one for one in answers if isinstance(one, Exception)] == []
+    assert failures(answers) == []
     return sum(isinstance(one, Enrolment) for one in answers)
 
 

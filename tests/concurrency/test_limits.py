@@ -10,29 +10,14 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from scionlab.accounts.models import User
 from scionlab.limits import update
 from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link
-from scionlab.testbed.selectors import links_of
 from scionlab.testbed.versions import counters
 from scionlab.testbed.versions.counters import hosts_bump
-from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-
-
-@pytest.fixture
-def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
-    """Two people's Links at one attachment point."""
-    made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
-    return [links_of(one)[0] for one in made]
-
-
-def failures(results: list[Any]) -> list[Exception]:
-    return [one for one in results if isinstance(one, Exception)]
+from tests.concurrency.conftest import AtOnce, failures
 
 
 def versions(ap: AttachmentPoint) -> tuple[int, int]:

@@ -459,9 +459,6 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "user_as_update": _update,
     "user_as_update beside If-Match": _with_if_match,
     "answer_once": _once,
-    "user_as_set_active": lambda w: (
-        lambda: user_as.user_as_set_active(user_as_id=w.first.pk, actor=w.owner, active=False)
-    ),
     "user_as_change": lambda w: (
         lambda: user_as.user_as_change(user_as_id=w.first.pk, actor=w.owner, label="x", scion_packages="upstream")
     ),

@@ -1,16 +1,10 @@
-"""Receipts that arrive while people save: neither waits for the other for ever, and each is stored whole.
-
-SQLite runs writers one after the other: conftest.py skips these there.
-"""
+"""Receipts that arrive while people save: neither waits for the other for ever, and each is stored whole."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
 
 from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
@@ -18,18 +12,12 @@ from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import Host, Link
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.concurrency.conftest import AtOnce, failures
+from tests.factories import AttachmentPointFactory, attach, spec
 from tests.receipts import enforced_entry, receipt_at
-
-pytestmark = pytest.mark.django_db(transaction=True)
 
 T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 LINKS = 5
-
-
-@pytest.fixture
-def owner() -> User:
-    return UserFactory(email="owner@example.org")
 
 
 @pytest.fixture
@@ -46,39 +34,19 @@ def receipt(host: Host, kbit: int, observed_at: datetime) -> Receipt:
     return receipt_at(observed_at, links, version=version, limits_version=host.limits_version)
 
 
-def together(*actions: Callable[[], object]) -> list[Exception]:
-    """Run all at once, each on a connection of its own; what they raised."""
-    start, raised = threading.Barrier(len(actions)), []
-
-    def run(action: Callable[[], object]) -> None:
-        try:
-            start.wait(10)
-            action()
-        except Exception as exc:
-            raised.append(exc)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not [thread for thread in threads if thread.is_alive()]
-    return raised
-
-
-def test_first_receipt_that_comes_twice_at_once_is_stored_once(links: list[Link]) -> None:
+def test_first_receipt_that_comes_twice_at_once_is_stored_once(links: list[Link], at_once: AtOnce) -> None:
     host = links[0].interface_a.host
     same = receipt(host, 1000, T0)
-    assert together(*[lambda: receipt_store(host_id=host.pk, receipt=same, now=T0)] * 4) == []
+    assert failures(at_once(*[lambda: receipt_store(host_id=host.pk, receipt=same, now=T0)] * 4)) == []
     assert HostReceipt.objects.count() == 1
     assert LinkEnforcement.objects.count() == LINKS
     assert Mail.objects.count() == LINKS
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(links: list[Link], owner: User, is_first: bool) -> None:
+def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(
+    links: list[Link], owner: User, at_once: AtOnce, is_first: bool
+) -> None:
     """Saves lock Links, then hosts; a receipt refers to Links, then to the host."""
     host = links[0].interface_a.host
     if not is_first:
@@ -93,7 +61,7 @@ def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(links: list[Link
             moment = T0 + timedelta(seconds=n)
             receipt_store(host_id=host.pk, receipt=receipt(host, 1000, moment), now=moment)
 
-    assert together(saves, receipts) == []
+    assert failures(at_once(saves, receipts)) == []
     assert HostReceipt.objects.get().observed_at == T0 + timedelta(seconds=20)
     host.refresh_from_db()
     assert host.limits_version == Link.objects.order_by("-wanted_limits_version")[0].wanted_limits_version

@@ -19,10 +19,10 @@ from scionlab.limits.tasks import fan_out_defaults
 from scionlab.platform import outage, retry
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.testbed.selectors import links_of
+from tests.concurrency.conftest import AtOnce
 from tests.factories import UserFactory, attach, spec
 from tests.receipts import receipt_at
 
-AtOnce = Callable[..., list[Any]]
 DEADLINE_S = 20.0
 
 

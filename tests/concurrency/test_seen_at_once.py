@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 from django.db import connection, transaction
 
 from scionlab.delivery.last_contact import HOSTS
 from scionlab.platform.last_contact import store
 from scionlab.testbed.models import Host
+from tests.concurrency.conftest import AtOnce
 from tests.factories import HostFactory
 
 DEADLINE_S = 20.0
 
 
-def test_hosts_heard_are_written_in_the_order_of_their_keys(at_once: Callable[..., list[Any]]) -> None:
+def test_hosts_heard_are_written_in_the_order_of_their_keys(at_once: AtOnce) -> None:
     """In the order in which they were heard, the writer holds the last host when it waits for the first one."""
     first, last = (HostFactory() for _ in range(2))
     holding, heard = threading.Event(), time.time()

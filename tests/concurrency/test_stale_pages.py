@@ -32,10 +32,10 @@ from scionlab.testbed.models import (
 from scionlab.testbed.selectors import links_of
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
 from tests.admin_pages import CHANGE, page
+from tests.concurrency.conftest import AtOnce
 from tests.factories import ISDFactory, UserFactory, attach, spec
 from tests.support.html import Page
 
-AtOnce = Callable[..., list[Any]]
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
 
@@ -171,30 +171,6 @@ def test_a_page_that_does_not_say_what_it_showed_is_an_old_one(text: str, owner:
     page_.typed["shown"] = text
     assert page_.save(bandwidth_kbit="400").status_code == 409
     assert kbit(one) == 900
-
-
-# --- the one number -----------------------------------------------------------------------------------------------
-
-
-def test_the_quick_form_of_an_old_page(owner: User, made: UserAS, one: Link, staff: User) -> None:
-    """The administrator was quicker: the owner is told who, when and what."""
-    client, url = browser(owner), f"/ases/{made.pk}/links/{one.pk}/bandwidth/"
-    quick = fields(client.get(f"/ases/{made.pk}/links/{one.pk}/"), "limits")
-    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=100, actor=staff)
-    told = client.post(url, {**quick, f"link-{one.pk}-bandwidth_kbit": "700"})
-    assert told.status_code == 409
-    shown = Page(told)
-    assert "staff@example.org saved other values on" in shown.text
-    assert [cell.text for cell in shown.root.all("table", class_="stack conflict")[0].all("td")] == [
-        "900 kbit/s",
-        "100 kbit/s",
-        "700 kbit/s",
-    ]
-    again = fields(told, "limits")
-    assert again[f"link-{one.pk}-bandwidth_kbit"] == "700"
-    assert kbit(one) == 100
-    assert client.post(url, again).status_code == 302
-    assert kbit(one) == 700
 
 
 # --- at the very same time ----------------------------------------------------------------------------------------

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab.accounts.models import User
 from scionlab.limits import profiles, timed_limit
 from scionlab.limits.defaults import ap_default_set, fan_out
 from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit
-from scionlab.testbed.selectors import links_of
-from tests.concurrency.conftest import Meeting
-from tests.factories import attach, spec
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
+from tests.concurrency.conftest import AtOnce, MeetIn, failures
 
 SLOW = profiles.constant(Limits(200, 100), 3600)
 
 
-@pytest.fixture
-def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
-    """Two people's Links at one attachment point."""
-    made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
-    return [links_of(one)[0] for one in made]
-
-
 def create(link: Link, profile: profiles.Profile = SLOW) -> Callable[[], TimedLimit]:
     return partial(timed_limit_create, link_id=link.pk, profile=profile, begins_at=None, actor=None)
-
-
-def failures(results: list[Any]) -> list[Exception]:
-    return [one for one in results if isinstance(one, Exception)]
 
 
 def limits_version(ap: AttachmentPoint) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -20,10 +19,7 @@ from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.scion_config.pki.updates import verify
 from scionlab.testbed import infrastructure
 from scionlab.testbed.models import AS, Host
-from tests.concurrency.conftest import Meeting
-
-AtOnce = Callable[..., list[Any]]
-MeetIn = Callable[..., Meeting]
+from tests.concurrency.conftest import AtOnce, MeetIn
 
 
 def make(number: int, *, is_core: bool) -> AS:

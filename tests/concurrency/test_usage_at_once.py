@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from scionlab.testbed.models import AttachmentPoint, Host
 from scionlab.usage import ingest, rollup
 from scionlab.usage.models import UsageBatch, UsageDay, UsageSlot
 from scionlab.usage.rollup import roll_up
+from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
 from tests.usage_world import simple, store, stored_samples, stored_sums
 
@@ -31,9 +31,7 @@ def levels() -> list[int]:
     return [level["to_user"][0] for level in found]
 
 
-def test_batches_with_the_same_samples_at_once_count_them_once(
-    host: Host, at_once: Callable[..., list[Any]], meet_in: Callable[..., Any]
-) -> None:
+def test_batches_with_the_same_samples_at_once_count_them_once(host: Host, at_once: AtOnce, meet_in: MeetIn) -> None:
     """Both would find the counter at the same place, if its series were not locked."""
     store(host, simple(host, T0, [500]), NOW)
     bodies = [simple(host, T0 + timedelta(seconds=10), [1000, 2000]) for _ in range(2)]
@@ -44,9 +42,7 @@ def test_batches_with_the_same_samples_at_once_count_them_once(
     assert levels() == [2000, 2000, 2000]
 
 
-def test_two_workers_add_each_batch_once(
-    host: Host, at_once: Callable[..., list[Any]], meet_in: Callable[..., Any]
-) -> None:
+def test_two_workers_add_each_batch_once(host: Host, at_once: AtOnce, meet_in: MeetIn) -> None:
     for n in range(3):
         store(host, simple(host, T0 + timedelta(minutes=n), [n * 1000 + 500, n * 1000 + 1000]), NOW)
     meeting = meet_in(rollup, "_add")
@@ -56,7 +52,7 @@ def test_two_workers_add_each_batch_once(
 
 
 def test_a_batch_that_comes_while_others_are_added_is_not_forgotten(
-    host: Host, at_once: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+    host: Host, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(host, simple(host, T0, [0, 1000]), NOW)
     real, later = rollup.unpack, simple(host, T0 + timedelta(minutes=1), [2000, 3000])

@@ -28,7 +28,7 @@ from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import MAX_BYTES, Direction, Total, parse_receipt
 from scionlab.enforcement.status import link_status
 from scionlab.limits.defaults import ap_default_set, fan_out
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
@@ -505,7 +505,7 @@ def test_lowered_maximum_is_mailed_with_what_was_asked_for(
 
 
 def test_inactive_link_is_no_news(host: Host, link: Link, owner: User) -> None:
-    link_set_active(link_id=link.pk, actor=owner, active=False)
+    link_update(link_id=link.pk, actor=owner, active=False)
     store(host, {"1": link_entry(1000)}, now=T0)
     assert not Mail.objects.exists()
 
@@ -615,8 +615,8 @@ def test_since_counts_from_when_the_kernel_had_it(host: Host, link: Link, owner:
     store(host, {"1": link_entry(1000, from_user=direction(7))}, now=T0)
     store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=60))
     assert since() == T0 + timedelta(seconds=60)
-    link_set_active(link_id=link.pk, actor=owner, active=False)
-    link_set_active(link_id=link.pk, actor=owner, active=True)
+    link_update(link_id=link.pk, actor=owner, active=False)
+    link_update(link_id=link.pk, actor=owner, active=True)
     store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=120))
     assert since() == T0 + timedelta(seconds=120)
     store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=180))

@@ -106,6 +106,7 @@ def test_an_empty_second_number_means_the_same(
     ("values", "label", "sentence"),
     [
         ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ({"bandwidth_kbit": "1e3"}, BANDWIDTH, '"1e3" is not a whole number of kbit/s.'),
         ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Enter 8 Mbit/s instead"),
         ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "maximum of 10 000 kbit/s"),
         ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "maximum of 10 000 kbit/s"),
@@ -123,6 +124,7 @@ def test_what_is_wrong_is_said_beside_the_number_that_is(
     before = Link.objects.get(pk=link.pk).requested
     page = send(client, link, **values)
     assert sentence in page.beside(label)
+    assert sentence in page.root.one("div", class_="summary").text
     assert page.value(BANDWIDTH) == values["bandwidth_kbit"]
     assert Link.objects.get(pk=link.pk).requested == before
 
@@ -207,7 +209,12 @@ def test_a_page_that_somebody_made_old_undoes_no_other_direction(
 ) -> None:
     shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
     link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
-    page = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
+    prefix = f"link-{link.pk}-"
+    typed = {f"{prefix}bandwidth_kbit": "900", f"{prefix}from_user_kbit": "", f"{prefix}shown": shown}
+    answer = client.post(url_of(link, "bandwidth/"), typed)
+    page = Page(answer)
+    assert answer.status_code == 409
+    assert page.value(BANDWIDTH) == "900"
     assert "staff@example.org saved other values" in page.text
     assert "Bandwidth from the user AS the same as to it 64 kbit/s" in page.text
     assert Link.objects.get(pk=link.pk).requested == Limits(1000, 64)
@@ -370,7 +377,9 @@ def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
     client.post(url_of(link, "bandwidth/"), {f"link-{link.pk}-bandwidth_kbit": "640"})
     behind = client.get(url_of(link), headers={"X-Requested-With": "fetch"})
     assert "Saved." not in Page(behind).text
-    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text
+    told = Page(client.get(url_of(link))).text
+    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s when the attachment point next fetches its limits" in told
+    assert "; nothing restarts." in told
 
 
 def test_the_shortest_period_with_figures_is_shown_first(subtests: pytest.Subtests, client: Client, link: Link) -> None:

@@ -21,8 +21,6 @@ from tests.support.html import Element, Page
 
 pytestmark = pytest.mark.django_db
 
-BANDWIDTH = "Bandwidth of this link [kbit/s]"
-
 
 @pytest.fixture
 def client(owner: User) -> Client:
@@ -171,41 +169,6 @@ def test_a_page_on_which_nothing_is_under_way_fetches_itself_seldom(
     assert live() == [(path, "2") for path in paths]
     confirm(link)
     assert live() == [(path, "10") for path in paths]
-
-
-# --- the one number -----------------------------------------------------------------------------------------
-
-
-def set_bandwidth(client: Client, link: Link, written: str) -> Page:
-    url = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/bandwidth/"
-    return Page(client.post(url, {f"link-{link.pk}-bandwidth_kbit": written}, follow=True))
-
-
-def test_a_bandwidth_is_changed_on_the_page_itself(client: Client, user_as: UserAS, link: Link) -> None:
-    page = set_bandwidth(client, link, "640")
-    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s when the attachment point next fetches its limits" in page.text
-    assert "; nothing restarts." in page.text
-    assert page.value(BANDWIDTH) == "640"
-    link.refresh_from_db()
-    assert link.bandwidth_kbit == 640
-
-
-@table(
-    ("written", "sentence"),
-    [
-        ("1e3", '"1e3" is not a whole number of kbit/s.'),
-        ("1001", "Bandwidth 1 001 kbit/s is above this link's maximum of 1 000 kbit/s. Choose at most 1 000"),
-    ],
-)
-def test_a_wrong_bandwidth_is_explained_beside_it_and_kept_to_be_corrected(
-    client: Client, user_as: UserAS, link: Link, written: str, sentence: str
-) -> None:
-    page = set_bandwidth(client, link, written)
-    assert sentence in page.beside(BANDWIDTH)
-    assert sentence in page.root.one("div", class_="summary").text
-    assert page.value(BANDWIDTH) == written
-    link.refresh_from_db()
-    assert link.bandwidth_kbit == 1_000
 
 
 # --- buttons ------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from django.test import Client
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
-from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, UserAS
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.selectors import links_of
 from scionlab.user_ases.attachments import AttachmentSpec
 from scionlab.user_ases.user_as import user_as_delete, user_as_update
@@ -149,12 +149,6 @@ def test_administrators_read_the_same_sentence_as_the_service_says(
     assert AttachmentPoint.objects.get(pk=ap.pk).default_bandwidth_kbit is None
 
 
-def test_there_is_one_policy(db: None) -> None:
-    assert selectors.policy() == selectors.policy()
-    assert BandwidthPolicy.objects.count() == 1
-    assert selectors.policy().default_bandwidth_kbit == 1000
-
-
 # --- the audit ------------------------------------------------------------------------------------------------------
 
 Row = tuple[str, str, str | None, int | None, int | None, str]
@@ -177,7 +171,7 @@ def test_the_life_of_a_link_is_in_the_audit(owner: User, staff: User, ap: Attach
     assert audit() == [("link", LINK_1, WHO, None, 1000, "")]
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=staff, reason="flooding")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=staff, reason="again")
-    link_set_active(link_id=link.pk, actor=owner, active=False)
+    link_update(link_id=link.pk, actor=owner, active=False)
     kept = AttachmentSpec(attachment_point_id=ap.pk, public_ip="198.51.100.7", bandwidth_kbit=400, link_id=link.pk)
     added = spec(ap, public_port=50001, bandwidth_kbit=7)
     values: dict[str, Any] = {"user_as_id": user_as.pk, "actor": owner, "label": "", "installation_type": "dedicated"}

@@ -16,11 +16,11 @@ from scionlab.enforcement.status import link_status
 from scionlab.limits import profiles
 from scionlab.limits.defaults import ap_default_set, fan_out
 from scionlab.limits.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
-from scionlab.limits.update import link_set_active, link_set_bandwidth, link_update
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, UserAS
 from scionlab.testbed.selectors import links_of
-from scionlab.user_ases.user_as import user_as_delete, user_as_set_active, user_as_update
+from scionlab.user_ases.user_as import user_as_change, user_as_delete, user_as_update
 from tests.cases import table
 from tests.enforcement.test_receipt import direction, link_entry, store
 from tests.factories import attach, spec
@@ -171,7 +171,7 @@ def test_rules(link: Link, user_as: UserAS) -> None:
     for number in range(19):
         assert code_of(link, begins_at=T0 + (number + 1) * HOUR) is None
     assert code_of(link, begins_at=T0 + 100 * HOUR) == "timed_many"
-    link_set_active(link_id=link.pk, active=False, actor=None)
+    link_update(link_id=link.pk, active=False, actor=None)
     assert code_of(link) == "timed_inactive"
 
 
@@ -189,13 +189,13 @@ def test_link_that_is_deactivated_moved_or_deleted_has_none_left(
 ) -> None:
     create(link)
     create(link, begins_at=T0 + HOUR)
-    link_set_active(link_id=link.pk, active=False, actor=owner)
+    link_update(link_id=link.pk, active=False, actor=owner)
     assert not TimedLimit.objects.filter(cancelled_at=None).exists()
-    link_set_active(link_id=link.pk, active=True, actor=owner)
+    link_update(link_id=link.pk, active=True, actor=owner)
     assert link_status(fresh(link), now=at(1)).running is None
     create(link)
-    user_as_set_active(user_as_id=user_as.pk, active=False, actor=owner)
-    user_as_set_active(user_as_id=user_as.pk, active=True, actor=owner)
+    user_as_change(user_as_id=user_as.pk, active=False, actor=owner)
+    user_as_change(user_as_id=user_as.pk, active=True, actor=owner)
     assert link_status(fresh(link), now=at(1)).running is None
     create(link)
     user_as_update(
@@ -444,7 +444,7 @@ def test_each_refusal_names_its_field_the_value_and_the_remedy(link: Link, monke
         "This link has 1 running or scheduled temporary limits, which is the maximum. Cancel one, or wait until one "
         "has ended.",
     )
-    link_set_active(link_id=link.pk, active=False, actor=None)
+    link_update(link_id=link.pk, active=False, actor=None)
     assert refused(link) == ("timed_inactive", "link_id", "The link is inactive. Activate it first.")
 
 

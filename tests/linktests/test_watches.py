@@ -17,7 +17,7 @@ from contract.link_info import check_link_info
 from contract.link_tests import MAX_TESTS_PER_LINK
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
-from scionlab.limits.update import link_set_active
+from scionlab.limits.update import link_update
 from scionlab.linktests import test_slots
 from scionlab.linktests.link_test import SlotTakenError, link_test_cancel, link_test_create, link_tests_retire
 from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
@@ -187,7 +187,7 @@ def test_database_refuses_what_overlaps_whoever_writes_it(link: Link, owner: Use
 
 def test_only_active_links_of_user_ases_are_watched_and_what_is_deactivated_ends(link: Link, owner: User) -> None:
     made = create(link, owner)
-    link_set_active(link_id=link.pk, actor=owner, active=False)
+    link_update(link_id=link.pk, actor=owner, active=False)
     made.refresh_from_db()
     assert made.cancelled_at == T0
     assert refusal(link, owner) == "test_inactive"

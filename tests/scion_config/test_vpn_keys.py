@@ -28,7 +28,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
-from scionlab.limits.update import link_set_active
+from scionlab.limits.update import link_update
 from scionlab.scion_config import openvpn
 from scionlab.scion_config.vpn import files_for, vpn_keys_renew
 from scionlab.testbed.host import host_set_addresses
@@ -184,10 +184,10 @@ def test_an_inactive_link_takes_its_files_along_when_h_rises(inside: UserAS, ap:
     host = inside.hosts.get()
     before = files_of(ap), files_of(inside)
     counters = Counters()
-    link_set_active(link_id=links_of(inside)[0].pk, actor=None, active=False)
+    link_update(link_id=links_of(inside)[0].pk, actor=None, active=False)
     assert counters.risen() == {ap.host: CONFIG, host: CONFIG}
     assert (files_of(ap), files_of(inside)) == ({}, {})
-    link_set_active(link_id=links_of(inside)[0].pk, actor=None, active=True)
+    link_update(link_id=links_of(inside)[0].pk, actor=None, active=True)
     assert (files_of(ap), files_of(inside)) == before
 
 

@@ -14,7 +14,7 @@ from scionlab.accounts.models import User
 from scionlab.testbed.infrastructure import attachment_point_create, vpn_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BorderRouter, Host, Link, UserAS
-from scionlab.user_ases.user_as import user_as_set_active
+from scionlab.user_ases.user_as import user_as_change
 from tests.admin_pages import CHANGE, page
 from tests.factories import ASFactory, BorderRouterFactory, HostFactory
 from tests.support.html import Page
@@ -58,11 +58,11 @@ def test_other_changes_of_a_link(changes: Any, made: list[str], door: Client, li
 
 def test_activation_by_its_owner_is_in_the_history_too(link: Link, user_as: UserAS, owner: User) -> None:
     for active, text in ((False, "Deactivated: in no configuration"), (True, "Activated")):
-        user_as_set_active(user_as_id=user_as.pk, active=active, actor=owner)
+        user_as_change(user_as_id=user_as.pk, active=active, actor=owner)
         newest = BandwidthChange.objects.filter(kind="link_active").first()
         assert newest is not None
         assert (newest.text, newest.actor) == (text, owner)
-        user_as_set_active(user_as_id=user_as.pk, active=active, actor=owner)
+        user_as_change(user_as_id=user_as.pk, active=active, actor=owner)
     assert BandwidthChange.objects.filter(kind="link_active").count() == 2
 
 

@@ -61,14 +61,6 @@ def test_an_address_of_the_testbed_is_refused_at_every_door(
     assert not Link.objects.exists()
 
 
-def test_the_sentence_says_whose_address_it_is(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
-    (error,) = check_attachments([spec(ap, public_ip="192.0.2.2")], user_as=None, installation_type="dedicated")
-    assert error.message == (
-        "192.0.2.2 is the address of a host of 17-ffaa:0:1108. Use the address of the user AS as seen by the "
-        "attachment point."
-    )
-
-
 def test_a_user_as_that_lets_others_attach_keeps_its_address_to_itself(
     user_as: UserAS, serving: AttachmentPoint, ap: AttachmentPoint
 ) -> None:

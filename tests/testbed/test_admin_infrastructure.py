@@ -16,7 +16,7 @@ from bandwidth_config import LINK_INFO_PATH
 from config_tar import snapshot
 from contract.scion_files import build_topology
 from scionlab.accounts.models import User
-from scionlab.limits.update import link_set_active
+from scionlab.limits.update import link_update
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed.host import border_router_create
 from scionlab.testbed.infrastructure import infrastructure_as_create
@@ -304,7 +304,7 @@ def test_an_address_that_no_active_link_uses_tells_nobody(
     counters = Counters()
     assert door.post(page(Host, CHANGE, core.pk), addresses(core, public_ipv6="2001:db8::12")).status_code == 302
     assert counters.risen() == {}
-    link_set_active(link_id=backbone.pk, actor=staff, active=False)
+    link_update(link_id=backbone.pk, actor=staff, active=False)
     counters = Counters()
     core.refresh_from_db()
     assert door.post(page(Host, CHANGE, core.pk), addresses(core, public_ipv4="192.0.2.12")).status_code == 302

@@ -25,15 +25,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, cause: Exception, *, times: int) ->
     found: list[str] = []
 
     def handle(*_: Any, **__: Any) -> None:
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SHOW lock_timeout")
-                found.append(cursor.fetchone()[0])
-        else:
-            found.append("")
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            found.append(cursor.fetchone()[0])
         if len(found) <= times:
-            if connection.vendor == "postgresql":
-                transaction.atomic().__enter__()  # as Django leaves it where what was put off fails
+            transaction.atomic().__enter__()  # as Django leaves it where what was put off fails
             raise OperationalError from cause
 
     monkeypatch.setattr(migrate.Command, "handle", handle)
@@ -45,13 +41,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, cause: Exception, *, times: int) ->
 def test_a_migration_that_gave_way_is_tried_again(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
     found = failing(monkeypatch, cause, times=2)
     call_command("migrate", verbosity=0)
-    assert found == ["500ms"] * 3 if connection.vendor == "postgresql" else [""] * 3
+    assert found == ["500ms"] * 3
 
 
 def test_it_waits_for_a_lock_for_less_than_whoever_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or PostgreSQL would end the save; afterwards the session is as it was."""
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer")
     failing(monkeypatch, ValueError(), times=0)
     call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:
@@ -62,8 +56,6 @@ def test_it_waits_for_a_lock_for_less_than_whoever_saves(monkeypatch: pytest.Mon
 
 
 def test_it_takes_the_lock_of_hosts_before_that_of_another_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer")
     found: list[Any] = []
 
     def handle(*_: Any, **__: Any) -> None:

@@ -12,7 +12,7 @@ from django.test import Client
 from bandwidth_config import generate_link_info
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
-from scionlab.limits.update import link_set_active, link_set_bandwidth
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.models import AttachmentPoint, Host, Link, RestartBudget, UserAS
 from scionlab.testbed.selectors import links_of
@@ -83,7 +83,7 @@ def test_switching_off_and_on_and_making_and_deleting_are_counted_together(
     (link,) = links_of(user_as)
     before = h_of(ap)
     for number in range(4):
-        link_set_active(link_id=link.pk, actor=owner, active=bool(number % 2))
+        link_update(link_id=link.pk, actor=owner, active=bool(number % 2))
         another = attach(owner, spec(ap, public_port=50_007))
         user_as_delete(user_as_id=another.pk, actor=owner)
     assert h_of(ap) == before + 5
@@ -164,7 +164,7 @@ def test_the_user_and_the_operator_read_what_waits_and_why(
     assert why in client.get(f"/ases/{user_as.pk}/links/{link.pk}/").content.decode()
     assert why in client.get(f"/ases/{user_as.pk}/").content.decode()
     assert why in client.get(f"/api/v1/links/{link.pk}/").content.decode()
-    link_set_active(link_id=link.pk, actor=owner, active=False)
+    link_update(link_id=link.pk, actor=owner, active=False)
     assert why in client.get(f"/ases/{user_as.pk}/links/{link.pk}/").content.decode()
     client.force_login(staff)
     page = client.get(f"/cockpit/aps/{ap.pk}/").content.decode()

@@ -11,7 +11,7 @@ import pytest
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import ap_default_set, ap_update, fan_out, site_default_set
-from scionlab.limits.update import link_set_active, link_set_bandwidth, link_update
+from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.platform import queue
 from scionlab.testbed.host import host_rotate_secret, host_set_addresses
 from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
@@ -21,7 +21,7 @@ from scionlab.testbed.selectors import links_of
 from scionlab.testbed.versions.changes import Changes, read_links, view_of
 from scionlab.testbed.versions.counters import host_note_delivered, host_set_deployed_version
 from scionlab.user_ases.attachments import AttachmentSpec
-from scionlab.user_ases.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
+from scionlab.user_ases.user_as import user_as_change, user_as_create, user_as_delete, user_as_update
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.support.counters import Counters
@@ -134,19 +134,19 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
     ),
     "the whole form unchanged": (lambda w: w.update(*w.specs), {}),
     "an address in other letters": (lambda w: w.edit(0, public_ip="198.51.100.7"), {}),
-    "active already": (lambda w: link_set_active(link_id=w.links[0].pk, actor=w.owner, active=True), {}),
+    "active already": (lambda w: link_update(link_id=w.links[0].pk, actor=w.owner, active=True), {}),
     "the whole AS active already": (
-        lambda w: user_as_set_active(user_as_id=w.user_as.pk, actor=w.owner, active=True),
+        lambda w: user_as_change(user_as_id=w.user_as.pk, actor=w.owner, active=True),
         {},
     ),
     "the label": (lambda w: w.update(*w.specs, label="Other"), {}),
     # structure: H of the hosts at both ends
     "a link deactivated": (
-        lambda w: link_set_active(link_id=w.links[0].pk, actor=w.owner, active=False),
+        lambda w: link_update(link_id=w.links[0].pk, actor=w.owner, active=False),
         {"a": CONFIG, "user": CONFIG},
     ),
     "the whole AS deactivated": (
-        lambda w: user_as_set_active(user_as_id=w.user_as.pk, actor=w.owner, active=False),
+        lambda w: user_as_change(user_as_id=w.user_as.pk, actor=w.owner, active=False),
         {"a": CONFIG, "b": CONFIG, "user": CONFIG},
     ),
     "an address": (lambda w: w.edit(0, public_ip="198.51.100.8"), {"a": CONFIG, "user": CONFIG}),
@@ -191,7 +191,10 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
         lambda w: user_as_delete(user_as_id=w.user_as.pk, actor=w.owner),
         {"a": CONFIG, "b": CONFIG},
     ),
-    "another AS of the owner": (lambda w: attach(w.owner, spec(w.a, public_port=50007)), {"a": CONFIG}),
+    "another AS of the owner, with two Links here and one there": (
+        lambda w: attach(w.owner, *(spec(at, public_port=1024 + n) for n, at in enumerate((w.a, w.a, w.b)))),
+        {"a": CONFIG, "b": CONFIG},
+    ),
     # defaults: L of the hosts where a limit changes
     "the site default above and below all choices": (
         lambda _: (site_default_set(default_bandwidth_kbit=2000, actor=None), fan_out()),
@@ -288,16 +291,6 @@ def test_each_save_raises_exactly_these_counters(name: str, world: World) -> Non
     assert {names.get(host.pk, f"somebody else: {host}"): by for host, by in risen.items()} == expected
 
 
-def test_creating_raises_h_of_each_attachment_point_once(world: World) -> None:
-    counters = Counters()
-    made = attach(
-        world.owner, spec(world.a, public_port=1024), spec(world.a, public_port=1025), spec(world.b, public_port=1026)
-    )
-    assert counters.risen() == {world.a.host: CONFIG, world.b.host: CONFIG}
-    host = made.hosts.get()
-    assert (host.config_version, host.limits_version) == (1, 1)
-
-
 # --- inactive links are in no configuration ---------------------------------------------------------------------
 
 
@@ -316,7 +309,7 @@ INACTIVE_SAVES: dict[str, Save] = {
 
 @table("name", INACTIVE_SAVES)
 def test_what_happens_to_an_inactive_link_raises_nothing(name: str, world: World) -> None:
-    link_set_active(link_id=world.links[0].pk, actor=world.owner, active=False)
+    link_update(link_id=world.links[0].pk, actor=world.owner, active=False)
     counters = Counters()
     INACTIVE_SAVES[name](world)
     assert counters.risen() == {}
@@ -347,7 +340,7 @@ def test_a_clamp_marks_the_clamped_links_alone(world: World) -> None:
 
 
 def test_observing_an_attachment_point_is_news_of_each_of_its_active_links(world: World) -> None:
-    link_set_active(link_id=world.links[1].pk, actor=world.owner, active=False)
+    link_update(link_id=world.links[1].pk, actor=world.owner, active=False)
     world.set_ap(observe_only=True)
     first, second, third = Link.objects.filter(pk__in=[link.pk for link in world.links]).order_by("pk")
     assert [first.wanted_limits_version, second.wanted_limits_version, third.wanted_limits_version] == [2, 1, 1]
@@ -356,12 +349,6 @@ def test_observing_an_attachment_point_is_news_of_each_of_its_active_links(world
 def test_a_total_is_news_of_no_link(world: World) -> None:
     world.set_ap(total_kbit=5000)
     assert {link.wanted_limits_version for link in Link.objects.filter(interface_a__AS=world.a.AS)} == {1}
-
-
-def test_fan_out_returns_the_hosts_once(world: World) -> None:
-    ap_default_set(attachment_point_id=world.a.pk, default_bandwidth_kbit=500, actor=None)
-    assert fan_out() == [world.a.host.pk]
-    assert fan_out() == []
 
 
 def test_a_refused_save_raises_nothing(world: World) -> None:
@@ -399,7 +386,9 @@ def test_user_as_create_queues_its_own_host_too(
             installation_type="dedicated",
             attachments=[spec(world.a, public_port=50007)],
         )
-    hosts = {world.a.host.pk, made.hosts.get().pk}
+    new = made.hosts.get()
+    assert (new.config_version, new.limits_version) == (1, 1)
+    hosts = {world.a.host.pk, new.pk}
     assert sorted(queued) == sorted((queue.RENDER_HOST, pk) for pk in hosts)
 
 

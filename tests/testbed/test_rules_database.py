@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
 from scionlab.accounts.models import User
@@ -83,6 +84,16 @@ def test_a_vpn_address_is_given_once(ap_b: AttachmentPoint, owner: User) -> None
     client = VPNClient.objects.get()
     with pytest.raises(IntegrityError), transaction.atomic():
         VPNClient.objects.create(vpn=client.vpn, host=ap_b.host, ip=client.ip)
+
+
+def test_the_links_of_a_host_come_in_the_order_of_their_keys(ap: AttachmentPoint, owner: User) -> None:
+    """Whoever locks rows by this list locks them in this order, wherever the database keeps the rows."""
+    for port in range(50_000, 50_005):
+        attach(owner, spec(ap, public_port=port))
+    keys = sorted(Link.objects.values_list("pk", flat=True))
+    for key in reversed(keys):  # PostgreSQL writes a changed row anew, behind the others
+        Link.objects.filter(pk=key).update(mtu=F("mtu"))
+    assert [link.pk for link in selectors.limited_links(ap.host_id).values()] == keys
 
 
 def test_log_in_names_are_kept_in_lower_case(db: None) -> None:

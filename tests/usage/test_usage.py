@@ -16,7 +16,7 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.measured import DirectionUsage
-from scionlab.limits.update import link_set_active
+from scionlab.limits.update import link_update
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.usage import rollup, tasks
@@ -169,7 +169,7 @@ def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts
 ) -> None:
     store(host, simple(host, T0, [1000]), T0 + MINUTE)
     late = simple(host, T0 + timedelta(seconds=10), [2000])
-    link_set_active(link_id=link.pk, active=False, actor=owner)
+    link_update(link_id=link.pk, active=False, actor=owner)
     assert store(host, late, T0 + MINUTE) == Stored(stored=True)
     assert levels()[0] == 2000
 

@@ -11,9 +11,9 @@ from rest_framework.test import APIClient
 
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
-from scionlab.limits.update import link_set_active
+from scionlab.limits.update import link_update
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
-from scionlab.user_ases.user_as import user_as_set_active
+from scionlab.user_ases.user_as import user_as_change
 from tests.cases import table
 from tests.factories import api_token, attach, spec
 from tests.support.counters import Counters
@@ -114,9 +114,9 @@ def test_what_is_activated_gets_the_mtu_that_fits_its_addresses(what: str, owner
 
     def switch(active: bool) -> int:
         if what == "link":
-            link_set_active(link_id=link.pk, actor=owner, active=active)
+            link_update(link_id=link.pk, actor=owner, active=active)
         else:
-            user_as_set_active(user_as_id=user_as.pk, actor=owner, active=active)
+            user_as_change(user_as_id=user_as.pk, actor=owner, active=active)
         return Link.objects.values_list("mtu", flat=True).get()
 
     assert (switch(False), counters.risen()) == (1472, {})

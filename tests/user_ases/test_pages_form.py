@@ -101,12 +101,6 @@ def test_a_new_as_is_stored_as_it_was_typed(client: Client, owner: User, ap: Att
     assert (end.public_ip, end.public_port, end.bind_ip, end.bind_port) == ("198.51.100.7", 50_000, "10.0.0.5", 50_007)
 
 
-def test_without_any_attachment_the_rule_is_shown(client: Client, ap: AttachmentPoint) -> None:
-    page = Page(client.post(NEW, form()))
-    assert "An AS needs an attachment point. Add 1 to 5." in page.text
-    assert not UserAS.objects.exists()
-
-
 # --- what a person gets wrong -------------------------------------------------------------------------------
 
 # One of each field: limits/test_rules_doors.py has the rules.
@@ -168,12 +162,6 @@ def test_all_mistakes_are_shown_at_once_each_in_its_attachment(
         f"Attachment 2: {BANDWIDTH}",
         "Attachment 3: Public IP address",
     ]
-
-
-def test_two_attachments_on_one_socket_are_refused_beside_the_second(client: Client, ap: AttachmentPoint) -> None:
-    page = Page(client.post(NEW, form(row(ap, 0), row(ap, 1, public_port="50000"))))
-    assert "198.51.100.7 port 50000 is used by two attachments of this AS." in page.beside("Public port (UDP)", 2)
-    assert not UserAS.objects.exists()
 
 
 def test_the_quota_is_enforced_with_its_number_and_the_remedy(

@@ -94,10 +94,8 @@ def _percent(text: str) -> int:
     return int(match[1])
 
 
-def parse_uplink(text: str) -> int | None:
+def parse_uplink(text: str) -> int:
     """Parse a bandwidth [kbit/s]. Raises `RuleError` (`uplink_range`, those of `parse_bandwidth_text`)."""
-    if text.strip() == "":
-        return None
     kbit = parse_bandwidth_text(text)
     if not 1 <= kbit <= MAX_UPLINK_KBIT:
         words = f"An uplink of {format_kbit(kbit)} is not between 1 kbit/s and {format_kbit(MAX_UPLINK_KBIT)}."
@@ -105,13 +103,11 @@ def parse_uplink(text: str) -> int | None:
     return kbit
 
 
-def parse_cost(text: str) -> Decimal | None:
+def parse_cost(text: str) -> Decimal:
     """Parse a cost per GB with at most four decimals. Raises `RuleError` (`cost_invalid`)."""
-    if text.strip() == "":
-        return None
     hint = "Enter for example 0.085, with a decimal point and at most four decimals."
     try:
-        cost = Decimal(text.strip()) if re.fullmatch(r"[0-9.]{1,20}", text.strip(), flags=re.ASCII) else None
+        cost = Decimal(text) if re.fullmatch(r"[0-9.]{1,20}", text, flags=re.ASCII) else None
     except InvalidOperation:
         cost = None
     if cost is None or cost > _MAX_COST or cost != round(cost, 4):
@@ -124,11 +120,15 @@ class UplinkForm(forms.Form):
 
     uplink_kbit = RuleField(
         parse_uplink,
+        optional=True,
         label="Uplink [kbit/s]",
         help_text="In each direction; you can also enter 10 Gbit/s. Empty: not set.",
     )
     cost_per_gb = RuleField(
-        parse_cost, label="Cost per GB", help_text="Cost of egress to user ASes. Empty: the default cost."
+        parse_cost,
+        optional=True,
+        label="Cost per GB",
+        help_text="Cost of egress to user ASes. Empty: the default cost.",
     )
 
     def __init__(self, data: Any = None, *, ap: AttachmentPoint) -> None:
@@ -139,7 +139,7 @@ class UplinkForm(forms.Form):
 class CostForm(forms.Form):
     """Default cost of the site."""
 
-    cost_per_gb = RuleField(parse_cost, label="Cost per GB", help_text="Empty: no cost is shown.")
+    cost_per_gb = RuleField(parse_cost, optional=True, label="Cost per GB", help_text="Empty: no cost is shown.")
     currency = forms.RegexField(
         r"^[A-Z]{3}\Z",
         label="Currency",

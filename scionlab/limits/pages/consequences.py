@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.contrib import messages
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.limits.framing import Framing
 from scionlab.limits.pages.counted import counted_sentence
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import in_words, limits_warning
 from scionlab.platform.notation.shown import duration
+from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
-from scionlab.testbed.selectors import links_of
+from scionlab.web.pages.own_pages import PageRequest
 
 NOTHING_RESTARTS = "nothing restarts"
 
@@ -72,19 +75,17 @@ class Preview:
 
 def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Preview:
     """Preview of regular limits."""
-    warning, counted = limits_warning(limits), counted_on(status.link, limits)
+    warning, counted = limits_warning(limits), counted_sentence(limits, Framing.of(status.link))
     if limits == status.requested:
         return Preview(_capital(in_words(limits)), "no change", warning, counted)
-    effect = takes_effect(status.link, now=now)
-    if status.running is not None and status.link.active:
-        effect = f"takes effect when the temporary limit ends, at {local(status.running.ends_at)}"
+    effect = _regular_takes_effect(status, now=now)
     return Preview(_capital(in_words(limits)), f"{effect}; {NOTHING_RESTARTS}", warning, counted)
 
 
-def counted_on(link: Link, limits: Limits) -> str | None:
-    """What these limits count on the Link, and leave for SCION; None if all is blocked."""
-    end = link.interface_b
-    return counted_sentence(limits, underlay_ip=end.public_ip, is_vpn=end.vpn_client_id is not None, mtu=link.mtu)
+def _regular_takes_effect(status: LinkStatus, *, now: datetime) -> str:
+    if status.running is not None and status.link.active:
+        return f"takes effect when the temporary limit ends, at {local(status.running.ends_at)}"
+    return takes_effect(status.link, now=now)
 
 
 def preview_timed(
@@ -121,43 +122,19 @@ def _capital(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class LinkValues:
-    """Values of one Link that a save can change, and when it takes effect; the ends are (address, port, bind address,
-    bind port)."""
-
-    ap: str
-    requested: Limits
-    enforced: Limits
-    active: bool
-    end: tuple[object, ...]
-    effect: str
-
-
-@dataclass(frozen=True)
 class Snapshot:
-    """Values that a save can change, taken before and after it."""
+    """What a save can change, taken before and after it. The service reads its own rows: these stay as they were."""
 
     general: tuple[str, str]
     structure: tuple[object, ...]  # H of its hosts: differs if SCION's configuration changed
-    links: dict[int, LinkValues]
+    links: dict[int, Link]
 
 
 def snapshot(user_as: UserAS, links: Sequence[Link] | None = None) -> Snapshot:
     """`links`: from `selectors.links_of`, if already read."""
-    now = database_now()
-    found = {link.pk: _values_of(link, now) for link in (links_of(user_as) if links is None else links)}
+    found = {link.pk: link for link in (selectors.links_of(user_as) if links is None else links)}
     hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
     return Snapshot((user_as.label, user_as.installation_type), hosts, found)
-
-
-def _values_of(link: Link, now: datetime) -> LinkValues:
-    running, end = link_status(link, now=now).running, link.interface_b
-    if running is None:
-        effect = takes_effect(link, now=now).removeprefix("takes effect ")
-    else:
-        effect = f"when the temporary limit ends, at {local(running.ends_at)}"
-    ends = (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
-    return LinkValues(link.interface_a.AS.isd_as, link.requested, link.enforced, link.active, ends, effect)
 
 
 def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
@@ -177,33 +154,49 @@ def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
 
 
 def _stored(taken: Snapshot) -> object:
-    links = {pk: (one.ap, one.requested, one.enforced, one.active, one.end) for pk, one in taken.links.items()}
-    return taken.general, taken.structure, links
+    ends = [(pk, one.interface_b) for pk, one in taken.links.items()]
+    sockets = {pk: (end.public_ip, end.public_port, end.bind_ip, end.bind_port) for pk, end in ends}
+    return taken.general, taken.structure, sockets, {pk: _limited(one) for pk, one in taken.links.items()}
 
 
-def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValues]:
-    old = {} if before is None else before.links
-    found = []
-    for pk, new in after.links.items():
-        was = old.get(pk)
-        limits_before = None if was is None else (was.ap, was.requested, was.enforced, was.active)
-        if limits_before != (new.ap, new.requested, new.enforced, new.active) and (
-            new.active or was is None or was.requested != new.requested
-        ):
-            found.append(new)
-    return found
+def _limited(link: Link) -> object:
+    return link.interface_a.AS.isd_as, link.requested, link.enforced, link.active
 
 
-def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
+def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[Link]:
+    def is_new(link: Link) -> bool:
+        was = None if before is None else before.links.get(link.pk)
+        if was is None:
+            return True
+        return _limited(was) != _limited(link) and (link.active or was.requested != link.requested)
+
+    return [link for link in after.links.values() if is_new(link)]
+
+
+def _enforced_next(link: Link, *, restarts: bool) -> str:
+    ap = link.interface_a.AS.isd_as
     if not link.active:
-        return f"The link to {link.ap} is inactive: {link.requested} takes effect when it is activated."
+        return f"The link to {ap} is inactive: {link.requested} takes effect when it is activated."
+    now = database_now()
+    effect = _regular_takes_effect(link_status(link, now=now), now=now).removeprefix("takes effect ")
     what = "blocks the link" if max(link.enforced) == 0 else f"enforces {link.enforced}"
     if link.enforced != link.requested:
         what += f" (clamped; you requested {link.requested})"
-    return f"{link.ap} {what} {link.effect}" + ("." if restarts else f"; {NOTHING_RESTARTS}.")
+    return f"{ap} {what} {effect}" + ("." if restarts else f"; {NOTHING_RESTARTS}.")
 
 
-def surprises(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """A warning for each saved limit that is allowed but surprising."""
-    saved = _with_new_limits(before, after)
-    return [f"{link.ap}: {warning}" for link in saved if (warning := limits_warning(link.requested))]
+def say_saved(
+    request: PageRequest,
+    user_as: UserAS,
+    before: Snapshot | None,
+    *,
+    links: Sequence[Link] | None = None,
+    done: str = "Saved.",
+) -> None:
+    """Add messages about the consequences of the save, and a warning for each saved limit that is allowed but
+    surprising; `links` avoids reading again."""
+    after = snapshot(user_as if links is not None else selectors.user_as_of(request.user, user_as.pk), links)
+    messages.success(request, " ".join([done, *what_happens_next(before, after)]))
+    for link in _with_new_limits(before, after):
+        if warning := limits_warning(link.requested):
+            messages.warning(request, f"{link.interface_a.AS.isd_as}: {warning}")

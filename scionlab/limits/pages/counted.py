@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from bandwidth_config import Limits, format_kbit, format_number
 from scionlab.limits.framing import Framing
 
 
-def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int) -> str | None:
-    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None if all is blocked.
-    `underlay_ip` is an address of the Link, `mtu` its MTU [byte]. A limit leaves limit * L / (L + headers), rounded
-    down, for packets of L bytes that fill a frame; `Framing` defines the headers."""
-    framing = Framing(ip_address(underlay_ip).version, is_vpn, mtu)
+def counted_sentence(limits: Limits, framing: Framing) -> str | None:
+    """`On the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes.` None if all is blocked. A limit
+    leaves limit * L / (L + headers), rounded down, for packets of L bytes that fill a frame; `Framing` defines the
+    headers."""
     packet = framing.largest_bytes
     counted = packet + framing.header_bytes
     parts = [
@@ -22,7 +19,7 @@ def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int
     ]
     if not parts:
         return None
-    place = "inside the VPN" if is_vpn else "on the wire"
+    place = "inside the VPN" if framing.is_vpn else "on the wire"
     return f"Limits include headers {place}: {', '.join(parts)} for SCION packets of {format_number(packet)} bytes."
 
 

@@ -14,7 +14,6 @@ from django.views.decorators.http import require_http_methods
 
 from bandwidth_config import RuleError
 from scionlab.limits.exceptions import exception_request
-from scionlab.limits.pages.limit_forms import maximum_of
 from scionlab.limits.pages.link import link_or_404
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
@@ -78,7 +77,7 @@ def exception_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         "user_as": user_as,
         "link": link,
         "form": form,
-        "maximum_kbit": maximum_of(link, selectors.policy()),
+        "maximum_kbit": selectors.maximum_in_force(link),
         "problems": list(problems_of(form, "")) if is_sent else [],
     }
     return render(request, "limits/exception.html", context)

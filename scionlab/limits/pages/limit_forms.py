@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 
 from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit
-from contract.link_rules import MAX_STEPS, MAX_TIMED_S, with_exception
+from contract.link_rules import MAX_STEPS, MAX_TIMED_S
 from scionlab.limits.maximum import limit_errors
 from scionlab.limits.presets import BY_KEY
 from scionlab.limits.profiles import Kind, Profile, constant, outage, square_wave, stair
@@ -23,6 +23,7 @@ from scionlab.limits.update import limits_to_values
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time
 from scionlab.testbed.models import BandwidthPolicy, Link
+from scionlab.testbed.selectors import maximum_in_force
 from scionlab.web.pages.conflict import Conflict
 from scionlab.web.pages.forms import RuleField, TimeInput, text_input
 from scionlab.web.pages.stale_pages import Value, Values, shown_from_text, shown_to_text
@@ -34,18 +35,7 @@ _UNITS = {"s": ("seconds", 1), "min": ("minutes", 60), "h": ("hours", 3600), "d"
 
 
 def _bandwidth(label: str, help_text: str = "", *, optional: bool = False) -> RuleField:
-    def parse(text: str) -> int | None:
-        return None if optional and text == "" else parse_bandwidth_text(text)
-
-    return RuleField(parse, label=label, help_text=help_text, widget=text_input())
-
-
-def maximum_of(link: Link, policy: BandwidthPolicy) -> int:
-    """The default in force at the Link's attachment point, or an exception above it. The Link must have an attachment
-    point."""
-    ap = link.attachment_point
-    in_force = policy.default_bandwidth_kbit if ap is None else ap.default_in_force(policy)
-    return with_exception(in_force, link.exception_kbit)
+    return RuleField(parse_bandwidth_text, optional=optional, label=label, help_text=help_text, widget=text_input())
 
 
 def _written(limits: Limits) -> dict[str, str]:
@@ -68,7 +58,7 @@ class LimitsForm(forms.Form):
         super().__init__(data, prefix=f"link-{link.pk}", initial={**_written(link.requested), "shown": shown})
         self.link = link
         self.conflict: Conflict | None = None
-        self.maximum_kbit = maximum_of(link, policy)
+        self.maximum_kbit = maximum_in_force(link, policy)
         hint = f"From 0 (blocked) to {format_exact_kbit(self.maximum_kbit)}. {UNIT_HINT}"
         self.fields["bandwidth_kbit"].help_text = hint
 
@@ -196,7 +186,7 @@ class TimedForm(forms.Form):
     ) -> None:
         super().__init__(data, prefix="timed")
         self.kind, self.link, self.zone, self.now = kind, link, zone, now
-        self.maximum_kbit = maximum_of(link, policy)
+        self.maximum_kbit = maximum_in_force(link, policy)
         for name in set(self.fields) - set(self.SECTIONS[kind]):
             del self.fields[name]
         here = f"Time zone {zone.key}; it is {write_local_time(now.replace(second=0), zone)} now."

@@ -15,11 +15,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 from bandwidth_config import RuleError
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.limits.pages.change_lines import ChangeLine, change_lines
-from scionlab.limits.pages.consequences import Preview, preview_limits, snapshot
+from scionlab.limits.pages.consequences import Preview, preview_limits, say_saved, snapshot
 from scionlab.limits.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.limits.pages.panels import LINK_PANELS, LinkPage
 from scionlab.limits.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
-from scionlab.limits.pages.saved import say_saved
 from scionlab.limits.presets import offered
 from scionlab.limits.update import link_update
 from scionlab.platform.clock import database_now

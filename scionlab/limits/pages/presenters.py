@@ -13,7 +13,8 @@ from scionlab.enforcement.counters import Counters
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.limits.pages.consequences import counted_on
+from scionlab.limits.framing import Framing
+from scionlab.limits.pages.counted import counted_sentence
 from scionlab.platform.notation.bandwidth import limits_warning
 from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import BandwidthChange, BandwidthPolicy, Interface, Link, TimedLimit
@@ -130,7 +131,7 @@ class LinkPanel:
     @property
     def counted(self) -> str | None:
         """What the limits in force count, and leave for SCION."""
-        return counted_on(self.link, self.status.wanted)
+        return counted_sentence(self.status.wanted, Framing.of(self.link))
 
     @property
     def problems(self) -> list[str]:

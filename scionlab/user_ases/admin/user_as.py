@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from scionlab.testbed.models import Link, UserAS
-from scionlab.user_ases.user_as import user_as_delete, user_as_set_active
+from scionlab.user_ases.user_as import user_as_change, user_as_delete
 from scionlab.web.admin.base import ServiceAdmin, actor_of, apply_to_each, reason_of
 from scionlab.web.admin.columns import link_to_list, linked
 from scionlab.web.admin.search import FoundByAs
@@ -51,7 +51,7 @@ class UserASAdmin(FoundByAs, ServiceAdmin):
 
     def _set_active(self, request: HttpRequest, queryset: QuerySet[UserAS], *, active: bool) -> None:
         def service(user_as: UserAS) -> None:
-            user_as_set_active(user_as_id=user_as.pk, actor=actor_of(request), active=active, reason=reason_of(request))
+            user_as_change(user_as_id=user_as.pk, actor=actor_of(request), active=active, reason=reason_of(request))
 
         state = "active" if active else "inactive"
         apply_to_each(self, request, queryset.order_by("pk"), service, f"{{count}} user ASes are {state}.")

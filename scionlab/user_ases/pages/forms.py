@@ -7,7 +7,8 @@ rules, whose messages are shown unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from django import forms
@@ -24,6 +25,7 @@ from bandwidth_config import (
 )
 from contract.link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
 from contract.scion_files import link_mtu_bytes
+from scionlab.limits.framing import Framing
 from scionlab.limits.pages.counted import counted_sentence
 from scionlab.platform.notation.bandwidth import limits_warning, parse_bandwidth_text
 from scionlab.testbed.models import Host, UserAS
@@ -43,10 +45,6 @@ def parse_port(text: str) -> int:
         raise RuleError("port_invalid", f'"{shown}" is not a port number. {_PORT_HINT}')
     check_port(int(text))
     return int(text)
-
-
-def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: None if text == "" else parse(text)
 
 
 def _ip(text: str) -> str:
@@ -97,7 +95,8 @@ class AttachmentForm(forms.Form):
         widget=text_input(),
     )
     from_user_kbit = RuleField(
-        lambda text: None if text == "" else parse_bandwidth_text(text),
+        parse_bandwidth_text,
+        optional=True,
         label="Upper limit from your AS [kbit/s]",
         help_text="If set, the number above is the limit to your AS. Leave empty for the same limit in both "
         "directions.",
@@ -109,7 +108,8 @@ class AttachmentForm(forms.Form):
         help_text="Connect to the attachment point over its OpenVPN. The VPN assigns your address.",
     )
     public_ip = RuleField(
-        _optional(_ip),
+        _ip,
+        optional=True,
         label="Public IP address",
         help_text="The attachment point sends the packets of this link here. Leave empty with the VPN.",
         widget=text_input(placeholder="192.0.2.7"),
@@ -122,14 +122,16 @@ class AttachmentForm(forms.Form):
         widget=text_input(inputmode="numeric"),
     )
     bind_ip = RuleField(
-        _optional(_ip),
+        _ip,
+        optional=True,
         label="Bind IP address",
         help_text=f"The address your border router binds to, if it differs. In a virtual machine leave it empty: "
         f"an IPv4 link then uses {VM_ADDRESS}, the address behind the NAT of VirtualBox.",
         widget=text_input(),
     )
     bind_port = RuleField(
-        _optional(parse_port),
+        parse_port,
+        optional=True,
         label="Bind port (UDP)",
         help_text="The port your border router binds to, if it differs.",
         widget=text_input(inputmode="numeric"),
@@ -229,7 +231,7 @@ class AttachmentForm(forms.Form):
             return None
         if limits is None or self["use_vpn"].value():
             return None
-        return counted_sentence(limits, underlay_ip=address, is_vpn=False, mtu=link_mtu_bytes(address))
+        return counted_sentence(limits, Framing(ip_address(address).version, is_vpn=False, mtu=link_mtu_bytes(address)))
 
     def spec(self) -> AttachmentSpec:
         """The form must be valid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -14,9 +15,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab.delivery.installed import effect_of
 from scionlab.delivery.render import user_download
-from scionlab.limits.pages.consequences import snapshot
+from scionlab.limits.pages.consequences import say_saved, snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
-from scionlab.limits.pages.saved import say_saved
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.testbed import selectors
@@ -32,7 +32,6 @@ from scionlab.user_ases.user_as import (
     user_as_change,
     user_as_create,
     user_as_delete,
-    user_as_set_active,
     user_as_update,
 )
 from scionlab.web.pages.common import gone_is_404, nothing_typed
@@ -193,16 +192,8 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
-    user_as = selectors.user_as_of(request.user, pk)
-    before = snapshot(user_as)
-    try:
-        kbit = parse_bandwidth_text(request.POST.get("bandwidth_kbit", ""))
-        user_as_change(user_as_id=user_as.pk, actor=request.user, bandwidth_kbit=kbit)
-    except RuleError as exc:
-        messages.error(request, exc.message)
-    else:
-        say_saved(request, user_as, before)
-    return redirect("user_as_detail", pk=user_as.pk)
+    typed = request.POST.get("bandwidth_kbit", "")
+    return _change(request, pk, "Saved.", lambda: {"bandwidth_kbit": parse_bandwidth_text(typed)})
 
 
 @require_POST
@@ -210,15 +201,20 @@ def user_as_limit(request: PageRequest, pk: int) -> HttpResponse:
 @form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
-    user_as = selectors.user_as_of(request.user, pk)
     active = request.POST.get("active") == "1"
+    return _change(request, pk, "Activated." if active else "Deactivated.", lambda: {"active": active})
+
+
+def _change(request: PageRequest, pk: int, done: str, values: Callable[[], dict[str, Any]]) -> HttpResponse:
+    """Of the AS as a whole; `values` may raise `RuleError`."""
+    user_as = selectors.user_as_of(request.user, pk)
     before = snapshot(user_as)
     try:
-        user_as_set_active(user_as_id=user_as.pk, actor=request.user, active=active)
+        user_as_change(user_as_id=user_as.pk, actor=request.user, **values())
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        say_saved(request, user_as, before, done="Activated." if active else "Deactivated.")
+        say_saved(request, user_as, before, done=done)
     return redirect("user_as_detail", pk=user_as.pk)
 
 

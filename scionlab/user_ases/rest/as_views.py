@@ -66,15 +66,17 @@ class UserASView(ApiView):
         return self.documents([self.user_as(pk)])[0]
 
 
-def _checked(request: Request, user_as: UserAS | None, reader: User) -> bodies.UserASBody:
-    """Raises `ValidationError` for malformed values, `RuleViolations` with all broken rules."""
+def _checked(request: Request, user_as: UserAS | None, reader: User) -> dict[str, Any]:
+    """Arguments of the service. Raises `ValidationError` for malformed values, `RuleViolations` with all broken
+    rules."""
     change = bodies.UserASBody(data=request.data)
     change.is_valid(raise_exception=True)
-    kind = change.validated_data["installation_type"]
-    errors = check_attachments(change.specs(), user_as=user_as, installation_type=kind, reader=reader)
+    values = change.values()
+    kind = values["installation_type"]
+    errors = check_attachments(values["attachments"], user_as=user_as, installation_type=kind, reader=reader)
     if errors:
         raise RuleViolations(errors)
-    return change
+    return values
 
 
 class UserASListView(UserASView):
@@ -97,15 +99,7 @@ class UserASListView(UserASView):
         return self.once(self._create)
 
     def _create(self) -> Response:
-        change = _checked(self.request, None, self.person)
-        made = user_as_create(
-            owner=self.person,
-            actor=self.person,
-            label=change.validated_data["label"],
-            installation_type=change.validated_data["installation_type"],
-            attachments=change.specs(),
-            scion_packages=change.validated_data.get("scion_packages"),
-        )
+        made = user_as_create(owner=self.person, actor=self.person, **_checked(self.request, None, self.person))
         location = self.request.build_absolute_uri(f"/api/v1/ases/{made.pk}/")
         return Response(self.document(made.pk), status=status.HTTP_201_CREATED, headers={"Location": location})
 
@@ -140,17 +134,10 @@ class UserASDetailView(UserASView):
     )
     def put(self, request: Request, pk: int) -> Response:
         user_as = self.user_as(pk)
-        change = _checked(request, user_as, self.person)
-        joins = {spec.attachment_point_id for spec in change.specs()}
+        values = _checked(request, user_as, self.person)
+        joins = {spec.attachment_point_id for spec in values["attachments"]}
         with self.changing(lambda: lock_user_as(pk, joins=joins), lambda: self.document(pk)):
-            user_as_update(
-                user_as_id=pk,
-                actor=self.person,
-                label=change.validated_data["label"],
-                installation_type=change.validated_data["installation_type"],
-                attachments=change.specs(),
-                scion_packages=change.validated_data.get("scion_packages"),
-            )
+            user_as_update(user_as_id=pk, actor=self.person, **values)
         return Response(self.document(pk))
 
     @describe(

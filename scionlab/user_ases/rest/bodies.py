@@ -98,9 +98,10 @@ class UserASBody(StrictSerializer):
     )
     attachments = AttachmentBody(many=True, help_text=f"1 to {MAX_ATTACHMENTS}.")
 
-    def specs(self) -> list[AttachmentSpec]:
-        """The validated attachments, for the services."""
-        return [AttachmentSpec(**one) for one in self.validated_data["attachments"]]
+    def values(self) -> dict[str, Any]:
+        """Arguments of `user_as_create` and `user_as_update`."""
+        attachments = [AttachmentSpec(**one) for one in self.validated_data["attachments"]]
+        return {**self.validated_data, "attachments": attachments}
 
 
 class UserASChangeBody(StrictSerializer):

@@ -39,15 +39,11 @@ else:
 
 
 class KbitField(RuleField):
-    """A bandwidth field that uses the common parser. `optional`: empty is None."""
+    """A bandwidth field that uses the common parser."""
 
-    def __init__(self, *, optional: bool = False, **kwargs: Any) -> None:
-        def parse(text: str) -> int | None:
-            return None if optional and text.strip() == "" else parse_bandwidth(text)
-
-        super().__init__(
-            parse, widget=forms.TextInput(attrs={"inputmode": "numeric", "class": "vIntegerField"}), **kwargs
-        )
+    def __init__(self, **kwargs: Any) -> None:
+        widget = forms.TextInput(attrs={"inputmode": "numeric", "class": "vIntegerField"})
+        super().__init__(parse_bandwidth, widget=widget, **kwargs)
 
 
 class ServiceForm(_ModelForm):

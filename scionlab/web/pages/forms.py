@@ -15,9 +15,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.utils import timezone
 
-from bandwidth_config import (
-    RuleError,
-)
+from bandwidth_config import RuleError
 from scionlab.platform.notation.local_time import control_value
 
 
@@ -41,16 +39,18 @@ class LoginForm(AuthenticationForm):
 
 
 class RuleField(forms.CharField):
-    """Text parsed by `parse`, whose errors are shown."""
+    """Text parsed by `parse`, whose errors are shown. `optional`: empty is None."""
 
-    def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
+    def __init__(self, parse: Callable[[str], Any], *, optional: bool = False, **kwargs: Any) -> None:
         super().__init__(required=False, **kwargs)
-        self.parse = parse
+        self.parse, self.optional = parse, optional
 
     def to_python(self, value: Any) -> Any:
-        text = super().to_python(value)
+        text = super().to_python(value) or ""
+        if self.optional and not text:
+            return None
         try:
-            return self.parse(text or "")
+            return self.parse(text)
         except RuleError as exc:
             raise forms.ValidationError(exc.message, code=exc.code) from exc
 
