@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.testbed.models import Host
+from scionlab.testbed.models import Host, Link
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.host_api.usage_format import parse_usage
 from scionlab.usage.ingest import Stored, usage_store
@@ -68,6 +68,17 @@ class Column:
         names = ("rate_kbit", "bytes", "packets", "drops", "backlog_bytes")
         columns = {name: [None if row is None else row[i] for row in self.rows] for i, name in enumerate(names)}
         return {"segment": self.segment, **columns}
+
+
+def series_of(link: Link | None = None, **values: Any) -> UsageSeries:
+    """Of the Link, or of one that is gone."""
+    usual: dict[str, Any] = {"interface_id": 1, "ap_isd_as": "17-ffaa:0:1107", "isd_as": "17-ffaa:1:1"}
+    usual |= {"owner_email": "owner@example.org", "first_config_version": 1, "last_config_version": 1}
+    if link is not None:
+        near, far = link.interface_a, link.interface_b.AS
+        usual |= {"host": near.host, "attachment_point": link.attachment_point, "interface_id": near.interface_id}
+        usual |= {"ap_isd_as": near.AS.isd_as, "isd_as": far.isd_as, "owner_email": far.useras.owner.email}
+    return UsageSeries.objects.create(link=link, **{**usual, **values})
 
 
 def iso(moment: datetime) -> str:

@@ -130,8 +130,8 @@ def _fill(number: int, rows: int, begins_at: datetime) -> None:
     """Rows of other links in the same day, and in the six before, so that the index is as deep as it would be."""
     from django.db import connection, transaction
 
-    from scionlab.usage.models.slot_field import slot_number
     from scionlab.usage.partitions import TABLE, ensure
+    from scionlab.usage.slot_field import slot_number
 
     days = [begins_at.date() - timedelta(days=ago) for ago in range(7)]
     with transaction.atomic(), connection.cursor() as cursor:

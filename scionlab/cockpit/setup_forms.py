@@ -41,6 +41,7 @@ def _address(family: str, example: str) -> forms.CharField:
         label=f"Public {family} address",
         required=False,
         max_length=64,
+        empty_value=None,
         help_text=f"Of its host, for example {example}. One of the two addresses is needed.",
         widget=text_input(),
     )
@@ -85,16 +86,7 @@ class CoreForm(_StepForm):
     public_ipv6 = _address("IPv6", "2001:db8::1")
 
     def carry_out(self, actor: User) -> str:
-        values = self.cleaned_data
-        as_ = core_as_set_up(
-            isd_id=values["isd_id"],
-            isd_label=values["isd_label"],
-            as_text=values["as_text"],
-            label=values["label"],
-            public_ipv4=values["public_ipv4"] or None,
-            public_ipv6=values["public_ipv6"] or None,
-            actor=actor,
-        )
+        as_ = core_as_set_up(**self.cleaned_data, actor=actor)
         return f"Core AS {as_} was created, with a host, a border router and its keys."
 
 
@@ -112,6 +104,7 @@ class AttachmentPointForm(_StepForm):
         label="VPN subnet",
         required=False,
         max_length=43,
+        empty_value=None,
         help_text="Optional, for example 10.10.1.0/24: user ASes without a public address attach over OpenVPN.",
         widget=text_input(),
     )
@@ -130,16 +123,7 @@ class AttachmentPointForm(_StepForm):
         return values
 
     def carry_out(self, actor: User) -> str:
-        values = self.cleaned_data
-        ap = attachment_point_set_up(
-            core=self.core,
-            as_text=values["as_text"],
-            label=values["label"],
-            public_ipv4=values["public_ipv4"] or None,
-            public_ipv6=values["public_ipv6"] or None,
-            vpn_subnet=values["vpn_subnet"] or None,
-            actor=actor,
-        )
+        ap = attachment_point_set_up(core=self.core, **self.cleaned_data, actor=actor)
         return f"{ap} is an attachment point."
 
 

@@ -110,23 +110,11 @@ def _is_named(state: ApState, text: str) -> bool:
     return text.lower() in f"{state.name} {state.ap.AS.label}".lower()
 
 
-@dataclass(frozen=True)
-class Totals:
-    links: int
-    points: int
-    clamped: int
-    states: list[tuple[State, int]]
-
-
-def _totals(states: Iterable[ApState]) -> Totals:
+def _totals(states: Iterable[ApState]) -> dict[str, Any]:
     states = list(states)
     counts = sum((state.states for state in states), Counter[State]())
-    return Totals(
-        links=counts.total(),
-        points=len(states),
-        clamped=sum(state.clamped for state in states),
-        states=counts_of(counts),
-    )
+    clamped = sum(state.clamped for state in states)
+    return {"links": counts.total(), "points": len(states), "clamped": clamped, "states": counts_of(counts)}
 
 
 # --- one attachment point -------------------------------------------------------------------------------------

@@ -6,3 +6,5 @@ from typing import Final, Literal
 
 DirectionName = Literal["to_user", "from_user"]
 DIRECTIONS: Final[tuple[DirectionName, DirectionName]] = ("to_user", "from_user")
+WORDS: Final = {"to_user": "to your AS", "from_user": "from your AS"}
+NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}

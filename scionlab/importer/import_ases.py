@@ -16,7 +16,7 @@ from django.contrib.auth.hashers import identify_hasher, make_password
 from scionlab.accounts.models import User
 from scionlab.importer import rows
 from scionlab.importer.import_rules import public_addresses
-from scionlab.importer.import_state import BATCH, REASON, Import, differing, set_all
+from scionlab.importer.import_state import BATCH, REASON, Import, differing, is_to_change
 from scionlab.testbed import audit
 from scionlab.testbed.models import AS, ISD, BandwidthChange, BorderRouter, DeletedHost, Host, InstalledFiles, UserAS
 from scionlab.testbed.models.link import is_user_as
@@ -133,15 +133,10 @@ def _compare_as(this: Import, row: rows.As, found: AS, *, is_ours: bool) -> list
         if found.useras.owner_id != this.users[row.owner or 0]:
             owner = this.network.users[row.owner or 0].email
             this.keep("as", row, {"owner": (found.useras.owner, owner)})
-    differences = differing(found, {"isd": this.isds[row.isd], "is_core": row.is_core})
-    if not differences or is_ours:
-        this.report.counts["as"].same += 1
-        if differences:
-            this.keep("as", row, differences)
+    isd, wanted = found.isd, {"isd": this.isds[row.isd], "is_core": row.is_core}
+    if not is_to_change(this, "as", row, found, wanted, is_ours=is_ours):
         return []
-    this.note_changed("as", row, differences)
-    set_all(found, {name: there for name, (_, there) in differences.items()})
-    (this.renumbered if "isd" in differences else this.recored).add(found.pk)
+    (this.recored if found.isd == isd else this.renumbered).add(found.pk)
     return [found]
 
 
@@ -217,17 +212,12 @@ def _compare_host(this: Import, row: rows.Host, found: Host) -> list[Host]:
     """Returns the hosts to be stored. An address that the source lacks is kept as set here."""
     wanted: dict[str, object] = {"internal_ip": row.internal_ip, "bind_ip": row.bind_ip}
     wanted |= {name: ip for name, ip in public_addresses(row.public_ip).items() if ip}
-    differences = differing(found, wanted)
     if found.secret != row.secret:
         this.report.kept.append(f"host {row.pk} ({row.name}): the secret is another one here")
-    if not differences or not found.limits_only:
-        this.report.counts["host"].same += 1
-        if differences:
-            this.keep("host", row, differences)
+    internal_ip = found.internal_ip
+    if not is_to_change(this, "host", row, found, wanted, is_ours=not found.limits_only):
         return []
-    this.note_changed("host", row, differences)
-    set_all(found, wanted)
-    if "internal_ip" in differences:
+    if found.internal_ip != internal_ip:
         this.readdressed.add(found.pk)
     return [found]
 

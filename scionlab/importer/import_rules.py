@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -28,7 +28,7 @@ from contract.link_rules import (
 )
 from scionlab.accounts.models import User
 from scionlab.importer import rows
-from scionlab.importer.report import Problem
+from scionlab.importer.report import Problem, Row
 from scionlab.testbed.address_owners import TestbedAddresses, testbed_addresses
 from scionlab.testbed.host_addresses import checked_addresses
 from scionlab.testbed.infrastructure import check_infrastructure_as_id, check_isd_id, check_subnet, check_vpn_port
@@ -38,13 +38,6 @@ from scionlab.testbed.models.numbers import LAST_BORDER_ROUTER, check_user_as_id
 # Agents log in with them (HTTP Basic), and a host id is part of URLs.
 _UID: Final = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
 _SECRET: Final = re.compile(r"[!-~]{1,64}", flags=re.ASCII)
-
-
-class _Row(Protocol):
-    @property
-    def pk(self) -> int: ...
-    @property
-    def name(self) -> str: ...
 
 
 def problems_of(network: rows.Network) -> list[Problem]:
@@ -102,7 +95,7 @@ class _Rules:
         """Among valid entries, those that claim something of an entry with a lower key."""
         net = self._net
         found: list[Problem] = []
-        tables: tuple[tuple[str, Mapping[int, _Row], Callable[..., Iterable[tuple[Hashable, str]]]], ...] = (
+        tables: tuple[tuple[str, Mapping[int, Row], Callable[..., Iterable[tuple[Hashable, str]]]], ...] = (
             ("user", net.users, lambda one: [(one.email.lower(), "Its email address")]),
             ("as", net.ases, lambda one: [(one.as_id, "Its AS number")]),
             ("host", net.hosts, self._claims_of_host),
@@ -302,7 +295,7 @@ def sockets(
 # --- helpers --------------------------------------------------------------------------------------------------
 
 
-def _problems(kind: str, found: Iterable[_Row], check: Callable[..., None]) -> Iterator[Problem]:
+def _problems(kind: str, found: Iterable[Row], check: Callable[..., None]) -> Iterator[Problem]:
     for row in found:
         try:
             check(row)
@@ -315,10 +308,8 @@ def _claims_of_client(client: rows.VpnClient) -> Iterator[tuple[Hashable, str]]:
     yield ("host", client.vpn, client.host), "Its host's place in the VPN"
 
 
-def _twice(
-    kind: str, found: Iterable[_Row], claims: Callable[..., Iterable[tuple[Hashable, str]]]
-) -> Iterator[Problem]:
-    owners: dict[Hashable, _Row] = {}
+def _twice(kind: str, found: Iterable[Row], claims: Callable[..., Iterable[tuple[Hashable, str]]]) -> Iterator[Problem]:
+    owners: dict[Hashable, Row] = {}
     for row in sorted(found, key=lambda one: one.pk):
         mine = dict(claims(row))
         taken = next((claim for claim in mine if claim in owners), None)

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from scionlab.importer import rows
-from scionlab.importer.report import Problem, Report
+from scionlab.importer.report import Problem, Report, Row
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, VPNClient
 from scionlab.testbed.versions.changes import Changes
 
 REASON: Final = "imported from SCIONLab's coordination service"
 BATCH: Final = 500
-
-
-class Row(Protocol):
-    @property
-    def pk(self) -> int: ...
-    @property
-    def name(self) -> str: ...
 
 
 @dataclass

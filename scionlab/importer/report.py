@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from scionlab.importer.dump import APP
 
@@ -27,6 +27,15 @@ KINDS: Final = {
 OTHERS: Final = {"service": "services"}
 _WITH_ANOTHER: Final = {"certificate"}  # counted with its key
 _COLUMNS: Final = ("in the file", "made", "changed", "same", "skipped")
+
+
+class Row(Protocol):
+    """What a dump has of any kind."""
+
+    @property
+    def pk(self) -> int: ...
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, order=True)

@@ -1,7 +1,6 @@
 """What the app adds to those below it."""
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
 
 
 class LinktestsConfig(AppConfig):
@@ -14,14 +13,9 @@ class LinktestsConfig(AppConfig):
         from scionlab.enforcement.receipt import FACTS
         from scionlab.limits.measured import LAST_TESTS
         from scionlab.limits.pages.panels import LINK_PANELS
-        from scionlab.linktests.armed import note_armed
-        from scionlab.linktests.last_test import NewestTests
-        from scionlab.linktests.life import TestsLife
-        from scionlab.linktests.models import JointTest, LinkTest
-        from scionlab.linktests.models.link_test import tests_of
-        from scionlab.linktests.offer import TestsOffer
+        from scionlab.linktests.models import JointTest, LinkTest, tests_of
+        from scionlab.linktests.offer import NewestTests, TestsLife, TestsOffer, note_armed
         from scionlab.linktests.pages.link_panel import TESTS as TESTS_PANEL
-        from scionlab.linktests.reservations import guard_reservations
         from scionlab.platform.retention import KEPT, Kept
         from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES
@@ -36,4 +30,3 @@ class LinktestsConfig(AppConfig):
         kept = timedelta(days=90)  # with their results
         KEPT.append(Kept(LinkTest, "ends_at", kept))
         KEPT.append(Kept(JointTest, "ends_at", kept))
-        post_migrate.connect(guard_reservations, sender=self)

@@ -1,4 +1,4 @@
-"""Plan of a joint test: its stages and their times. Pure; `linktests.joint_test` reserves."""
+"""Stages of tests and their times; a single test is one stage of one part. Pure; `linktests.link_test` reserves."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Part(NamedTuple):
     link_id: int
     ap_id: int
     length: timedelta
+    sends: bool = True
 
 
 Stage = Sequence[Part]  # they begin together
@@ -72,7 +73,7 @@ def _at_once(stage: Stage, busy: Mapping[int, list[Taken]], begins_at: datetime,
         trial = {ap_id: list(rows) for ap_id, rows in busy.items()}
         slots = []
         for part in stage:
-            slot = first_free(trial[part.ap_id], part.link_id, begins_at, part.length, now=now, sends=True)
+            slot = first_free(trial[part.ap_id], part.link_id, begins_at, part.length, now=now, sends=part.sends)
             trial[part.ap_id].append(_taken(part, slot))
             slots.append(slot)
         latest = max(one.begins_at for one in slots)

@@ -14,21 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from django.db.models import Prefetch
 
 from bandwidth_config import format_kbit
 from contract.link_rules import AT_LIMIT_PERCENT
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, NAMES, DirectionName
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending_steps import Step
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_status import OPEN, State, TestStatus, status_of_test, with_results
 from scionlab.linktests.verdict import Interval, intervals_of, percent
 from station.plan import STREAM
-
-_NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
 class Second(NamedTuple):
@@ -71,9 +69,11 @@ class Sum:
 
     seconds: int
     limit_kbit: float | None
-    passed_kbit: float | None
-    arrived_kbit: float | None
-    dropped_percent: float | None
+    passed_kbit: Annotated[float | None, "Counted by the limits at the attachment points, with all other traffic."]
+    arrived_kbit: Annotated[float | None, "Counted by the receiving ends, in the whole seconds after the first one."]
+    dropped_percent: Annotated[
+        float | None, "At the limits, of all that came there: the waste of a load above the limit."
+    ]
 
     @classmethod
     def of(cls, loads: Sequence[Load], seconds: set[int]) -> Sum:
@@ -125,7 +125,7 @@ class JointSide:
 
     @property
     def text(self) -> str:
-        total, name = self.total, _NAMES[self.direction]
+        total, name = self.total, NAMES[self.direction]
         if total.passed_kbit is None or total.limit_kbit is None:
             return f"{name}: no result. The links were not measured under load at the same time."
         passed, limit = (format_kbit(round(one)) for one in (total.passed_kbit, total.limit_kbit))

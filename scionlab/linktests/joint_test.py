@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from django.db import transaction
@@ -22,7 +21,7 @@ from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_links
 from scionlab.limits.retirement import retire_at
 from scionlab.limits.timed_limit import TimedOverlapError
-from scionlab.linktests.joint_plan import TOOL, Part, free_slots, read_seconds, stages_of
+from scionlab.linktests.joint_plan import TOOL, Part, read_seconds, stages_of
 from scionlab.linktests.link_test import (
     ARMED_AHEAD,
     RETIRED_AFTER,
@@ -30,15 +29,15 @@ from scionlab.linktests.link_test import (
     beginning_of,
     check_allowance,
     check_room,
-    columns_of,
+    end_of,
+    free_times,
     link_tests_cancel,
+    reserve,
     sent_bytes,
 )
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
-from scionlab.linktests.test_hours import Hours, next_begin
 from scionlab.linktests.test_policy import allowance_of
-from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, taken_at
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
@@ -94,14 +93,10 @@ def joint_test_create(
         retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
     for link in links:
         check_room(link, ap_of[link.pk], now, more=PARTS_PER_LINK)
-    times = _free_times(plans, ap_of, begins_at, now=now, hours=allowance.hours)
-    made = JointTest.objects.create(
-        user_as=user_as,
-        begins_at=begins_at,
-        ends_at=_end(times),
-        created_by=actor,
-    )
-    _reserve(made, times, plans, ap_of)
+    stages = stages_of([Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
+    times = free_times(stages, _distinct(ap_of), begins_at, now=now, hours=allowance.hours)
+    made = JointTest.objects.create(user_as=user_as, begins_at=begins_at, ends_at=end_of(times), created_by=actor)
+    reserve(times, plans, tool=TOOL, actor=actor, joint=made)
     _refuse_temporary_limits(links, made)
     changes.note_documents(ap.host_id for ap in ap_of.values())
     changes.carry_out()
@@ -130,44 +125,6 @@ def joint_tests_end(links: Iterable[Link]) -> None:
 def _cancel_if_there(joint_id: int) -> None:
     if JointTest.objects.filter(pk=joint_id).exists():  # deleted with its AS
         retried(joint_test_cancel)(joint_test_id=joint_id, actor=None)
-
-
-def _reserve(joint: JointTest, times: Iterable[tuple[Part, Slot]], plans: dict[int, Plan], ap_of: ApOf) -> None:
-    for part, slot in times:
-        LinkTest.objects.create(
-            joint=joint,
-            link_id=part.link_id,
-            tool=TOOL,
-            begins_at=slot.begins_at,
-            ends_at=slot.begins_at + part.length,
-            created_by=joint.created_by,
-            **columns_of(plans[part.link_id], ap_of[part.link_id], slot),
-        )
-
-
-def _free_times(
-    plans: dict[int, Plan], ap_of: ApOf, begins_at: datetime, *, now: datetime, hours: Sequence[Hours]
-) -> list[tuple[Part, Slot]]:
-    """Raises `HoursError`, or `SlotTakenError` with the next free time within `hours`."""
-    stages = stages_of([Part(pk, ap_of[pk].pk, plan.duration_s * _SECOND) for pk, plan in plans.items()])
-    taken = {ap.pk: taken_at(ap, now) for ap in _distinct(ap_of)}
-    earliest = begins_at
-    while True:
-        slots = free_slots(stages, taken, earliest, now=now)
-        times = list(zip(chain.from_iterable(stages), chain.from_iterable(slots), strict=True))
-        first_at, length = times[0][1].begins_at, _end(times) - times[0][1].begins_at
-        if earliest == begins_at:
-            check_hours(hours, begins_at, length)
-        earliest = next_begin(hours, first_at, length) or first_at
-        if earliest == first_at:
-            break
-    if first_at != begins_at:
-        raise SlotTakenError(length // _SECOND, first_at)
-    return times
-
-
-def _end(times: Iterable[tuple[Part, Slot]]) -> datetime:
-    return max(slot.begins_at + part.length for part, slot in times)
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------

@@ -4,18 +4,19 @@ A row is in the configuration of the attachment point's host from `link_test_cre
 each of which raises L, as with timed limits. Results are uploaded by the agent (`linktests.test_results`); nothing here
 depends on timing.
 
-Rows are changed under the lock of their attachment point. A database constraint also prevents overlapping tests of a
-Link (`linktests.reservations`).
+Rows are changed under the lock of their attachment point. In PostgreSQL a constraint also prevents overlapping tests
+of a Link (`linktests.reservations`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from bandwidth_config import RuleError
@@ -24,10 +25,12 @@ from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_link, locked_links
 from scionlab.limits.retirement import retire, retire_at
+from scionlab.linktests.joint_plan import Part, Stage, free_slots
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.sending import Plan, check_load, check_plan, check_ready, plan_of
+from scionlab.linktests.test_hours import Hours, next_begin
 from scionlab.linktests.test_policy import Allowance, allowance_of
-from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, next_free, reserved
+from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, reserved, taken_at
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import say_time
@@ -86,20 +89,11 @@ def link_test_create(
         length = plan.duration_s * _SECOND
     check_allowance(mine, allowance, now)
     retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
-    slot = _slot(link, ap, begins_at, length, now, sends=plan is not None, hours=allowance.hours)
-    try:
-        with transaction.atomic():
-            made = LinkTest.objects.create(
-                link=link,
-                tool=tool,
-                begins_at=slot.begins_at,
-                ends_at=slot.begins_at + length,
-                created_by=actor,
-                **({} if plan is None else columns_of(plan, ap, slot)),
-            )
-    except IntegrityError as exc:  # a writer that bypasses this service
-        free = next_free(link.pk, ap, begins_at, length, now=now, sends=plan is not None, hours=allowance.hours)
-        raise SlotTakenError(length // _SECOND, free.begins_at) from exc
+    stages = [[Part(link.pk, ap.pk, length, sends=plan is not None)]]
+    times = free_times(stages, [ap], begins_at, now=now, hours=allowance.hours)
+    check_room(link, ap, now)
+    (made,) = reserve(times, {link.pk: plan}, tool=tool, actor=actor)
+    made.link = link
     changes.note_documents([ap.host_id])
     changes.carry_out()
     logger.info("link_test.created id=%s %s actor=%s", made.pk, made, actor.pk)
@@ -147,6 +141,61 @@ def link_tests_retire(*, now: datetime | None = None) -> list[int]:
     return retire(LinkTest, until=now - SWEPT_AFTER, now=now)
 
 
+# --- reserving ------------------------------------------------------------------------------------------------------
+
+
+def free_times(
+    stages: Sequence[Stage],
+    aps: Iterable[AttachmentPoint],
+    begins_at: datetime,
+    *,
+    now: datetime,
+    hours: Sequence[Hours],
+) -> list[tuple[Part, Slot]]:
+    """Of each part. Raises `HoursError`, or `SlotTakenError` with the next free time within `hours`."""
+    taken = {ap.pk: taken_at(ap, now) for ap in aps}
+    earliest = begins_at
+    while True:
+        slots = free_slots(stages, taken, earliest, now=now)
+        times = list(zip(chain.from_iterable(stages), chain.from_iterable(slots), strict=True))
+        first_at, length = times[0][1].begins_at, end_of(times) - times[0][1].begins_at
+        if earliest == begins_at:
+            check_hours(hours, begins_at, length)
+        earliest = next_begin(hours, first_at, length) or first_at
+        if earliest == first_at:
+            break
+    if first_at != begins_at:
+        raise SlotTakenError(length // _SECOND, first_at)
+    return times
+
+
+def end_of(times: Iterable[tuple[Part, Slot]]) -> datetime:
+    return max(slot.begins_at + part.length for part, slot in times)
+
+
+def reserve(
+    times: Iterable[tuple[Part, Slot]],
+    plans: Mapping[int, Plan | None],
+    *,
+    tool: str,
+    actor: User,
+    joint: JointTest | None = None,
+) -> list[LinkTest]:
+    """`plans` by Link; None for a watch."""
+    made = []
+    for part, slot in times:
+        row = LinkTest(link_id=part.link_id, tool=tool, joint=joint, created_by=actor)
+        row.begins_at, row.ends_at = slot.begins_at, slot.begins_at + part.length
+        plan = plans[part.link_id]
+        if plan is not None:
+            row.ap_id, row.lane = part.ap_id, slot.lane
+            row.parameters, row.phases = dict(plan.parameters), [one.to_json() for one in plan.phases]
+            row.kbit, row.max_bytes, row.offered_bytes = plan.kbit, plan.max_bytes, plan.offered_bytes
+        row.save()
+        made.append(row)
+    return made
+
+
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -179,18 +228,6 @@ def _plan(
         text = f"Only a watch takes a duration; that of {tool} follows from its parameters. Leave it out."
         raise FieldRuleError("test_for_watch", text, "duration_s")
     return plan_of(tool, parameters or {}, link.limits_at(begins_at))
-
-
-def columns_of(plan: Plan, ap: AttachmentPoint, slot: Slot) -> dict[str, Any]:
-    return {
-        "ap": ap,
-        "lane": slot.lane,
-        "parameters": dict(plan.parameters),
-        "phases": [one.to_json() for one in plan.phases],
-        "kbit": plan.kbit,
-        "max_bytes": plan.max_bytes,
-        "offered_bytes": plan.offered_bytes,
-    }
 
 
 def beginning_of(begins_at: datetime | None, now: datetime, allowance: Allowance, tool: str) -> datetime:
@@ -236,18 +273,6 @@ def check_allowance(mine: Any, allowance: Allowance, now: datetime, *, more: int
             "until one has ended."
         )
         raise FieldRuleError("test_pending", text, "link_id")
-
-
-def _slot(
-    link: Link, ap: AttachmentPoint, begins_at: datetime, length: timedelta, now: datetime, **others: Any
-) -> Slot:
-    """`others` are those of `next_free`."""
-    check_hours(others["hours"], begins_at, length)
-    found = next_free(link.pk, ap, begins_at, length, now=now, **others)
-    if found.begins_at != begins_at:
-        raise SlotTakenError(length // _SECOND, found.begins_at)
-    check_room(link, ap, now)
-    return found
 
 
 def check_room(link: Link, ap: AttachmentPoint, now: datetime, *, more: int = 1) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from bandwidth_config import Limits, RuleError, format_kbit
 from contract.link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.accounts.models import User
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, WORDS, DirectionName
 from scionlab.enforcement.status import link_status
 from scionlab.limits.measured import TRAFFIC
 from scionlab.linktests.test_policy import Allowance
@@ -22,7 +22,6 @@ from scionlab.testbed.models import AttachmentPoint, Link
 from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
 from station.tools import TOOLS
 
-WORDS: Final[dict[str, str]] = {"to_user": "to your AS", "from_user": "from your AS"}
 MEGABYTE: Final = 1_000_000
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_kbit
 from contract.link_rules import AT_LIMIT_PERCENT
@@ -228,17 +228,17 @@ class Step:
     number: int
     direction: DirectionName
     payload_bytes: int
-    planned_kbit: int
+    planned_kbit: Annotated[int, "The rate at which the sending end was to send."]
     code: Code
     why: str
-    limits_kbit: tuple[int, ...]
-    sent_kbit: float | None
-    passed_kbit: float | None
-    dropped_percent: float | None
-    received_kbit: float | None
-    other_kbit: float | None
-    silent_s: int | None
-    is_contradicted: bool
+    limits_kbit: Annotated[tuple[int, ...], "More than one: the limit changed meanwhile."]
+    sent_kbit: Annotated[float | None, "Counted by the sending end."]
+    passed_kbit: Annotated[float | None, "Admitted by the limit, with all other traffic."]
+    dropped_percent: Annotated[float | None, "Share of the traffic that reached the limit."]
+    received_kbit: Annotated[float | None, "Counted by the receiving end, in the whole seconds after the first one."]
+    other_kbit: Annotated[float | None, "Part of passed: certainly other traffic."]
+    silent_s: Annotated[int | None, "Seconds in which packets were sent and none arrived whole. null of TCP."]
+    is_contradicted: Annotated[bool, "The user's end reported more than passed; its figure is ignored."]
     tcp: TcpFound | None = None
 
     @property

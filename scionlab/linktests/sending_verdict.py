@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from bandwidth_config import format_kbit, format_number
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, NAMES, DirectionName
 from scionlab.linktests.sending_steps import Code, Evidence, Step, step_of
 from scionlab.linktests.tcp_found import TcpFound
 from scionlab.linktests.verdict import intervals_of, percent
@@ -21,7 +21,6 @@ _WORST_FIRST: Final[tuple[Code, ...]] = (
     "no_result",
     "enforced",
 )
-_NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 Report = Mapping[str, Any]  # as written by `station.report.Report.to_json`
 ByNumber = Mapping[int, Mapping[str, Any]]
@@ -33,8 +32,10 @@ class Echo:
 
     sent: int
     came_back: int
-    rtt_us: Sequence[int] | None
-    mtu: Sequence[int] | None
+    rtt_us: Annotated[Sequence[int] | None, "Lowest, median, highest."]
+    mtu: Annotated[
+        Sequence[int] | None, "Largest packet that passed to the user AS, and from it; 0: not even the smallest."
+    ]
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> s
     if not steps:
         return ""
     told = max([one for one in steps if one.code == code] or steps, key=lambda one: one.passed_kbit or 0.0)
-    sentence = f"{_NAMES[direction]}: {_sentence(told, code)}"
+    sentence = f"{NAMES[direction]}: {_sentence(told, code)}"
     if told.tcp is not None:
         sentence += f" {_tcp_sentence(told.tcp)}"
     if told.is_stepped:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from station.plan import segments_bytes
 
@@ -20,11 +20,11 @@ class Moment(NamedTuple):
     """Up to this time in the phase [ms]: the rate since the previous one. Other fields are None if the sender did not
     report; `resent`: segments since the previous one."""
 
-    until_ms: int
-    kbit: float
-    rtt_us: int | None
-    cwnd: int | None
-    resent: int | None
+    until_ms: Annotated[int, "Since the phase began."]
+    kbit: Annotated[float, "Payload that arrived."]
+    rtt_us: Annotated[int | None, "Round trip time, smoothed by the kernel."]
+    cwnd: Annotated[int | None, "Congestion window, in segments."]
+    resent: Annotated[int | None, "Retransmitted segments."]
 
     @property
     def rtt_ms(self) -> float | None:
@@ -38,11 +38,11 @@ class TcpFound:
 
     connections: tuple[tuple[Moment, ...], ...]
     took_ms: int
-    is_early: bool
-    kbit: float
-    share_percent: float | None
-    rtt_us: tuple[int, int, int] | None
-    resent: int | None
+    is_early: Annotated[bool, "It ended before the planned time, because the rate was certain."]
+    kbit: Annotated[float, "Of all connections, after the first second."]
+    share_percent: Annotated[float | None, "Of what headers leave of the limit. null: the limit changed meanwhile."]
+    rtt_us: Annotated[tuple[int, int, int] | None, "Lowest, median, highest."]
+    resent: Annotated[int | None, "Retransmitted segments."]
 
     @property
     def took_s(self) -> float:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from django.http import HttpResponse
 
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.models import LinkTest, TestResult
 from scionlab.linktests.verdict import Interval, intervals_of
+from scionlab.web.csv_files import csv_file, csv_text
 
 _COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets", "lost_packets")
 CSV_HEADER: Final = (
@@ -42,18 +43,11 @@ def _counted(one: Interval | None) -> dict[str, int] | None:
     return None if one is None else {name: getattr(one, name) for name in _COUNTED}
 
 
-def points_csv(test: LinkTest) -> str:
-    """CSV with header (RFC 4180). No cell contains user text."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(CSV_HEADER)
+def points_csv(test: LinkTest) -> HttpResponse:
+    """`watch_7_20261121T060000Z.csv`. No cell contains user text."""
+    rows: list[Sequence[object]] = [CSV_HEADER]
     for point in points_of(test):
         cells = [(point[name] or {}).get(column, "") for name in DIRECTIONS for column in _COUNTED]
         at = point["begins_at"].isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        writer.writerow([at, point["took_s"], int(point["in_force"]), *cells])
-    return text.getvalue()
-
-
-def csv_name(test: LinkTest) -> str:
-    """`watch_7_20261121T060000Z.csv`."""
-    return f"{test.tool}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv"
+        rows.append([at, point["took_s"], int(point["in_force"]), *cells])
+    return csv_file(csv_text(rows), f"{test.tool}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv")

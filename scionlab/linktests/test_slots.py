@@ -78,25 +78,6 @@ def taken_at(ap: AttachmentPoint, now: datetime) -> list[Taken]:
     return [Taken(*row) for row in rows.values_list("link_id", "lane", "begins_at", "ends_at")]
 
 
-def next_free(
-    link_id: int,
-    ap: AttachmentPoint,
-    begins_at: datetime,
-    length: timedelta,
-    *,
-    now: datetime,
-    sends: bool,
-    hours: Sequence[Hours],
-) -> Slot:
-    """As `first_free`, for what is reserved, and within `hours` if they are long enough."""
-    taken, free = taken_at(ap, now), Slot(begins_at, None)
-    while True:
-        allowed_at = next_begin(hours, free.begins_at, length) or free.begins_at
-        free = first_free(taken, link_id, allowed_at, length, now=now, sends=sends)
-        if free.begins_at == allowed_at:
-            return free
-
-
 def first_free(
     taken: Collection[Taken],
     link_id: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from bandwidth_config import RuleError
 from contract.link_tests import ARMED_AHEAD_S, run_key
@@ -26,8 +26,8 @@ LONGEST_WAIT_S: Final = 60
 class Start:
     """`key` is in hexadecimal; times in ms since 1970, by this service's clock."""
 
-    test: str
-    key: str
+    test: Annotated[str, "32 hexadecimal digits."]
+    key: Annotated[str, "Valid for this run only; 64 hexadecimal digits. It is not stored."]
     ip: str
     port: int
     remote_ip: str
@@ -36,7 +36,7 @@ class Start:
     now_ms: int
     tool: str
     parameters: Mapping[str, int]
-    phases: list[dict[str, Any]]
+    phases: Annotated[list[dict[str, Any]], "docs/api.md has their keys."]
 
 
 class NotArmedError(RuleError):

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from bandwidth_config import Limits, format_kbit, format_number
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, WORDS, DirectionName
 from scionlab.enforcement.status import LinkStatus
 from scionlab.limits.framing import Framing
 from scionlab.limits.measured import DirectionUsage, UsagePoint
@@ -23,7 +23,6 @@ SMALL_BYTES: Final = 200  # SCION packet shown beside the largest one
 Code = Literal["limit", "at_times", "elsewhere", "idle", "blocked", "not_limited", "unknown"]
 NO_COUNTERS: Final = "the attachment point sent no counters for the last hour."
 NOT_MEASURED: Final = "this service does not measure traffic. A watch counts what passes."
-_WHERE: Final = {"to_user": "to your AS", "from_user": "from your AS"}
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ def _elsewhere(status: LinkStatus, index: int) -> Step:
 def _verdict(
     direction: DirectionName, status: LinkStatus, limit: float | None, hour: LastHour | None, *, is_measured: bool
 ) -> tuple[Code, str]:
-    where = _WHERE[direction]
+    where = WORDS[direction]
     if status.stage in {"inactive", "observed"}:
         return "not_limited", status.text
     if limit is None:

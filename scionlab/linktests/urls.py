@@ -2,8 +2,9 @@
 
 from django.urls import path
 
+from contract.link_tests import WATCH
 from scionlab.linktests import result_upload
-from scionlab.linktests.pages import joint_test, link_tests, watch, why
+from scionlab.linktests.pages import joint_test, link_tests, why
 from scionlab.linktests.rest import joint_views, sending_views, test_views
 
 urlpatterns = [
@@ -11,7 +12,7 @@ urlpatterns = [
     path("ases/<key:pk>/joint-tests/<key:joint_id>/", joint_test.joint_test, name="joint_test"),
     path("ases/<key:pk>/joint-tests/<key:joint_id>/cancel/", joint_test.joint_cancel, name="joint_test_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/why/", why.link_why, name="link_why"),
-    path("ases/<key:pk>/links/<key:link_id>/watch/", watch.watch_new, name="watch_new"),
+    path("ases/<key:pk>/links/<key:link_id>/watch/", link_tests.test_new, {"tool": WATCH}, name="watch_new"),
     path("ases/<key:pk>/links/<key:link_id>/test/<str:tool>/", link_tests.test_new, name="test_new"),
     path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/", link_tests.link_test, name="link_test"),
     path("ases/<key:pk>/links/<key:link_id>/tests/<key:test_id>/cancel/", link_tests.test_cancel, name="test_cancel"),

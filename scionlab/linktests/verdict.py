@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from bandwidth_config import format_number
 from contract.link_rules import AT_LIMIT_PERCENT
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, WORDS, DirectionName
 
 LONGEST_MS: Final = 1500
 IDLE_BELOW_PERCENT: Final = 5  # of the limit; below, too little was sent to tell
@@ -24,8 +24,10 @@ Code = Literal["full", "at_times", "free", "idle", "not_enforced", "no_result"]
 # The strongest verdict of both directions counts.
 _ORDER: Final[tuple[Code, ...]] = ("full", "at_times", "free", "idle", "not_enforced", "no_result")
 _SIDE: Final = {"to_user": 3, "from_user": 4}  # position in a sample
-_WORDS: Final = {"to_user": "to your AS", "from_user": "from your AS"}
 _OFFERED: Final = {"to_user": "what was sent to your AS", "from_user": "what you offered"}
+
+
+LostPackets = Annotated[int, "Part of passed: dropped by the queue behind the limit."]
 
 
 class Interval(NamedTuple):
@@ -40,7 +42,7 @@ class Interval(NamedTuple):
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
-    lost_packets: int
+    lost_packets: LostPackets
 
     @property
     def kbit(self) -> float:
@@ -84,15 +86,15 @@ class Side:
 
     direction: DirectionName
     code: Code
-    measured_s: int
-    full_s: int
-    peak_percent: float | None
-    dropped_percent: float | None
+    measured_s: Annotated[int, "Seconds in which the limit was enforced and counted."]
+    full_s: Annotated[int, "Of these: packets were dropped, or 95 % of the limit was used."]
+    peak_percent: Annotated[float | None, "Of the limit, in the highest second."]
+    dropped_percent: Annotated[float | None, "Of the bytes that were offered."]
     passed_bytes: int
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
-    lost_packets: int
+    lost_packets: LostPackets
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _sentence(side: Side) -> str:
                 else ""
             )
             return (
-                f"{opening} {side.full_s} of {side.measured_s} s this link was full {_WORDS[side.direction]}; "
+                f"{opening} {side.full_s} of {side.measured_s} s this link was full {WORDS[side.direction]}; "
                 f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped.{lost}"
             )
         case "free":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import gcd
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 from bandwidth_config import Limits, format_kbit
 from scionlab.enforcement.status import LinkStatus, link_status
@@ -44,7 +44,7 @@ class Bottleneck(NamedTuple):
     kind: BottleneckKind
     link_ids: list[int]
     most: Limits | None
-    text: str
+    text: Annotated[str, "For people."]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ A gap is `null` in JSON and an empty cell in CSV, never 0.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ from scionlab.enforcement.counters import KEPT
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.usage.series import Usage
+from scionlab.web.csv_files import csv_text
 
 COLUMNS: Final = {  # name in JSON: heading in CSV
     **{name: name for name in KEPT},
@@ -38,13 +37,14 @@ def usage_document(usage: Usage) -> dict[str, Any]:
     }
 
 
-def usage_csv(usage: Usage) -> Iterator[str]:
-    """Lines with line ends, header first (RFC 4180). No cell contains user text, so none can be a formula."""
-    writer = csv.writer(_Echo())
-    yield writer.writerow(CSV_HEADER)
-    for point in usage.points:
-        cells = [cell for name in DIRECTIONS for cell in _cells(getattr(point, name))]
-        yield writer.writerow([iso(point.begins_at), usage.step_s, *cells])
+def usage_csv(usage: Usage) -> str:
+    """No cell contains user text, so none can be a formula."""
+    return csv_text([CSV_HEADER, *(_row(point, usage.step_s) for point in usage.points)])
+
+
+def _row(point: UsagePoint, step_s: int) -> list[Any]:
+    cells = (cell for name in DIRECTIONS for cell in _cells(getattr(point, name)))
+    return [iso(point.begins_at), step_s, *cells]
 
 
 def file_name(isd_as: str, ap_isd_as: str, usage: Usage, kind: str) -> str:
@@ -56,11 +56,6 @@ def file_name(isd_as: str, ap_isd_as: str, usage: Usage, kind: str) -> str:
 def iso(moment: datetime) -> str:
     """`2026-11-21T06:00:00Z`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-class _Echo:
-    def write(self, line: str) -> str:
-        return line
 
 
 def _point(point: UsagePoint) -> dict[str, Any]:

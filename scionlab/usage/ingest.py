@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import transaction
 from msgspec import structs
@@ -45,8 +45,7 @@ class Stored:
     ignored_links: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _End:
+class _End(NamedTuple):
     link_id: int
     attachment_point_id: int
     ap_isd_as: str

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.limits.measured import UsagePoint
-from scionlab.usage.report import traffic_now
+from scionlab.usage.report import rates_now
 from scionlab.usage.series import usage_of_link, usage_of_links
 
 
@@ -19,5 +18,4 @@ class MeasuredTraffic:
         return usage_of_link(link_id, begins_at=begins_at, ends_at=ends_at, step="10s").points
 
     def now_kbit(self, attachment_point_id: int, *, now: datetime) -> int:
-        talkers = traffic_now([attachment_point_id], now=now)
-        return max(sum(getattr(one, f"{name}_kbit") or 0 for one in talkers) for name in DIRECTIONS)
+        return max(map(sum, zip(*rates_now(attachment_point_id, now=now).values(), strict=True)), default=0)

@@ -15,7 +15,7 @@ from typing import Final
 from django.db import OperationalError, connection, transaction
 
 from scionlab.usage.models import UsageSlot
-from scionlab.usage.models.slot_field import slot_number
+from scionlab.usage.slot_field import slot_number
 
 logger = logging.getLogger(__name__)
 

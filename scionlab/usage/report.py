@@ -5,15 +5,15 @@ Rows identify attachment points and ASes by text, so they outlive both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Annotated, Final
 
 from django.db.models import Max, Sum
 
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.platform.clock import database_now
+from scionlab.testbed.cockpit import Rate
 from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth
 from scionlab.usage.totals import month_begin, next_month
 
@@ -29,13 +29,13 @@ class TrafficRow:
     which the operator pays. A percentile is None before it is first computed (within an hour, then daily), and without
     known rates. `slots` is the number of 5-minute values, of about 8640 in a month."""
 
-    attachment_point_id: int | None
+    attachment_point_id: Annotated[int | None, "null: deleted."]
     ap_isd_as: str
     isd_as: str
     owner_email: str
-    to_user_bytes: int
+    to_user_bytes: Annotated[int, "Egress, billed to the operator."]
     from_user_bytes: int
-    to_user_p95_kbit: int | None
+    to_user_p95_kbit: Annotated[int | None, "95th percentile of 5-minute values."]
     from_user_p95_kbit: int | None
     to_user_slots: int
     from_user_slots: int
@@ -47,9 +47,9 @@ class MonthlyTraffic:
 
     year: int
     month: int
+    computed_at: Annotated[datetime | None, "Time of the newest percentile; they are computed daily."]
     attachment_points: list[TrafficRow]
     ases: list[TrafficRow]
-    computed_at: datetime | None
 
 
 def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
@@ -111,18 +111,16 @@ def _row(
     from_user: int,
     percentiles: dict[tuple[str, ...], UsageMonth],
 ) -> TrafficRow:
-    found = percentiles.get(key)
+    found = percentiles.get(key, UsageMonth())
     return TrafficRow(
-        attachment_point_id=ap_id,
-        ap_isd_as=key[0],
-        isd_as=key[1],
-        owner_email=key[2],
-        to_user_bytes=to_user,
-        from_user_bytes=from_user,
-        to_user_p95_kbit=found.to_user_p95_kbit if found else None,
-        from_user_p95_kbit=found.from_user_p95_kbit if found else None,
-        to_user_slots=found.to_user_slots if found else 0,
-        from_user_slots=found.from_user_slots if found else 0,
+        ap_id,
+        *key,
+        to_user,
+        from_user,
+        found.to_user_p95_kbit,
+        found.from_user_p95_kbit,
+        found.to_user_slots,
+        found.from_user_slots,
     )
 
 
@@ -133,38 +131,13 @@ def _sorted(rows: Iterable[TrafficRow]) -> list[TrafficRow]:
 # --- now ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Talker:
-    """A Link's rates at its newest samples; None if unknown in that direction."""
-
-    link_id: int
-    attachment_point_id: int
-    isd_as: str
-    interface_id: int
-    at: datetime
-    to_user_kbit: int | None
-    from_user_kbit: int | None
-    to_user_limit_kbit: int | None
-    from_user_limit_kbit: int | None
-
-    @property
-    def kbit(self) -> int:
-        return (self.to_user_kbit or 0) + (self.from_user_kbit or 0)
-
-
-_NOTHING_KNOWN: Final = {f"{name}_{what}": None for name in DIRECTIONS for what in ("kbit", "limit_kbit")}
-
-
-def traffic_now(attachment_point_ids: Collection[int], *, now: datetime | None = None) -> list[Talker]:
-    """Every Link there with a sample of at most 180 s, most traffic first. One statement."""
-    since = (now or database_now()) - NOW
+def rates_now(attachment_point_id: int, *, now: datetime) -> dict[int, Rate]:
+    """By Link with a sample of at most 180 s, most traffic first; 0 in a direction without a rate. One statement."""
     counters = UsageCounter.objects.filter(
-        series__attachment_point__in=list(attachment_point_ids), series__link__isnull=False, at__gte=since
+        series__attachment_point=attachment_point_id, series__link__isnull=False, at__gte=now - NOW
     )
-    found: dict[int, dict[str, Any]] = {}
-    related = ("link_id", "attachment_point_id", "isd_as", "interface_id")
-    names = ("direction", "at", "kbit", "limit_kbit", *(f"series__{name}" for name in related))
-    for direction, at, kbit, limit_kbit, *series in counters.order_by("at").values_list(*names):
-        newest = found.setdefault(series[0], dict(zip(related, series, strict=True)) | _NOTHING_KNOWN)
-        newest |= {"at": at, f"{direction}_kbit": kbit, f"{direction}_limit_kbit": limit_kbit}
-    return sorted((Talker(**values) for values in found.values()), key=lambda talker: (-talker.kbit, talker.link_id))
+    newest: dict[int, dict[str, int]] = {}
+    for link_id, direction, kbit in counters.order_by("at").values_list("series__link", "direction", "kbit"):
+        newest.setdefault(link_id, dict.fromkeys(DIRECTIONS, 0))[direction] = kbit or 0
+    rates = {link_id: Rate(*both.values()) for link_id, both in newest.items()}
+    return dict(sorted(rates.items(), key=lambda one: (-sum(one[1]), one[0])))

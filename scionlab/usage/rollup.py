@@ -6,7 +6,7 @@ Run by Celery's beat. A batch is added to the sums and marked in one transaction
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -17,8 +17,7 @@ from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.platform.clock import database_now
 from scionlab.platform.retry import retried
 from scionlab.usage import partitions
-from scionlab.usage.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageUplink
-from scionlab.usage.models.usage import UsageTotals
+from scionlab.usage.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageTotals, UsageUplink, has_newer
 from scionlab.usage.months import settled_before
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, Both, columns_of, nothing, totals_of
@@ -132,17 +131,5 @@ def _prune_days(until: datetime) -> int:
 
 def _prune_counters(until: datetime) -> int:
     """Segments that ended long ago; the newest of a series and direction stays, for a link may be silent that long."""
-    old = UsageCounter.objects.filter(at__lt=until).order_by("pk").values_list("pk", "series_id", "direction", "at")
-    newest = _newest_at(series_id for _pk, series_id, _direction, _at in old)
-    ended = [pk for pk, series_id, direction, at in old if at < newest[series_id, direction]]
-    UsageCounter.objects.filter(pk__in=ended).delete()
-    return len(ended)
-
-
-def _newest_at(series_ids: Iterable[int]) -> dict[tuple[int, str], datetime]:
-    rows = UsageCounter.objects.filter(series__in=set(series_ids)).values_list("series_id", "direction", "at")
-    newest: dict[tuple[int, str], datetime] = {}
-    for series_id, direction, at in rows:
-        key = (series_id, direction)
-        newest[key] = max(at, newest.get(key, at))
-    return newest
+    ended = UsageCounter.objects.filter(has_newer(), at__lt=until).values_list("pk", flat=True)
+    return UsageCounter.objects.filter(pk__in=list(ended)).delete()[0]

@@ -4,14 +4,14 @@ from django.urls import path, register_converter
 
 from scionlab.usage.cockpit import traffic_views
 from scionlab.usage.host_api import live_upload, usage_upload
-from scionlab.usage.pages import now, usage
+from scionlab.usage.pages import usage
 from scionlab.usage.rest import LinkUsageView, TrafficView
 
 register_converter(usage.KindConverter, "usage_kind")
 
 urlpatterns = [
-    path("ases/now/", now.ases_now, name="ases_now"),
-    path("ases/<key:pk>/links/<key:link_id>/now/", now.link_now, name="link_now"),
+    path("ases/now/", usage.ases_now, name="ases_now"),
+    path("ases/<key:pk>/links/<key:link_id>/now/", usage.link_now, name="link_now"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
 ]
 rest_patterns = [

@@ -26,11 +26,10 @@ from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit
 from scionlab.testbed.selectors import with_relations
 from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
-from scionlab.usage.models import UsageSeries
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.limits.test_pages_link import MAX_BYTES, weight
 from tests.support.html import Page
-from tests.usage_world import add_slot
+from tests.usage_world import add_slot, series_of
 
 pytestmark = pytest.mark.django_db
 
@@ -307,15 +306,7 @@ def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: Attachme
     """Two links with 900 and 600 kbit/s to the user ASes in one slot: 1.5 Mbit/s, and nothing known of the others."""
     at = slot_of(timezone.now()) - 2 * SLOT
     for number, kbit in ((1, 900), (2, 600)):
-        series = UsageSeries.objects.create(
-            attachment_point=ap,
-            interface_id=number,
-            ap_isd_as=ap.AS.isd_as,
-            isd_as="17-ffaa:1:1",
-            owner_email="x",
-            first_config_version=1,
-            last_config_version=1,
-        )
+        series = series_of(interface_id=number)
         covered_ms = 100_000 * number  # a link that was known for a part of the slot counts with its mean
         add_slot(series, at, to_user_rated_bytes=kbit * covered_ms // 8, to_user_covered_ms=covered_ms)
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)

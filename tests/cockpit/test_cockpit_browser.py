@@ -13,9 +13,10 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.limits.models import MaximumException
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
-from scionlab.usage.models import UsageCounter, UsageDay, UsageSeries
+from scionlab.usage.models import UsageCounter, UsageDay
 from tests.factories import attach, spec
 from tests.support.browser import IN_A_BROWSER, judge
+from tests.usage_world import series_of
 
 pytestmark = IN_A_BROWSER
 
@@ -50,17 +51,7 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
     )
     long_ago = now - timedelta(hours=2)
     HostReceipt.objects.create(host=elsewhere.interface_a.host, observed_at=long_ago, received_at=long_ago)
-    series = UsageSeries.objects.create(
-        link=enforced,
-        host=ap.host,
-        attachment_point=ap,
-        interface_id=1,
-        ap_isd_as=ap.AS.isd_as,
-        isd_as="17-ffaa:1:1",
-        owner_email=owner.email,
-        first_config_version=1,
-        last_config_version=1,
-    )
+    series = series_of(enforced)
     for direction in ("to_user", "from_user"):
         UsageCounter.objects.create(
             series=series,

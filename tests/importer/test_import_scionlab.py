@@ -414,13 +414,6 @@ def test_a_run_that_fails_in_the_end_stores_nothing(monkeypatch: pytest.MonkeyPa
     assert everything() == before
 
 
-def test_a_dry_run_says_the_same_and_stores_nothing() -> None:
-    before = everything()
-    dry = run(small(), dry_run=True)
-    assert everything() == before
-    assert counted(dry) == counted(run(small()))
-
-
 def test_the_number_of_statements_depends_on_the_number_of_user_ases_alone() -> None:
     def statements(user_ases: int) -> int:
         with CaptureQueriesContext(connection) as queries:

@@ -246,11 +246,3 @@ def test_the_table_adds_up_and_what_has_no_place_here_is_left_out() -> None:
         "",
         "2 made, 0 changed.",
     ]
-
-
-def test_a_report_says_first_that_nothing_was_stored() -> None:
-    assert next(Report({}, skip_invalid=False, dry_run=True).lines()) == (
-        "Dry run: nothing was changed. Result of a real run:"
-    )
-    refused = Report({}, skip_invalid=False, dry_run=False, problems=[Problem("isd", 1, "", "")])
-    assert next(refused.lines()) == "Nothing was imported. Result with --skip-invalid:"

@@ -17,14 +17,14 @@ from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_update
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
-from scionlab.usage.models import UsageSamples, UsageSeries
-from scionlab.usage.models.usage import UsageBatch
+from scionlab.usage.models import UsageBatch, UsageSamples
 from scionlab.usage.packing import pack
 from scionlab.usage.totals import Interval, to_ms
 from tests.cases import case
 from tests.limits.test_pages_link import MAX_BYTES, MAX_STATEMENTS, busy, client, url_of, weight
 from tests.limits.test_pages_status import confirm
 from tests.support.html import Page
+from tests.usage_world import series_of
 
 __all__ = ["client"]  # a fixture
 
@@ -62,10 +62,7 @@ def used(link: Link, *, kbit: int, seconds: int = 600, frame: int = 242, drops: 
         )
         for number in reversed(range(seconds // 10))
     ]
-    series = UsageSeries.objects.create(
-        link=link, host=link.interface_a.host, interface_id=link.interface_a.interface_id, ap_isd_as="17-ffaa:0:1107",
-        isd_as="17-ffaa:1:1", first_config_version=1, last_config_version=9,
-    )  # fmt: skip
+    series = series_of(link)
     batch = UsageBatch.objects.create(host=link.interface_a.host, key="k", received_at=last, ends_at=last)
     for begins_at_ms, packed in pack(intervals, intervals):
         at = datetime.fromtimestamp(begins_at_ms / 1000, tz=last.tzinfo)

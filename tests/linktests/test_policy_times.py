@@ -22,6 +22,7 @@ from scionlab.usage.models import UsageCounter, UsageSeries
 from tests.cases import table
 from tests.factories import api_token
 from tests.support.standing_clock import T0, Now, at, now
+from tests.usage_world import series_of
 
 __all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
@@ -115,14 +116,11 @@ def test_hours_of_all_policies_count_and_the_preview_has_them(link: Link, owner:
 
 
 @pytest.fixture
-def series(link: Link, ap: AttachmentPoint, receipt: HostReceipt, owner: User) -> UsageSeries:
+def series(link: Link, ap: AttachmentPoint, receipt: HostReceipt) -> UsageSeries:
     """Of a link that is enforced, at an attachment point that lets tests send."""
     HostReceipt.objects.update(says_tests=True, sending_tests="on")
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=10_000)
-    names = {"ap_isd_as": "17-ffaa:0:1107", "isd_as": "17-ffaa:1:1", "owner_email": owner.email}
-    return UsageSeries.objects.create(
-        link=link, attachment_point=ap, interface_id=1, first_config_version=1, last_config_version=1, **names
-    )
+    return series_of(link)
 
 
 def carry(series: UsageSeries, to_user_kbit: int, from_user_kbit: int = 0, age_s: float = 0) -> None:

@@ -25,7 +25,6 @@ from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
 from scionlab.linktests.test_mails import link_tests_notify
 from scionlab.linktests.test_results import user_report_store
 from scionlab.linktests.test_start import confirmed_secret
-from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
 from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import AttachmentPoint, Host, Link
@@ -33,6 +32,7 @@ from station.plan import from_json
 from station.tools import TOOLS
 from tests.cases import case, table
 from tests.factories import LinkEnforcementFactory, api_token, attach, spec
+from tests.linktests.test_watches import status
 from tests.support.access import basic
 from tests.support.standing_clock import T0, Now, at, now
 
@@ -83,10 +83,6 @@ def another(owner: User, ap: AttachmentPoint, number: int) -> Link:
     )
     LinkEnforcementFactory(link=made, received_at=T0)
     return made
-
-
-def status(test: LinkTest, now: Now) -> TestStatus:
-    return status_of_test(with_results(LinkTest.objects.all()).get(pk=test.pk), now=now.moment)
 
 
 def report(

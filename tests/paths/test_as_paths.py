@@ -16,8 +16,6 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
-from scionlab.linktests.link_test import link_test_create
-from scionlab.linktests.models import LinkTest
 from scionlab.paths.as_paths import MAX_WEIGHT, PathsReport, paths_report, weights_of
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab_bw.__main__ import main
@@ -137,18 +135,6 @@ def test_the_statements_do_not_grow_with_the_links(wide: UserAS, owner: User, ap
             report(one)
         counts.append(len(asked) - 1)  # the AS itself
     assert counts[0] == counts[1] <= 6
-
-
-def test_the_last_test_is_the_newest_that_has_begun(link: Link, owner: User, user_as: UserAS) -> None:
-    later = link_test_create(link_id=link.pk, duration_s=10, begins_at=None, actor=owner)
-    assert report(user_as).lines[0].last_test is None  # it begins in some seconds
-    hour = timezone.timedelta(hours=1)
-    LinkTest.objects.filter(pk=later.pk).update(begins_at=later.begins_at - hour, ends_at=later.ends_at - hour)
-    found = report(user_as).lines[0].last_test
-    assert found is not None
-    assert (found.test.pk, found.state) == (later.pk, "missed")
-    LinkTest.objects.update(cancelled_at=timezone.now())
-    assert report(user_as).lines[0].last_test is None
 
 
 # --- over REST, on the page, and in a terminal ----------------------------------------------------------------------

@@ -30,12 +30,11 @@ from scionlab.linktests.models import LinkTest
 from scionlab.paths.path_view import PathView, path_views
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, Link
-from scionlab.usage.models import UsageSeries
 from scionlab_bw.__main__ import main
 from tests.factories import InterfaceFactory, LinkFactory, api_token, attach, spec
 from tests.support.html import Element, Page
 from tests.support.polling import WebServer
-from tests.usage_world import add_slot
+from tests.usage_world import add_slot, series_of
 
 pytestmark = pytest.mark.django_db
 
@@ -94,7 +93,7 @@ def test_the_limit_and_the_use_are_those_of_the_direction_of_travel(
 ) -> None:
     Link.objects.filter(pk=link.pk).update(from_user_kbit=200)
     enforce(link, Limits(1000, 200))
-    series = UsageSeries.objects.create(link=link, interface_id=1, first_config_version=1, last_config_version=1)
+    series = series_of(link)
     for minutes, kbytes in ((70, 9000), (20, 3000), (10, 1500)):
         add_slot(
             series,
@@ -203,6 +202,8 @@ def test_the_last_test_of_ones_own_link_stands_beside_it(link: Link, other: Link
     assert found is not None
     assert (found.test.pk, found.state) == (made.pk, "missed")
     assert look(across(link), other.interface_b.AS.useras.owner).links[0].last_test is None
+    LinkTest.objects.update(cancelled_at=timezone.now())
+    assert look(across(link), owner).links[0].last_test is None
 
 
 def test_a_traceroute_belongs_to_the_path_that_it_went(link: Link, owner: User) -> None:

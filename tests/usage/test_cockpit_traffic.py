@@ -11,32 +11,22 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link
+from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy
 from scionlab.usage.cockpit.traffic import Billed, bill_of
-from scionlab.usage.models import UsageDay, UsageMonth, UsageSeries
+from scionlab.usage.models import UsageDay, UsageMonth
 from scionlab.usage.report import TrafficRow
 from tests.cases import table
 from tests.support.html import Page
+from tests.usage_world import series_of
 
 pytestmark = pytest.mark.django_db
 
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def series(
-    ap: AttachmentPoint, isd_as: str, owner: str, to_user: int, from_user: int, link: Link | None = None
-) -> None:
+def series(ap: AttachmentPoint, isd_as: str, owner: str, to_user: int, from_user: int) -> None:
     """Two thirds of the bytes on the 1st of October, the rest on the 31st; a byte of November is not counted."""
-    made = UsageSeries.objects.create(
-        attachment_point=ap if AttachmentPoint.objects.filter(pk=ap.pk).exists() else None,
-        link=link,
-        interface_id=1,
-        ap_isd_as=ap.AS.isd_as,
-        isd_as=isd_as,
-        owner_email=owner,
-        first_config_version=1,
-        last_config_version=1,
-    )
+    made = series_of(attachment_point=ap, ap_isd_as=ap.AS.isd_as, isd_as=isd_as, owner_email=owner)
     first = to_user * 2 // 3
     UsageDay.objects.create(series=made, begins_at=OCTOBER, to_user_bytes=first, from_user_bytes=from_user)
     UsageDay.objects.create(series=made, begins_at=OCTOBER.replace(day=31), to_user_bytes=to_user - first)

@@ -16,30 +16,18 @@ from scionlab.usage import months, partitions
 from scionlab.usage.models import UsageBatch, UsageDay, UsageMonth, UsageSeries, UsageSlot, UsageUplink
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import usage_of_link
-from tests.usage_world import add_slot, simple, store, stored_samples, stored_sums
+from tests.usage_world import add_slot, series_of, simple, store, stored_samples, stored_sums
 
 pytestmark = pytest.mark.django_db
 
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)  # of a month, too
 SLOT, HOUR, DAY = timedelta(minutes=5), timedelta(hours=1), timedelta(days=1)
-AP = "17-ffaa:0:1107"
 postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
 
 
 @pytest.fixture
 def host(link: Link) -> Host:
     return link.interface_a.host
-
-
-def series(number: int, owner: str = "owner@example.org") -> UsageSeries:
-    return UsageSeries.objects.create(
-        interface_id=number,
-        ap_isd_as=AP,
-        isd_as=f"17-ffaa:1:{number // 2}",  # two series each
-        owner_email=owner,
-        first_config_version=1,
-        last_config_version=1,
-    )
 
 
 def carry(one: UsageSeries, at: datetime, kbit: int, covered_ms: int = 300_000) -> None:
@@ -148,7 +136,7 @@ def test_percentiles_are_the_nearest_rank_of_all_rows(history: list[tuple[str, i
     """Of any history over the end of a month: late five minutes, gaps, links of one AS, owners with a new address."""
     for model in (UsageSlot, UsageSeries, UsageMonth, UsageUplink):
         model.objects.all().delete()
-    links = [series(number) for number in range(4)]
+    links = [series_of(interface_id=number, isd_as=f"17-ffaa:1:{number // 2}") for number in range(4)]  # two each
     clock, now = MIDNIGHT - HOUR, MIDNIGHT + 3 * DAY
     for act, which, number in [*history, ("rank", 0, 0)]:
         match act:

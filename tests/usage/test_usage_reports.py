@@ -18,14 +18,14 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.usage import months
 from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
 from scionlab.usage.models import UsageMonth, UsageSeries, UsageSlot
-from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
+from scionlab.usage.report import TrafficRow, monthly_traffic, rates_now
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.rows import LARGEST_KBIT
 from scionlab.usage.series import usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
-from tests.usage_world import Column, add_slot, document, iso, simple, store, upload
+from tests.usage_world import Column, add_slot, document, iso, series_of, simple, store, upload
 
 pytestmark = pytest.mark.django_db
 
@@ -46,19 +46,7 @@ def other(host: Host, ap: AttachmentPoint, teammate: User) -> Link:
 
 def slots(link: Link, host: Host, rates_kbit: list[int], *, begins_at: datetime = T0) -> None:
     """Five minutes at each of these rates to the user, at half of it from the user."""
-    series, _ = UsageSeries.objects.get_or_create(
-        link=link,
-        defaults={
-            "host": host,
-            "attachment_point": host.attachment_point,
-            "interface_id": link.interface_a.interface_id,
-            "ap_isd_as": link.interface_a.AS.isd_as,
-            "isd_as": link.interface_b.AS.isd_as,
-            "owner_email": link.interface_b.AS.useras.owner.email,
-            "first_config_version": 1,
-            "last_config_version": 1,
-        },
-    )
+    series = UsageSeries.objects.filter(link=link).first() or series_of(link)
     for index, kbit in enumerate(rates_kbit):
         add_slot(
             series,
@@ -168,21 +156,9 @@ def test_top_talkers(host: Host, link: Link, other: Link, django_assert_num_quer
     store(host, document(host, times, {1: {"to_user": idle}, 2: {"to_user": column, "from_user": idle}}), T0 + MINUTE)
     ap_id = host.attachment_point.pk
     with django_assert_num_queries(1):
-        first, second = traffic_now([ap_id], now=T0 + MINUTE)
-    assert first == Talker(
-        link_id=other.pk,
-        attachment_point_id=ap_id,
-        isd_as="17-ffaa:1:2",
-        interface_id=2,
-        at=times[1],
-        to_user_kbit=1000,
-        from_user_kbit=0,
-        to_user_limit_kbit=1000,
-        from_user_limit_kbit=500,
-    )
-    assert (second.link_id, second.kbit, second.from_user_kbit) == (link.pk, 0, None)
-    assert traffic_now([ap_id], now=T0 + 4 * MINUTE) == []
-    assert traffic_now([], now=T0) == []
+        found = rates_now(ap_id, now=T0 + MINUTE)
+    assert list(found.items()) == [(other.pk, (1000, 0)), (link.pk, (0, 0))]
+    assert rates_now(ap_id, now=T0 + 4 * MINUTE) == {}
 
 
 # --- of one link ----------------------------------------------------------------------------------------------
@@ -250,7 +226,7 @@ def test_gaps_are_null_in_json_and_empty_in_csv(host: Host, link: Link) -> None:
             {"begins_at": "2026-11-21T06:00:10Z", "to_user": None, "from_user": None},
         ],
     }
-    header, first, second = csv.reader(io.StringIO("".join(usage_csv(usage))))
+    header, first, second = csv.reader(io.StringIO(usage_csv(usage)))
     assert header == list(CSV_HEADER)
     assert (header[0], header[1], header[5]) == ("begins_at (UTC)", "step (s)", "to_user rate (kbit/s)")
     assert first[:6] == ["2026-11-21T06:00:00Z", "10", "1187500", "11875", "0", "950"]

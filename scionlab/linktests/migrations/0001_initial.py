@@ -2,7 +2,7 @@ import datetime
 import django.core.validators
 import django.db.models.deletion
 import scionlab.accounts.models.user
-import scionlab.linktests.models.link_test
+import scionlab.linktests.models
 import scionlab.platform.clock
 from django.conf import settings
 from scionlab.linktests.reservations import LANES, LINKS, keep_apart, let_overlap
@@ -39,14 +39,14 @@ class Migration(migrations.Migration):
             name='LinkTest',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('tool', models.CharField(choices=scionlab.linktests.models.link_test.tool_choices, db_column='kind', max_length=16)),
+                ('tool', models.CharField(choices=scionlab.linktests.models.tool_choices, db_column='kind', max_length=16)),
                 ('lane', models.PositiveSmallIntegerField(blank=True, help_text='Which of its test ports it uses.', null=True)),
                 ('parameters', models.JSONField(blank=True, null=True)),
                 ('phases', models.JSONField(blank=True, null=True)),
                 ('kbit', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('max_bytes', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('offered_bytes', models.PositiveBigIntegerField(blank=True, null=True)),
-                ('test_id', models.CharField(default=scionlab.linktests.models.link_test.new_test_id, editable=False, max_length=32, unique=True)),
+                ('test_id', models.CharField(default=scionlab.linktests.models.new_test_id, editable=False, max_length=32, unique=True)),
                 ('begins_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField(db_index=True)),
                 ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('applies_to', models.CharField(choices=[('everybody', 'everybody'), ('group', 'a group'), ('staff', 'administrators')], max_length=16)),
-                ('tool', models.CharField(choices=scionlab.linktests.models.link_test.tool_choices, db_column='kind', default='watch', max_length=16)),
+                ('tool', models.CharField(choices=scionlab.linktests.models.tool_choices, db_column='kind', default='watch', max_length=16)),
                 ('max_seconds', models.PositiveIntegerField(validators=[django.core.validators.MinValueValidator(5), django.core.validators.MaxValueValidator(600)], verbose_name='longest test [s]')),
                 ('runs_per_day', models.PositiveIntegerField(help_text='Started or scheduled within 24 hours. 0: none at all.', verbose_name='tests per day')),
                 ('max_pending', models.PositiveIntegerField(help_text='Scheduled or running at the same time.', verbose_name='pending tests')),

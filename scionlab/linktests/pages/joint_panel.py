@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from scionlab.enforcement.directions import NAMES
 from scionlab.linktests.joint_report import JointSide, JointStatus, Load, Second, Sum
 from scionlab.web.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 
@@ -73,9 +74,8 @@ def _direction(status: JointStatus, side: JointSide) -> JointDirection:
         )
         for number, link_id in enumerate(series, 1)
     ]
-    name = "To your AS" if side.direction == "to_user" else "From your AS"
     total = usage_plot(sums[-1] if sums else [], top_kbit=top)
-    return JointDirection(side, name, total, rows[::-1])
+    return JointDirection(side, NAMES[side.direction], total, rows[::-1])
 
 
 def _slots(begins_at: datetime, seconds: Sequence[Second]) -> list[Slot]:

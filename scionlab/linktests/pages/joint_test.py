@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
-from zoneinfo import ZoneInfo
-
-from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -16,51 +10,20 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab.limits.pages.consequences import local
-from scionlab.linktests.joint_plan import DEFAULT_S, MAX_S, MIN_S
 from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.pages.joint_panel import joint_panel
-from scionlab.linktests.pages.test_forms import AHEAD
+from scionlab.linktests.pages.test_forms import JointTestForm
 from scionlab.platform.clock import database_now
-from scionlab.platform.notation.local_time import parse_local_time, write_local_time, zone_of
+from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
 from scionlab.testbed.models import UserAS
 from scionlab.web.pages.common import gone_is_404
-from scionlab.web.pages.forms import RuleField, TimeInput, problems_of, text_input
+from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 
 SHOWN = 20  # per AS, newest first
-
-
-class JointTestForm(forms.Form):
-    """The service checks what is allowed."""
-
-    seconds = forms.IntegerField(
-        label="Time for each direction [s]",
-        required=False,
-        widget=text_input(inputmode="numeric", placeholder=str(DEFAULT_S)),
-        help_text=f"{MIN_S} to {MAX_S} s.",
-        error_messages={"invalid": "Enter a whole number."},
-    )
-    begins_at = RuleField(str, label="Start", widget=TimeInput())
-
-    def __init__(self, data: Mapping[str, Any] | None = None, *, zone: ZoneInfo, now: datetime) -> None:
-        super().__init__(data, prefix="joint")
-        self.zone, self.now = zone, now
-        here = f"Time zone {zone.key}; it is {write_local_time(now.replace(second=0), zone)} now."
-        self.fields["begins_at"].help_text = f"Leave empty to start in a minute. {here}"
-
-    def clean_begins_at(self) -> datetime:
-        text = self.cleaned_data["begins_at"]
-        try:
-            return parse_local_time(text, self.zone) if text else self.now + AHEAD
-        except RuleError as exc:
-            raise forms.ValidationError(exc.message, code=exc.code) from exc
-
-    def refuse(self, error: RuleError) -> None:
-        field = getattr(error, "field", None)
-        self.add_error(field if field in self.fields else None, forms.ValidationError(error.message, code=error.code))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -76,7 +39,7 @@ def joint_test_new(request: PageRequest, pk: int) -> HttpResponse:
     form = JointTestForm(typed, zone=zone_of(request.user), now=now)
     if is_sent and form.is_valid():
         try:
-            made = joint_test_create(user_as_id=user_as.pk, actor=request.user, **form.cleaned_data)
+            made = joint_test_create(user_as_id=user_as.pk, actor=request.user, **form.asked)
         except RuleError as exc:
             form.refuse(exc)
         else:

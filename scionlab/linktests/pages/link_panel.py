@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from contract.link_tests import UDP
 from scionlab.limits.pages.panels import LinkPage, LinkPanel
-from scionlab.linktests.pages.watch_forms import WatchForm, newest_of
+from scionlab.linktests.pages.link_tests import newest_of
+from scionlab.linktests.pages.test_forms import WatchForm
 from scionlab.linktests.test_status import reason_against
 from scionlab.platform.notation.local_time import zone_of
 from station.tools import TOOLS

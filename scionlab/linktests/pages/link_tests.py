@@ -11,47 +11,56 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
+from contract.link_tests import WATCH
 from scionlab.limits.pages.consequences import local
 from scionlab.limits.pages.link import link_or_404
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.pages.sending_panel import sending_panel
-from scionlab.linktests.pages.test_forms import SendingForm
-from scionlab.linktests.pages.watch import form_page, panel_of
+from scionlab.linktests.pages.test_forms import form_of
+from scionlab.linktests.pages.test_panel import panel_of
 from scionlab.linktests.sending_verdict import SendingVerdict
-from scionlab.linktests.test_formats import csv_name, points_csv
+from scionlab.linktests.test_formats import points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed.models import Link
 from scionlab.web.pages.common import gone_is_404
+from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from station.tools import TOOLS
+
+SHOWN = 20  # per Link, newest first
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 @gone_is_404
 def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResponse:
-    """GET shows the tool's form and earlier tests, POST reserves a time."""
-    if tool not in TOOLS:
+    """GET shows the form of the tool, or of a watch, with the latest tests; POST reserves a time, 409 if taken."""
+    if tool not in {WATCH, *TOOLS}:
         raise Http404("There is no such tool.")
     user_as, link = link_or_404(request, pk, link_id)
-    now, zone = database_now(), zone_of(request.user)
+    now = database_now()
     is_sent = request.method == "POST"
-    form = SendingForm(TOOLS[tool], request.POST if is_sent else taken_back(request), zone=zone, now=now)
+    form = form_of(tool, request.POST if is_sent else taken_back(request), zone=zone_of(request.user), now=now)
     if is_sent and form.is_valid():
-        begins_at, parameters = form.cleaned_data["begins_at"], form.parameters
         try:
-            made = link_test_create(
-                link_id=link.pk, tool=tool, parameters=parameters, begins_at=begins_at, actor=request.user
-            )
+            made = link_test_create(link_id=link.pk, tool=tool, actor=request.user, **form.asked)
         except RuleError as exc:
             form.refuse(exc)
         else:
             return redirect("link_test", pk=pk, link_id=link_id, test_id=made.pk)
-    more = {"user_as": user_as, "command": f"scionlab-bw test {link.pk} {tool}"}
-    return form_page(request, "linktests/test_new.html", link, form, now=now, is_wrong=is_sent, **more)
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "form": form,
+        "problems": list(problems_of(form, "")) if is_sent else [],
+        "tests": newest_of(link, now=now, count=SHOWN),
+        "command": f"scionlab-bw test {link.pk} {tool}",
+    }
+    template = "linktests/watch_new.html" if tool == WATCH else "linktests/test_new.html"
+    return render(request, template, context, status=409 if form.has_error("begins_at", "test_slot_taken") else 200)
 
 
 @require_safe
@@ -67,15 +76,15 @@ def link_test(request: PageRequest, pk: int, link_id: int, test_id: int) -> Http
         "link": link,
         "one": found,
         "live": reverse("link_test", args=[pk, link_id, test_id]) if found.is_open else "",
+        "panel": panel_of(found),
         "now": now,
     }
     if not found.test.sends:
-        return render(request, "linktests/watch.html", {**context, "panel": panel_of(found)})
+        return render(request, "linktests/watch.html", context)
     context |= {
         "tool": TOOLS.get(found.test.tool),
         "command": f"scionlab-bw test {link.pk} --id {found.test.pk}",
         "is_mine": found.test.created_by == request.user,
-        "panel": sending_panel(found),
         "steps": [step for side in verdict.sides for step in side.steps] if isinstance(verdict, SendingVerdict) else [],
     }
     return render(request, "linktests/test.html", context)
@@ -85,10 +94,7 @@ def link_test(request: PageRequest, pk: int, link_id: int, test_id: int) -> Http
 @own_page
 def test_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    test = _status_or_404(link, test_id, database_now()).test
-    response = HttpResponse(points_csv(test), content_type="text/csv; charset=utf-8; header=present")
-    response["Content-Disposition"] = f'attachment; filename="{csv_name(test)}"'
-    return response
+    return points_csv(_status_or_404(link, test_id, database_now()).test)
 
 
 @require_POST
@@ -110,3 +116,9 @@ def _status_or_404(link: Link, test_id: int, now: datetime) -> TestStatus:
     if found is None:
         raise Http404("This link has no such test.")
     return status_of_test(found, now=now)
+
+
+def newest_of(link: Link, *, now: datetime, count: int) -> list[TestStatus]:
+    """Its watches and tests, newest first; two statements."""
+    rows = with_results(LinkTest.objects.filter(link=link)).order_by("-begins_at", "-pk")
+    return [status_of_test(one, now=now) for one in rows[:count]]

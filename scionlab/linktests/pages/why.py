@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from scionlab.enforcement.directions import NAMES
 from scionlab.enforcement.status import link_status
 from scionlab.limits.measured import TRAFFIC
 from scionlab.limits.pages.link import link_or_404
@@ -20,7 +21,6 @@ from scionlab.web.pages.own_pages import PageRequest, many_at_once, own_page
 from scionlab.web.pages.plots import WIDTH
 
 HOUR = timedelta(hours=1)
-NAMES = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
 @dataclass(frozen=True)

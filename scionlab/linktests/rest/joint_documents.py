@@ -9,9 +9,10 @@ from rest_framework import serializers
 
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.linktests.joint_plan import DEFAULT_S, MAX_S, MIN_S
-from scionlab.linktests.joint_report import JointStatus
+from scionlab.linktests.joint_report import JointStatus, Sum
 from scionlab.linktests.rest.test_documents import LinkTestDocument
 from scionlab.linktests.test_status import State
+from scionlab.web.rest.derived import DerivedSerializer
 from scionlab.web.rest.fields import StrictSerializer, Whole
 
 
@@ -26,21 +27,11 @@ class JointTestBody(StrictSerializer):
     )
 
 
-class SumDocument(serializers.Serializer[Any]):
+class SumDocument(DerivedSerializer):
     """Means over the seconds in which all of these Links were loaded; null: not counted."""
 
-    seconds = serializers.IntegerField()
-    limit_kbit = serializers.FloatField(allow_null=True)
-    passed_kbit = serializers.FloatField(
-        allow_null=True, help_text="Counted by the limits at the attachment points, with all other traffic."
-    )
+    of = Sum
     passed_percent = serializers.FloatField(allow_null=True, help_text="Of the limits.")
-    arrived_kbit = serializers.FloatField(
-        allow_null=True, help_text="Counted by the receiving ends, in the whole seconds after the first one."
-    )
-    dropped_percent = serializers.FloatField(
-        allow_null=True, help_text="At the limits, of all that came there: the waste of a load above the limit."
-    )
 
 
 class LoadDocument(serializers.Serializer[Any]):

@@ -13,15 +13,15 @@ from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_p
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.rest.joint_documents import JointTestBody, JointTestDocument, JointTestReportDocument
-from scionlab.linktests.rest.queries import LinkTestQuery
 from scionlab.platform.clock import database_now
 from scionlab.testbed.locks import lock_user_as
 from scionlab.user_ases.rest.as_views import UserASView
+from scionlab.web.rest.queries import PageQuery
 from scionlab.web.rest.schema import describe
 
 
 class UserASTestsView(UserASView):
-    query = LinkTestQuery
+    query = PageQuery
 
     @describe("tests", "Joint tests of an AS", "Newest first.", answer=JointTestDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from django.shortcuts import get_object_or_404
@@ -15,33 +14,27 @@ from rest_framework.response import Response
 from bandwidth_config import RuleError
 from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_results import user_report_store
-from scionlab.linktests.test_start import link_test_start
+from scionlab.linktests.test_start import Start, link_test_start
 from scionlab.linktests.test_status import with_results
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.user_ases.rest.link_views import links_of
 from scionlab.web.rest.base import ApiView
+from scionlab.web.rest.derived import DerivedSerializer
 from scionlab.web.rest.schema import describe
 from station.plan import USER
 from station.report import MAX_REPORT_BYTES, read_report
 from station.tools import TOOLS
 
 
-class StartDocument(serializers.Serializer[Any]):
+class StartDocument(DerivedSerializer):
     """What the user's end needs. Times are milliseconds since 1970 by the service's clock; `now_ms` tells how far the
     own one is off."""
 
-    test = serializers.CharField(help_text="32 hexadecimal digits.")
-    key = serializers.CharField(help_text="Valid for this run only; 64 hexadecimal digits. It is not stored.")
+    of = Start
     ip = serializers.IPAddressField(help_text="Of the attachment point's end.")
-    port = serializers.IntegerField()
     remote_ip = serializers.IPAddressField(help_text="The only address that the attachment point answers.")
-    from_ms = serializers.IntegerField()
-    until_ms = serializers.IntegerField()
-    now_ms = serializers.IntegerField()
     tool = serializers.ChoiceField(choices=list(TOOLS))
-    parameters = serializers.DictField(child=serializers.IntegerField())
-    phases = serializers.ListField(child=serializers.DictField(), help_text="docs/api.md has their keys.")
 
 
 class ReportBody(serializers.Serializer[Any]):
@@ -78,7 +71,7 @@ class LinkTestStartView(_OwnTestView):
     )
     def post(self, request: Request, pk: int) -> Response:
         started = link_test_start(self.test(pk), now=database_now())
-        return Response(StartDocument(asdict(started)).data, headers={"Cache-Control": "no-store"})
+        return Response(StartDocument(started).data, headers={"Cache-Control": "no-store"})
 
 
 class LinkTestReportView(_OwnTestView):

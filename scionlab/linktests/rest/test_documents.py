@@ -9,28 +9,21 @@ from rest_framework import serializers
 
 from contract.link_tests import KINDS, WATCH
 from scionlab.linktests.sending_steps import Code as SendingCode
-from scionlab.linktests.sending_verdict import SendingVerdict
+from scionlab.linktests.sending_steps import Step
+from scionlab.linktests.sending_verdict import Echo, SendingVerdict
+from scionlab.linktests.tcp_found import Moment, TcpFound
 from scionlab.linktests.test_formats import points_of
 from scionlab.linktests.test_status import State, TestStatus
-from scionlab.linktests.verdict import Code, Verdict
+from scionlab.linktests.verdict import Code, Interval, Side, Verdict
+from scionlab.web.rest.derived import DerivedSerializer
 from station.tools import TOOLS
 
-LOST = "Part of passed: dropped by the queue behind the limit."
 
-
-class TestSideDocument(serializers.Serializer[Any]):
+class TestSideDocument(DerivedSerializer):
     """What one direction did."""
 
-    code = serializers.ChoiceField(choices=get_args(Code))
-    measured_s = serializers.IntegerField(help_text="Seconds in which the limit was enforced and counted.")
-    full_s = serializers.IntegerField(help_text="Of these: packets were dropped, or 95 % of the limit was used.")
-    peak_percent = serializers.FloatField(allow_null=True, help_text="Of the limit, in the highest second.")
-    dropped_percent = serializers.FloatField(allow_null=True, help_text="Of the bytes that were offered.")
-    passed_bytes = serializers.IntegerField()
-    passed_packets = serializers.IntegerField()
-    dropped_bytes = serializers.IntegerField()
-    dropped_packets = serializers.IntegerField()
-    lost_packets = serializers.IntegerField(help_text=LOST)
+    of = Side
+    left_out = frozenset({"direction"})
 
 
 class VerdictDocument(serializers.Serializer[Any]):
@@ -46,57 +39,26 @@ class VerdictDocument(serializers.Serializer[Any]):
     from_user = TestSideDocument()
 
 
-class TcpMomentDocument(serializers.Serializer[Any]):
+class TcpMomentDocument(DerivedSerializer):
     """One connection of TCP since the moment before. null: the sending end did not report."""
 
-    until_ms = serializers.IntegerField(help_text="Since the phase began.")
-    kbit = serializers.FloatField(help_text="Payload that arrived.")
-    rtt_us = serializers.IntegerField(allow_null=True, help_text="Round trip time, smoothed by the kernel.")
-    cwnd = serializers.IntegerField(allow_null=True, help_text="Congestion window, in segments.")
-    resent = serializers.IntegerField(allow_null=True, help_text="Retransmitted segments.")
+    of = Moment
 
 
-class TcpDocument(serializers.Serializer[Any]):
+class TcpDocument(DerivedSerializer):
     """What TCP got in one phase. Rates are of payload."""
 
-    took_ms = serializers.IntegerField()
-    is_early = serializers.BooleanField(help_text="It ended before the planned time, because the rate was certain.")
-    kbit = serializers.FloatField(help_text="Of all connections, after the first second.")
-    share_percent = serializers.FloatField(
-        allow_null=True, help_text="Of what headers leave of the limit. null: the limit changed meanwhile."
-    )
-    rtt_us = serializers.ListField(
-        child=serializers.IntegerField(), allow_null=True, help_text="Lowest, median, highest."
-    )
-    resent = serializers.IntegerField(allow_null=True, help_text="Retransmitted segments.")
+    of = TcpFound
     connections = serializers.ListField(
         child=TcpMomentDocument(many=True), help_text="The progress of each connection, every 250 ms."
     )
 
 
-class TestStepDocument(serializers.Serializer[Any]):
+class TestStepDocument(DerivedSerializer):
     """One phase of one direction. Rates are of frames, as limits count them; null: not counted."""
 
-    number = serializers.IntegerField()
-    code = serializers.ChoiceField(choices=get_args(SendingCode))
-    payload_bytes = serializers.IntegerField()
-    planned_kbit = serializers.IntegerField(help_text="The rate at which the sending end was to send.")
-    limits_kbit = serializers.ListField(
-        child=serializers.IntegerField(), help_text="More than one: the limit changed meanwhile."
-    )
-    sent_kbit = serializers.FloatField(allow_null=True, help_text="Counted by the sending end.")
-    passed_kbit = serializers.FloatField(allow_null=True, help_text="Admitted by the limit, with all other traffic.")
-    dropped_percent = serializers.FloatField(allow_null=True, help_text="Share of the traffic that reached the limit.")
-    received_kbit = serializers.FloatField(
-        allow_null=True, help_text="Counted by the receiving end, in the whole seconds after the first one."
-    )
-    other_kbit = serializers.FloatField(allow_null=True, help_text="Part of passed: certainly other traffic.")
-    silent_s = serializers.IntegerField(
-        allow_null=True, help_text="Seconds in which packets were sent and none arrived whole. null of TCP."
-    )
-    is_contradicted = serializers.BooleanField(
-        help_text="The user's end reported more than passed; its figure is ignored."
-    )
+    of = Step
+    left_out = frozenset({"direction", "why"})
     tcp = TcpDocument(allow_null=True, help_text="null of other tools, and where no connection came about.")
 
 
@@ -108,19 +70,10 @@ class SendingSideDocument(serializers.Serializer[Any]):
     steps = TestStepDocument(many=True)
 
 
-class EchoDocument(serializers.Serializer[Any]):
+class EchoDocument(DerivedSerializer):
     """Packets that were to come back."""
 
-    sent = serializers.IntegerField()
-    came_back = serializers.IntegerField()
-    rtt_us = serializers.ListField(
-        child=serializers.IntegerField(), allow_null=True, help_text="Lowest, median, highest."
-    )
-    mtu = serializers.ListField(
-        child=serializers.IntegerField(),
-        allow_null=True,
-        help_text="Largest packet that passed to the user AS, and from it; 0: not even the smallest.",
-    )
+    of = Echo
 
 
 class SendingVerdictDocument(serializers.Serializer[Any]):
@@ -177,15 +130,11 @@ class LinkTestDocument(serializers.Serializer[Any]):
         return SendingVerdictDocument(found).data if isinstance(found, SendingVerdict) else None
 
 
-class TestCountedDocument(serializers.Serializer[Any]):
+class TestCountedDocument(DerivedSerializer):
     """What one direction did from one sample to the next."""
 
-    limit_kbit = serializers.IntegerField()
-    passed_bytes = serializers.IntegerField()
-    passed_packets = serializers.IntegerField()
-    dropped_bytes = serializers.IntegerField()
-    dropped_packets = serializers.IntegerField()
-    lost_packets = serializers.IntegerField(help_text=LOST)
+    of = Interval
+    left_out = frozenset({"begins_at_ms", "took_ms", "in_force"})
 
 
 class TestPointDocument(serializers.Serializer[Any]):

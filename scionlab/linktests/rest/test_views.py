@@ -7,26 +7,47 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from contract.link_tests import MAX_WATCH_S, WATCH
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.rest.bodies import LinkTestBody
-from scionlab.linktests.rest.queries import LinkTestQuery, ResultQuery
 from scionlab.linktests.rest.test_documents import LinkTestDocument, LinkTestResultDocument
-from scionlab.linktests.test_formats import csv_name, points_csv
+from scionlab.linktests.test_formats import points_csv
 from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
 from scionlab.platform.clock import database_now
 from scionlab.testbed.locks import lock_link, lock_user_as
 from scionlab.user_ases.rest.link_views import LinkView, links_of
 from scionlab.web.rest.base import ApiView
+from scionlab.web.rest.fields import ParametersField, StrictSerializer, Whole
+from scionlab.web.rest.queries import PageQuery, Query
 from scionlab.web.rest.schema import describe
+from station.tools import TOOLS
+
+
+class LinkTestBody(StrictSerializer):
+    """A test of a Link: tool and time."""
+
+    tool = serializers.ChoiceField(
+        choices=[WATCH, *TOOLS],
+        default=WATCH,
+        help_text="\n".join(f"{one.name}: {one.question}" for one in TOOLS.values()),
+    )
+    duration_s = Whole(min_value=1, max_value=MAX_WATCH_S, required=False, help_text="Of a watch, which needs it.")
+    parameters = ParametersField(required=False, help_text="Of the other tools; what is left out has its default.")
+    begins_at = serializers.DateTimeField(
+        required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
+    )
+
+
+class ResultQuery(Query):
+    format = serializers.ChoiceField(choices=["json", "csv"], default="json")
 
 
 class LinkTestsView(LinkView):
-    query = LinkTestQuery
+    query = PageQuery
 
     @describe("tests", "Tests of a Link", "Newest first.", answer=LinkTestDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
@@ -77,9 +98,7 @@ class LinkTestDetailView(ApiView):
         found = self.test(pk)
         if self.asked["format"] == "json":
             return Response(LinkTestResultDocument(found).data)
-        response = HttpResponse(points_csv(found.test), content_type="text/csv; charset=utf-8; header=present")
-        response["Content-Disposition"] = f'attachment; filename="{csv_name(found.test)}"'
-        return response
+        return points_csv(found.test)
 
     @describe(
         "tests",

@@ -10,11 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scionlab.enforcement.words import State
-from scionlab.paths.as_paths import BottleneckKind, paths_report
+from scionlab.paths.as_paths import Bottleneck, paths_report
 from scionlab.paths.rest.documents import MeasuredDocument
 from scionlab.platform.clock import database_now
 from scionlab.user_ases.rest.as_views import UserASView
 from scionlab.user_ases.rest.documents import LimitsDocument, UsagePointDocument
+from scionlab.web.rest.derived import DerivedSerializer
 from scionlab.web.rest.schema import describe
 
 
@@ -38,13 +39,11 @@ class PathLineDocument(MeasuredDocument):
     used = UsagePointDocument(allow_null=True, help_text="In the last hour; null: not known.")
 
 
-class BottleneckDocument(serializers.Serializer[Any]):
+class BottleneckDocument(DerivedSerializer):
     """Links that share a capacity, or one that exceeds it."""
 
-    kind = serializers.ChoiceField(choices=get_args(BottleneckKind))
-    link_ids = serializers.ListField(child=serializers.IntegerField())
+    of = Bottleneck
     most = LimitsDocument(allow_null=True, help_text="What they carry together at most; null: not known.")
-    text = serializers.CharField(help_text="For people.")
 
 
 class PathsReportDocument(serializers.Serializer[Any]):

@@ -6,33 +6,27 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Sum
+from django.db.models import Sum
 
 from scionlab.testbed.cockpit import MenuEntry, Offer, Rate
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.usage.cockpit.uplink_plot import uplink_plot
-from scionlab.usage.models import UsageCounter
-from scionlab.usage.report import NOW, traffic_now
+from scionlab.usage.models import UsageCounter, has_newer
+from scionlab.usage.report import NOW, rates_now
 
 
 class TrafficOffer(Offer):
     menu = (MenuEntry("cockpit_traffic", "traffic", "Traffic and cost"),)
 
     def rates_of_points(self, now: datetime) -> Mapping[int, Rate]:
-        newer = UsageCounter.objects.filter(
-            series=OuterRef("series"), direction=OuterRef("direction"), at__gt=OuterRef("at")
-        )  # a recreated class has two counters for a while
-        counters = UsageCounter.objects.filter(at__gte=now - NOW, series__link__isnull=False).filter(~Exists(newer))
+        counters = UsageCounter.objects.filter(at__gte=now - NOW, series__link__isnull=False).exclude(has_newer())
         sums: dict[int, dict[str, int]] = {}
         for row in counters.values("series__attachment_point", "direction").annotate(total=Sum("kbit")).order_by():
             sums.setdefault(row["series__attachment_point"], {})[row["direction"]] = row["total"] or 0
         return {key: Rate(rates.get("to_user", 0), rates.get("from_user", 0)) for key, rates in sums.items()}
 
     def rates_of_links(self, ap: AttachmentPoint, now: datetime) -> Mapping[int, Rate]:
-        return {
-            talker.link_id: Rate(talker.to_user_kbit or 0, talker.from_user_kbit or 0)
-            for talker in traffic_now([ap.pk], now=now)
-        }
+        return rates_now(ap.pk, now=now)
 
     def part_of(self, ap: AttachmentPoint, now: datetime) -> tuple[str, Mapping[str, Any]] | None:
         plot = uplink_plot(ap, now=now)

@@ -6,8 +6,7 @@ sum of its rounded rows.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.usage.report import TrafficRow, monthly_traffic
+from scionlab.web.csv_files import csv_text
 
 BYTES_PER_GB: Final = 10**9
 _CENT: Final = Decimal("0.01")
@@ -114,18 +114,10 @@ COLUMNS: Final = (
 )
 
 
-class _Echo:
-    def write(self, text: str) -> str:
-        return text
-
-
-def csv_lines(bill: Bill) -> Iterator[str]:
-    """Generate all rows: each attachment point with an empty `user_as`, then each AS there. Unknown values are
-    empty."""
-    writer = csv.writer(_Echo())
-    yield writer.writerow(COLUMNS)
-    for billed in [*bill.attachment_points, *bill.ases]:
-        yield writer.writerow([_cell(value) for value in _values(bill, billed)])
+def bill_csv(bill: Bill) -> str:
+    """All rows: each attachment point with an empty `user_as`, then each AS there. Unknown values are empty."""
+    rows = ([_cell(value) for value in _values(bill, one)] for one in (*bill.attachment_points, *bill.ases))
+    return csv_text([COLUMNS, *rows])
 
 
 def _values(bill: Bill, billed: Billed) -> tuple[object, ...]:

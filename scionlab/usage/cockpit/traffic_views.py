@@ -14,8 +14,9 @@ from scionlab.limits.cockpit.forms import CostForm
 from scionlab.limits.uplink import site_cost_set
 from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
-from scionlab.usage.cockpit.traffic import Billed, bill_of, csv_lines
+from scionlab.usage.cockpit.traffic import Billed, bill_csv, bill_of
 from scionlab.web.access import staff_page
+from scionlab.web.csv_files import csv_file
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import Order, page_of
 
@@ -69,9 +70,7 @@ def _traffic_page(request: PageRequest, form: CostForm | None = None) -> HttpRes
 def traffic_csv(request: PageRequest) -> HttpResponse:
     month = _month(request)
     bill = bill_of(month.year, month.month)
-    response = HttpResponse("".join(csv_lines(bill)), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="scionlab-traffic-{bill.name}.csv"'
-    return response
+    return csv_file(bill_csv(bill), f"scionlab-traffic-{bill.name}.csv")
 
 
 @require_POST

@@ -1,7 +1,7 @@
 import datetime
 import django.db.models.deletion
 import scionlab.platform.clock
-import scionlab.usage.models.slot_field
+import scionlab.usage.slot_field
 from typing import Any
 
 from django.db import migrations, models
@@ -161,7 +161,7 @@ class Migration(migrations.Migration):
                     name='UsageSlot',
                     fields=[
                         ('pk', models.CompositePrimaryKey('series_id', 'begins_at', blank=True, editable=False, primary_key=True, serialize=False)),
-                        ('begins_at', scionlab.usage.models.slot_field.SlotField()),
+                        ('begins_at', scionlab.usage.slot_field.SlotField()),
                         ('to_user_kbit', models.PositiveIntegerField(null=True)),
                         ('from_user_kbit', models.PositiveIntegerField(null=True)),
                         ('packed', models.BinaryField()),
@@ -179,7 +179,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('ap_isd_as', models.CharField(max_length=24, verbose_name='attachment point')),
-                ('begins_at', scionlab.usage.models.slot_field.SlotField()),
+                ('begins_at', scionlab.usage.slot_field.SlotField()),
                 ('to_user_kbit', models.PositiveBigIntegerField(null=True)),
                 ('from_user_kbit', models.PositiveBigIntegerField(null=True)),
                 ('to_user_drops', models.PositiveBigIntegerField(default=0)),

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from bandwidth_config import format_kbit
-from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.enforcement.directions import DIRECTIONS, NAMES
 from scionlab.enforcement.facts import shows_wanted
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.limits.measured import UsagePoint
@@ -22,7 +22,6 @@ from scionlab.web.pages.plots import WIDTH, Slot, scale_of, slots_of, usage_plot
 BEFORE: Final = timedelta(seconds=20)
 AFTER: Final = timedelta(seconds=40)
 STEP: Final = timedelta(seconds=10)
-_NAMES: Final = {"to_user": "To your AS", "from_user": "From your AS"}
 
 
 def drawn_lines(link: Link, changes: Sequence[BandwidthChange]) -> list[ChangeLine]:
@@ -62,7 +61,7 @@ def _line_of(change: BandwidthChange, points: Sequence[UsagePoint], confirmed: d
         for key in DIRECTIONS
     }
     top = scale_of(list(slots.values()))
-    lines = [Line(_NAMES[key], usage_plot(slots[key], top_kbit=top), words_of(change.at, slots[key])) for key in slots]
+    lines = [Line(NAMES[key], usage_plot(slots[key], top_kbit=top), words_of(change.at, slots[key])) for key in slots]
 
     def x(at: datetime | None) -> str:
         return "" if at is None or at > ends_at else f"{WIDTH * ((at - begins_at) / (ends_at - begins_at)):.0f}"

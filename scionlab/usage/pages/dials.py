@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from scionlab.enforcement.directions import DIRECTIONS
+from scionlab.enforcement.directions import DIRECTIONS, NAMES
 from scionlab.platform.clock import database_now
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
@@ -20,7 +20,6 @@ from scionlab.usage import live
 FRESH_S: Final = 2.0
 SHOWN_S: Final = 10.0  # how long an outdated dial stays, marked as such
 ANSWERED_WITHIN_S: Final = 5.0  # an agent that waits in its poll answers within two seconds
-_NAMES: Final = ("To your AS", "From your AS")
 # An agent reports each second; the next second is available this long after its end.
 _EACH_MS, _ON_ITS_WAY_MS, _SOONEST_MS = 1000, 150, 300
 
@@ -95,7 +94,7 @@ def _now(answers: Sequence[live.Answer | None]) -> Now:
     )
     due_ms = min([1000 * (one.at - now) + _EACH_MS + _ON_ITS_WAY_MS for one in fresh], default=_EACH_MS)
     chosen = fresh or known
-    dials = [_dial(*both, chosen) for both in zip(_NAMES, DIRECTIONS, strict=True)]
+    dials = [_dial(*both, chosen) for both in zip(NAMES.values(), DIRECTIONS, strict=True)]
     return Now(
         datetime.fromtimestamp(told, UTC) if told is not None else None,
         bool(fresh),

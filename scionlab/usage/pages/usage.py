@@ -1,19 +1,24 @@
-"""Usage of a Link, as a file for its owner."""
+"""Usage of a Link as a file for its owner, and fragments with current rates, which the script fetches while a page is
+open."""
 
 from __future__ import annotations
 
-from django.http import Http404, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.urls.converters import StringConverter
 from django.views.decorators.http import require_safe
 
 from bandwidth_config import RuleError
+from scionlab.limits.pages.link import link_or_404
 from scionlab.platform.clock import database_now
 from scionlab.platform.throttles import ManyAtOnceError, one_of_few
 from scionlab.testbed import selectors
 from scionlab.testbed.models import Link, UserAS
 from scionlab.usage.formats import file_name, usage_csv, usage_document
+from scionlab.usage.pages.dials import lines_of, now_of
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import read_span
+from scionlab.web.csv_files import csv_file
 from scionlab.web.pages.own_pages import PageRequest, many_at_once, own_page
 
 
@@ -25,10 +30,7 @@ class KindConverter(StringConverter):
 @own_page
 def usage_file(request: PageRequest, pk: int, link_id: int, kind: str) -> HttpResponse:
     """`begins_at`, `ends_at` (ISO 8601 with a zone) and `step` (10s, 5min, day); default: the last day."""
-    user_as = selectors.user_as_of(request.user, pk)
-    link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
-    if link is None:
-        raise Http404
+    user_as, link = link_or_404(request, pk, link_id)
     try:
         with one_of_few(request.user.pk):
             return _file(request, user_as, link, kind)
@@ -43,11 +45,20 @@ def _file(request: PageRequest, user_as: UserAS, link: Link, kind: str) -> HttpR
         usage = usage_of_link(link.pk, begins_at=span.begins_at, ends_at=span.ends_at, step=span.step)
     except RuleError as exc:
         return HttpResponse(f"{exc.message}\n", status=400, content_type="text/plain; charset=utf-8")
-    response: HttpResponse
-    if kind == "json":
-        response = JsonResponse(usage_document(usage))
-    else:  # not streamed: `usage_of_link` bounds it, and our web server does not stream responses
-        response = HttpResponse("".join(usage_csv(usage)), content_type="text/csv; charset=utf-8; header=present")
     name = file_name(user_as.isd_as, link.interface_a.AS.isd_as, usage, kind)
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    if kind == "csv":
+        return csv_file(usage_csv(usage), name)
+    return JsonResponse(usage_document(usage), headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+@require_safe
+@own_page
+def link_now(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    _, link = link_or_404(request, pk, link_id)
+    return render(request, "usage/parts/now.html", {"one": now_of(link)})
+
+
+@require_safe
+@own_page
+def ases_now(request: PageRequest) -> HttpResponse:
+    return render(request, "usage/now.html", lines_of(selectors.user_ases_of(request.user)))

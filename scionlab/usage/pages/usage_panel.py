@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from scionlab.enforcement.directions import DIRECTIONS, DirectionName
+from scionlab.enforcement.directions import DIRECTIONS, NAMES, DirectionName
 from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.testbed.models import Link
 from scionlab.usage.compact import totals_unpack
@@ -142,7 +142,7 @@ def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
     top = scale_of(by_direction)
     panels = [
         DirectionPanel(key, words, usage_plot(slots, top_kbit=top), slots)
-        for key, words, slots in zip(DIRECTIONS, ("To your AS", "From your AS"), by_direction, strict=True)
+        for key, words, slots in zip(DIRECTIONS, NAMES.values(), by_direction, strict=True)
     ]
     tables = [_slots(points, key, begins_at, ends_at, span.rows) for key in DIRECTIONS]
     return UsagePanel(name, span, begins_at, ends_at, panels, list(zip(*tables, strict=True)))

@@ -1,4 +1,4 @@
-"""Tests of Links, their results, and the policies that allow them."""
+"""Tests of Links, joint tests of several, their results, and the policies that allow them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,39 @@ def tool_choices() -> list[tuple[str, str]]:
     return [(name, name) for name in (link_tests.WATCH, *TOOLS)]
 
 
+class JointTest(models.Model):
+    """Tests of all active Links of a user AS, each alone and then together, that are reserved and cancelled together.
+    `begins_at` is that of the first part, `ends_at` that of the last one."""
+
+    user_as = models.ForeignKey("testbed.UserAS", on_delete=models.CASCADE, related_name="joint_tests")
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField(db_index=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=database_now, editable=False)
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-begins_at", "-pk"]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="joint_test_has_length"),
+            *readable("joint_test", "begins_at", "ends_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"joint test of {self.user_as} from {self.begins_at:%Y-%m-%d %H:%M:%S} until {self.ends_at:%H:%M:%S}"
+
+    @property
+    def duration_s(self) -> int:
+        return round((self.ends_at - self.begins_at).total_seconds())
+
+
 class LinkTest(models.Model):
     """A test of a Link from `begins_at` until `ends_at` (whole seconds).
 
     Like a timed limit, a row is in the configuration of the attachment point's host until it is cancelled, or retired
-    after its end (`linktests.link_test`). Database constraints prevent overlaps on one Link and on one lane of an
+    after its end (`linktests.link_test`). In PostgreSQL constraints prevent overlaps on one Link and on one lane of an
     attachment point (`linktests.reservations`).
 
     `phases` are what both ends do (`station.plan`), derived from the tool, its parameters and the limits at

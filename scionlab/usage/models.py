@@ -16,7 +16,7 @@ from scionlab.platform.readable import readable
 from scionlab.testbed.models.attachment_point import AttachmentPoint
 from scionlab.testbed.models.host import Host
 from scionlab.testbed.models.link import Link
-from scionlab.usage.models.slot_field import SlotField
+from scionlab.usage.slot_field import SlotField
 
 KEY_LENGTH = 32
 SEGMENT_LENGTH = 64
@@ -120,6 +120,12 @@ class UsageCounter(models.Model):
 
 for _name in KEPT:
     UsageCounter.add_to_class(_name, models.PositiveBigIntegerField(default=0))
+
+
+def has_newer() -> models.Exists:
+    """Whether a counter's series and direction has a newer one: a recreated class has two for a while."""
+    both = {name: models.OuterRef(name) for name in ("series", "direction")}
+    return models.Exists(UsageCounter.objects.filter(**both, at__gt=models.OuterRef("at")))
 
 
 class UsageTotals(models.Model):
