@@ -19,7 +19,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 
-from bandwidth_config import RuleError
 from contract.link_tests import ARMED_AHEAD_S, MAX_TESTS_PER_LINK, WATCH, check_watch
 from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
@@ -32,7 +31,7 @@ from scionlab.linktests.test_hours import Hours, next_begin
 from scionlab.linktests.test_policy import Allowance, allowance_of
 from scionlab.linktests.test_slots import Slot, SlotTakenError, check_hours, reserved, taken_at
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed.models import AttachmentPoint, Link
 from scionlab.testbed.versions.changes import Changes
@@ -214,10 +213,8 @@ def _watch_length(duration_s: int | None, parameters: Mapping[str, object] | Non
         raise FieldRuleError("required", "A watch needs a duration in seconds.", "duration_s")
     if parameters:
         raise FieldRuleError("test_for_watch", "A watch has no parameters. Leave them out.", "parameters")
-    try:
+    with at_field("duration_s"):
         check_watch(duration_s, allowance.max_seconds)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "duration_s") from exc
     return duration_s * _SECOND
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from bandwidth_config import Limits, RuleError, format_kbit
+from bandwidth_config import Limits, format_kbit
 from contract.link_tests import MAX_TEST_BYTES, MAX_TEST_S
 from scionlab.accounts.models import User
 from scionlab.enforcement.directions import DIRECTIONS, WORDS, DirectionName
@@ -16,7 +16,7 @@ from scionlab.enforcement.status import link_status
 from scionlab.limits.measured import TRAFFIC
 from scionlab.linktests.test_policy import Allowance
 from scionlab.linktests.test_status import reason_against
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, Link
 from station.plan import STREAM, USER, Phase, ap_bytes, ap_kbit, total_s
@@ -60,11 +60,9 @@ def plan_of(tool: str, given: Mapping[str, object], limits: Limits) -> Plan:
                 f"The link is blocked {WORDS[name]} (0 kbit/s) at that time. Raise the limit, or choose another time."
             )
             raise FieldRuleError("test_blocked", text, "link_id")
-    try:
+    with at_field("parameters"):
         parameters = TOOLS[tool].read(given)
         phases = TOOLS[tool].phases(parameters, *limits)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "parameters") from exc
     plan = Plan(tool, parameters, phases, limits)
     if plan.max_bytes > MAX_TEST_BYTES:
         text = (

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bandwidth_config import RuleError, format_number
 from contract.link_rules import MAX_INTERFACE_ID, MIN_INTERFACE_ID
 from scionlab.accounts.models import User
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import at_field
 from scionlab.platform.notation import strict_json
 from scionlab.testbed import audit
 from scionlab.testbed.models import AttachmentPoint
@@ -61,10 +61,8 @@ def checked_values(values: Values) -> Values:
     text = values.get("path_metadata")
     if text is None:
         return values
-    try:
+    with at_field("path_metadata"):
         return {**values, "path_metadata": checked_metadata(str(text))}
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "path_metadata") from exc
 
 
 def metadata_store(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:

@@ -7,24 +7,23 @@ of another user is not shown at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 from django.db.models import Q
 
-from bandwidth_config import RuleError, format_kbit
+from bandwidth_config import format_kbit
 from scionlab.accounts.models import User
 from scionlab.enforcement.directions import DirectionName
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.limits.measured import DirectionUsage, LastTest, UsagePoint, last_tests, usage_of_links
 from scionlab.paths.scion_path import Path, PathInterface, PathLink, Probe, parse_paths, parse_traceroute
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed.models import Link
 from scionlab.testbed.selectors import with_relations
 
-_Read = TypeVar("_Read")
 
 LOOKED_BACK: Final = timedelta(hours=1)
 
@@ -121,8 +120,10 @@ class PathView:
 def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: datetime) -> list[PathView]:
     """Look up all links; at most six SQL statements. Raises `FieldRuleError` at `paths` or `traceroute`: those of
     `paths.scion_path`, and `traceroute_elsewhere`."""
-    paths = _read(parse_paths, paths_text, "paths")
-    probes = _read(parse_traceroute, traceroute_text, "traceroute") if traceroute_text.strip() else []
+    with at_field("paths"):
+        paths = parse_paths(paths_text)
+    with at_field("traceroute"):
+        probes = parse_traceroute(traceroute_text) if traceroute_text.strip() else []
     traced = [_is_along(probes, path) for path in paths]
     if not any(traced):
         raise FieldRuleError(
@@ -141,13 +142,6 @@ def path_views(paths_text: str, traceroute_text: str, *, reader: User, now: date
         _path_view([known[one] for one in path], used, probes if is_traced else [])
         for path, is_traced in zip(paths, traced, strict=True)
     ]
-
-
-def _read(parse: Callable[[str], _Read], text: str, field: str) -> _Read:
-    try:
-        return parse(text)
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, field) from exc
 
 
 def _is_along(probes: Sequence[Probe], path: Path) -> bool:

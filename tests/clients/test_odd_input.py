@@ -336,7 +336,6 @@ READS = {  # which command reads the answer to a request
 }  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("request_", RIGHT)
 def test_the_client_with_one_odd_value_in_an_answer(
     service: Service, run: Run, tmp_path: Path, faults: Faults, request_: str
