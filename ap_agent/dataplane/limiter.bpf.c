@@ -114,6 +114,7 @@ struct packet {
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
     __u32 offset, payload;           // of a fragment in its datagram
     __u32 lane, class_id, way;
+    __u32 home;                      // a number of the remote address
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
     volatile __u64 now, rest, cost, debt, largest, longest;  // of `admit_to`: its own stack would wait (see CLEAR)
 };
@@ -524,7 +525,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     long state = FREE, verdict = REFUSED, contradicts, is_in_order, is_whole = 0, had = 0;  // a spilled half is refused
     __u32 owner = owner_of(skb, p), unmatched = settings.unmatched - 1 + p->from_user;
     __u64 now = bpf_ktime_get_ns(), mix = mixed(settings.seed, p->key.remote.word[0], p->key.remote.word[1]), mark;
-    __u32 datagram, home, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
+    __u32 datagram, ticks = now >> 14, tick = now >> 32, oldest = 0, way, cell;
     struct side *side = here->side;
     if (p->from_user) {
         side = &here->side[1];
@@ -533,7 +534,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     asm volatile("" : "+r"(side));  // without CAP_PERFMON no sum may point to the lock, not even on its way
 
     mix = mixed(mix, p->key.remote.word[2], p->key.remote.word[3]);
-    home = mix >> 32;
+    p->home = mix >> 32;
     mix = mixed(mixed(mix, p->from_user, p->identification), p->key.local[0], p->key.local[1]);
     mix = mixed(mix, p->key.local[2], p->key.local[3]);
     datagram = mix;
@@ -567,7 +568,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         goto unlock;
     slot = first + way;
     state = slot->datagram == datagram ? slot->state : FREE;
-    cell = cell_of(home, datagram, tick);
+    cell = cell_of(p->home, datagram, tick);
     mark = settings.marks[cell];
     if (!IS_OF(mark, datagram, tick))
         mark = 0;
@@ -596,7 +597,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
             goto unlock;
     }
     if (state == FREE) {
-        give_away(side, home, slot, unmatched, tick);
+        give_away(side, p->home, slot, unmatched, tick);
         slot->datagram = datagram;
         slot->bytes = slot->packets = 0;
     }
@@ -628,7 +629,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         if (is_whole)
             slot->state = FREE;
         else if (!is_in_order)
-            give_away(side, home, slot, unmatched, tick);
+            give_away(side, p->home, slot, unmatched, tick);
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;

@@ -24,7 +24,6 @@ from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.testbed.models import Link
 from scionlab.testbed.selectors import with_relations
 
-
 LOOKED_BACK: Final = timedelta(hours=1)
 
 # shown: with figures; published: another user's, with the published limit; withheld: another user's, without.
