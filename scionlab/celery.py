@@ -11,8 +11,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging
 from django.conf import settings
-from kombu.transport import filesystem
-from kombu.transport.redis import QoS
+from kombu.transport import filesystem, redis, virtual
 from kombu.utils.json import dumps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scionlab.settings.dev")
@@ -21,9 +20,29 @@ app = Celery("scionlab")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-# When a worker loses Redis, it would return unacknowledged messages over the lost connection and crash (kombu 5.7,
-# `AttributeError` in `restore_unacked`). tasks.sweep finds the lost work.
-QoS.restore_at_shutdown = False
+
+class _HeldMessages(redis.QoS):
+    """Two faults of kombu 5.7. A worker that loses Redis would return unacknowledged messages over the lost connection
+    and crash (`AttributeError` in `restore_unacked`); tasks.sweep finds the lost work. And a message whose
+    acknowledgement Redis does not answer would be counted as held for good: with as many as a worker may hold, it takes
+    none any more. Redis gives such a message out again after its visibility timeout; to do a task twice is harmless."""
+
+    restore_at_shutdown = False
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)
+        finally:
+            virtual.QoS.ack(self, delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        try:
+            super().reject(delivery_tag, requeue)
+        finally:
+            virtual.QoS.ack(self, delivery_tag)
+
+
+redis.Channel.QoS = _HeldMessages
 
 
 class _WholeFiles(filesystem.Channel):

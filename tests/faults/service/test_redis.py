@@ -107,3 +107,22 @@ def test_redis_restarts_under_a_worker_that_holds_messages(site: Site) -> None:
     wait_for(lambda: site.maxima() == [640, 640, 640], "Redis restarted: the next default is carried out")
     assert site.runs("worker")
     everything_is_served_quickly(site)
+
+
+def test_a_worker_goes_on_after_redis_hung_while_its_tasks_began(site: Site) -> None:
+    """It acknowledges each of the four messages that it holds, and gets no answer. kombu 5.7 counts them as held for
+    good, and takes no message any more (`scionlab.celery`)."""
+    unanswered = "Couldn't ack"
+    log = site.service.var_dir / "log" / "worker.log"
+    before = log.read_text(errors="replace").count(unanswered)
+    with site.postgres.holding("SELECT 1 FROM testbed_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
+        site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 650")
+        wait_for(site.postgres.somebody_waits, "the worker is in the middle of a sweep")
+        wait_for(lambda: site.redis.command("hlen", "unacked") == "4", "and holds four more")
+        site.redis.freeze()
+    try:
+        wait_for(lambda: log.read_text(errors="replace").count(unanswered) - before >= 4, "four have begun")
+    finally:
+        site.redis.thaw()
+    assert site.save_default(640).status == 302
+    wait_for(lambda: site.maxima() == [640, 640, 640], "Redis answers again: the next default is carried out")
