@@ -12,11 +12,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from email.utils import mktime_tz, parsedate_tz
 from functools import partial
 from urllib.parse import urljoin, urlsplit
 
-from multipath import AllPathsDeadError, UsageError
+from multipath import AllPathsDeadError, LocalError, UsageError
 from multipath.core import Download, Task
 from multipath.part import Part
 from multipath.paths import Path, check_url
@@ -299,17 +300,18 @@ class Transfer:
             self._say(f"{path}: packets from this source leave by another device, {device}.")
 
     def _work(self, index: int, connection: Connection) -> None:
-        while True:
-            with self._lock:
-                while (task := self._core.take(index, time.monotonic())) is None:
-                    if self._is_left(index):
-                        return connection.close()
-                    self._lock.wait(TICK_S)
-            if not self._succeeds(index, partial(self._fetch, task, connection)):
-                connection.close()
-            with self._lock:
-                self._core.drop(task)
-                self._lock.notify_all()
+        with closing(connection):
+            while True:
+                with self._lock:
+                    while (task := self._core.take(index, time.monotonic())) is None:
+                        if self._is_left(index):
+                            return
+                        self._lock.wait(TICK_S)
+                if not self._succeeds(index, partial(self._fetch, task, connection)):
+                    connection.close()
+                with self._lock:
+                    self._core.drop(task)
+                    self._lock.notify_all()
 
     def _fetch(self, task: Task, connection: Connection) -> None:
         left = task.end - task.pos
@@ -337,8 +339,14 @@ class Transfer:
             if self._is_over:  # the map that was saved last must not be behind a write that cuts
                 return
             at = task.pos
-            for start, end in self._core.arrived(task, len(data), time.monotonic()):
-                self._part.write(start, memoryview(data)[start - at : end - at])
+            new = self._core.arrived(task, len(data), time.monotonic())
+            try:
+                for start, end in new:
+                    self._part.write(start, memoryview(data)[start - at : end - at])
+            except LocalError:
+                for start, end in new:  # the map is never ahead of the data
+                    self._core.done.cut(start, end)
+                raise
             todo = self._core.unchecked - self._checking
             self._checking |= todo
         for piece in todo:

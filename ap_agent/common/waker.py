@@ -11,6 +11,7 @@ import math
 import os
 import select
 import signal
+import weakref
 from collections.abc import Callable, Iterable
 
 
@@ -19,6 +20,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for end in (self._reader, self._writer):
+            weakref.finalize(self, os.close, end).atexit = False  # a late signal is still written to it
 
     def on_signals(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
         """SIGTERM and SIGINT call `stop`, SIGHUP `reload`; each ends the wait. For the main thread."""
@@ -40,7 +43,3 @@ class Waker:
         waiting.poll(math.ceil(seconds * 1000))
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)
-
-    def __del__(self) -> None:
-        os.close(self._reader)
-        os.close(self._writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import copy
 import os
 import signal
 import threading
@@ -40,6 +41,14 @@ def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
     assert timed(waker, 0.05) >= 0.05
     for one in (reader, writer):
         os.close(one)
+
+
+def test_the_end_of_a_copy_leaves_the_pipe_open() -> None:
+    waker = Waker()
+    copied = copy.copy(waker)
+    del copied
+    waker.wake()
+    assert timed(waker, LONG_S) < LONG_S / 2
 
 
 def test_a_signal_just_before_the_wait_ends_it() -> None:

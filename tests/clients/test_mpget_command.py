@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.server
 import json
@@ -286,3 +287,22 @@ def test_what_was_received_without_a_validator_is_not_continued(web: Web, tmp_pa
     (tmp_path / "out.part.map").write_text(json.dumps({"format": "mpget 1", "file": facts, "done": [[0, 1000]]}))
     assert main(["-o", "out", "--path", web.url("none"), "--resume"]) == 0
     assert (tmp_path / "out").read_bytes() == web.right
+
+
+def test_what_a_full_disk_did_not_take_is_not_in_the_map(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose chunk it takes a half of, and whose map has room."""
+    room, write = 150_000, os.pwrite
+
+    def written(descriptor: int, data: memoryview, at: int) -> int:
+        if at >= room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[: room - at], at)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", written)
+        assert main(["-o", "out", "--path", web.url("etag")]) == 5
+    there = (tmp_path / "out.part").read_bytes()
+    for start, end in json.loads((tmp_path / "out.part.map").read_text())["done"]:
+        assert there[start:end] == web.right[start:end]
