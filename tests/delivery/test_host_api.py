@@ -12,13 +12,14 @@ import pytest
 from django.core.cache import cache
 from django.http import HttpResponse
 from django.test import Client
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from scionlab.accounts.models import User
 from scionlab.delivery.last_contact import CONTACTS
+from scionlab.delivery.render import user_download
 from scionlab.delivery.tasks import flush_seen
 from scionlab.limits.update import link_set_bandwidth
-from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState
+from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState, UserAS
 from tests.cases import table
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
@@ -311,3 +312,18 @@ def test_deployed_version(ap_host: Host, deployed: int, version: str | None, sta
     assert Client().post(url, data, headers=credentials(ap_host)).status_code == status
     ap_host.refresh_from_db()
     assert ap_host.config_version_deployed == stored
+
+
+@table(("installation", "has_vagrantfile"), [("vm", True), ("dedicated", False)])
+def test_download_is_for_its_machine_from_this_site(
+    user_as: UserAS, settings: Settings, installation: str, has_vagrantfile: bool
+) -> None:
+    settings.SITE_URL = "https://lab.example.org"
+    user_as.installation_type = installation
+    name, content = user_download(user_as)
+    members = config_members(content)
+    host = Host.objects.get(AS=user_as)
+    assert name == f"scionlab_{user_as.isd_as.replace(':', '_')}.tar.gz"
+    assert any(one.endswith("/Vagrantfile") for one in members) is has_vagrantfile
+    (manifest,) = [json.loads(text) for name, text in members.items() if name.endswith("scionlab-config.json")]
+    assert (manifest["url"], manifest["version"]) == ("https://lab.example.org", f"1.{host.config_version}")

@@ -226,21 +226,6 @@ def manifest_in(members: dict[str, bytes]) -> dict[str, object]:
     return dict(found)
 
 
-@table(("installation", "has_vagrantfile"), [("vm", True), ("dedicated", False)])
-def test_download_is_for_its_machine_from_this_site(
-    user_as: UserAS, settings: Settings, installation: str, has_vagrantfile: bool
-) -> None:
-    settings.SITE_URL = "https://lab.example.org"
-    user_as.installation_type = installation
-    name, content = user_download(user_as)
-    members = config_members(content)
-    host = Host.objects.get(AS=user_as)
-    assert name == f"scionlab_{user_as.isd_as.replace(':', '_')}.tar.gz"
-    assert any(one.endswith("/Vagrantfile") for one in members) is has_vagrantfile
-    manifest = manifest_in(members)
-    assert (manifest["url"], manifest["version"]) == ("https://lab.example.org", f"1.{host.config_version}")
-
-
 def test_a_rendered_configuration_says_of_what_it_is(host: Host, settings: Settings) -> None:
     cache.clear()
     settings.SITE_URL = "https://lab.example.org"
