@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import fmean
@@ -66,8 +66,8 @@ def steps(scale: EvaluationScale) -> list[Step]:
     for number in range(1, repetitions + 1):
         again = f" ({number} of {repetitions})"
         found += [
-            Step("accuracy, three links at once" + again, 2 * seconds + 8, _accuracy(RATES[:3], seconds)),
-            Step(f"accuracy at {RATES[3] // 1000} Mbit/s" + again, 2 * seconds + 8, _accuracy(RATES[3:], seconds)),
+            _accuracy("three links at once" + again, RATES[:3], seconds, repetitions),
+            _accuracy(f"{RATES[3] // 1000} Mbit/s" + again, RATES[3:], seconds, repetitions),
             together.disturbable("two links, alone and together" + again, 6 * short + 12, partial(_together, short)),
         ]
         found += tests_tcp.steps(again, scale.pick((1, 2), (2,)))
@@ -79,18 +79,30 @@ def steps(scale: EvaluationScale) -> list[Step]:
     ]
 
 
-def _accuracy(rates: Sequence[int], seconds: int) -> Callable[[Outcome], None]:
-    def measure(outcome: Outcome) -> None:
-        limits = dict(enumerate(rates, start=1))
-        with together.beds([OURS], len(rates)) as found:
-            bed = found[OURS]
-            limit_tested(bed, limits)
-            ends = converse(bed, {wire: phases(kbit, OVERLOAD_PERCENT, seconds) for wire, kbit in limits.items()})
-        for wire, kbit in limits.items():
-            for way, rows in _received_kbit(ends[wire], seconds).items():
-                together.add_all(outcome, rows, "kbit/s", **labels("accuracy", way, kbit))
+def _accuracy(what: str, rates: Sequence[int], seconds: int, repetitions: int) -> Step:
+    """A single run that is off is made once more: a pause of the machine of 0.1 s is 2 % of it."""
 
-    return measure
+    def measured(outcome: Outcome) -> None:
+        found = _received(rates, seconds)
+        worst = max((abs(one - 1) for one in _accuracies(found).values()), default=1.0)
+        if repetitions == 1 and worst > MOST_OFF:
+            outcome.note(f"A first run of {what} was made once more: {worst:.2%} off.")
+            found = _received(rates, seconds)
+        together.merge(outcome, found)
+
+    return Step(f"accuracy, {what}", 2 * seconds + 8, measured)
+
+
+def _received(rates: Sequence[int], seconds: int) -> Outcome:
+    outcome, limits = Outcome(NAME), dict(enumerate(rates, start=1))
+    with together.beds([OURS], len(rates)) as found:
+        bed = found[OURS]
+        limit_tested(bed, limits)
+        ends = converse(bed, {wire: phases(kbit, OVERLOAD_PERCENT, seconds) for wire, kbit in limits.items()})
+    for wire, kbit in limits.items():
+        for way, rows in _received_kbit(ends[wire], seconds).items():
+            together.add_all(outcome, rows, "kbit/s", **labels("accuracy", way, kbit))
+    return outcome
 
 
 def _together(seconds: int, outcome: Outcome) -> float:
