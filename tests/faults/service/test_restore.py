@@ -23,7 +23,9 @@ def in_order(version: str, limits: int) -> tuple[int, int, int]:
 
 
 def backed_up(site: Site) -> Callable[[], None]:
-    """Take a backup now; the function that is returned restores it, with every part killed and started again."""
+    """Take a backup of a service that has signed; the function that is returned restores it, with every part killed and
+    started again."""
+    assert site.fetch(version="0.0", limits=0).status == 200  # the first one made the key, which evidence needs
     dump = str((site.postgres.disk.path if site.postgres.disk else site.postgres.folder) / "yesterday.dump")
     socket = ["--host", str(site.postgres.folder), "--username", "postgres"]
     format_and_file = ["--format", "custom", "--file", dump]
