@@ -23,7 +23,7 @@ from lab.bench.report import Verdict, write_json
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "scale")
+SUITES = ("packet", "install", "document", "live", "fuzz", "save", "service", "pages", "usage", "scale")
 
 
 class Suite(Protocol):

@@ -84,6 +84,8 @@ def test_only_what_stands_between_the_markers_of_a_suite_is_replaced(tmp_path: P
 
 
 def test_every_suite_has_steps_and_a_place_in_docs_and_says_nothing_of_nothing() -> None:
+    folder = Path(__file__).resolve().parents[2] / "lab/bench/suites"
+    assert set(SUITES) == {one.stem for one in folder.glob("*.py")} - {"__init__"}
     for name in SUITES:
         suite = load(name)
         assert all(suite.steps(Scale(quick=quick)) for quick in (True, False))
