@@ -47,6 +47,18 @@ def test_link_info_that_is_no_file_is_refused_at_once(host: Host, make: Callable
     assert host.engine.passes == []
 
 
+def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
+    host.limiter_state.mkdir(mode=0o700)
+    pipe_at(host.limiter_state / "operator.json")
+    assert host.thesis("-l") == NOT_DONE
+    assert "operator.json cannot be read: it is a named pipe" in host.err
+    for folder, name, command in ((host.run_dir, "health.json", "status"), (host.limiter_run, "state.json", "show")):
+        folder.mkdir(exist_ok=True)
+        pipe_at(folder / name)
+        assert host.agent(command) == NOT_DONE
+        assert "it is a named pipe" in host.err
+
+
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 

@@ -84,7 +84,6 @@ REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
     "401": (status(401), AuthError, False, "compare host_id"),
     "404": (status(404), FetchError, False, "Check url and host_id"),
     "500": (status(500), FetchError, True, "500"),
-    "301": (status(301, Location="https://elsewhere.example/x"), FetchError, False, "https://elsewhere.example/x"),
     "302 to no address": (status(302, Location="http://[::1"), FetchError, False, "http://[::1"),
     "302 that never ends": (svc.endless(302, Location="/login"), FetchError, False, "/login"),
     "HTML": (reply(200, b"<html>", Content_Type="text/html; charset=utf-8"), FetchError, True, "check url"),

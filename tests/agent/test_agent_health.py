@@ -1,4 +1,4 @@
-"""How others see the running agent: systemd, the health file, and the process itself."""
+"""How others see the running agent: systemd, and the health file."""
 
 from __future__ import annotations
 
@@ -106,4 +106,13 @@ def test_health_file_says_what_a_monitor_needs(settings: Settings, clock: Clock)
     assert [one.name for one in settings.run_dir.iterdir()] == ["health.json"]
 
 
-# --- the real process -------------------------------------------------------------------------------------------------
+def test_unwritable_health_file_is_a_problem_and_no_end(settings: Settings, clock: Clock) -> None:
+    settings.run_dir.parent.mkdir(exist_ok=True)
+    settings.run_dir.write_text("a file where the folder should be")
+    store_v7(settings)
+    world = world_of(settings, None, clock)
+    world.loop.start()
+    world.run_for(1)
+
+    assert world.limiter.limits == {1: 500}
+    assert world.codes == ["health_unwritable"]

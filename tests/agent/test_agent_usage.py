@@ -70,17 +70,6 @@ def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(se
     assert stored == [("The service rejected the request (400): times",)]
 
 
-def test_service_that_is_away_is_tried_ever_more_rarely_and_then_gets_everything(settings: Settings) -> None:
-    world, client = started(settings, *[FetchError("away")] * 5)
-    world.run_for(600)
-    tried = client.uploads[:5]
-    assert tried[-1] - tried[-2] >= 30
-    assert world.codes == []
-    world.run_for(600)
-    assert client.ledger.duplicates == 0
-    assert counted(client) >= 110_000
-
-
 def test_usage_that_the_service_does_not_take_delays_no_receipt(settings: Settings) -> None:
     world, client = started(settings, *[FetchError("The service answered 500.")] * 100)
     world.run_for(600)

@@ -49,6 +49,22 @@ def test_damaged_file_is_set_aside_and_counting_begins_anew(path: Path, damage: 
     assert path.with_name(f"{FILE_NAME}.damaged").read_bytes() == damage
 
 
+def test_change_that_fails_in_the_middle_leaves_what_was_there(path: Path) -> None:
+    spool = filled(path, 1)
+
+    def fail() -> None:
+        with spool.changes():
+            spool.add_batch([sample(size=7)])
+            spool._db.execute("INSERT INTO nowhere VALUES (1)")
+
+    with pytest.raises(StoreError):
+        fail()
+    assert spool.waiting() == 1
+    with spool.changes():
+        spool.add_batch([sample(size=8)])
+    assert spool.waiting() == 2
+
+
 def test_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"")
     path.symlink_to(tmp_path / "elsewhere")

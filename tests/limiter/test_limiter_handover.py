@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.document.handover import MAX_BYTES, Document, read_document
-from ap_agent.document.signatures import read_signed, read_stored, verify
+from ap_agent.document.signatures import read_signed, verify
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 from contract.link_info import KnownEntries, LinkInfoError, parse_link_info
-from tests.agent_bundles import HOST_ID, KEY, KEYRING, OTHER_KEY, entry
+from tests.agent_bundles import HOST_ID, KEYRING, OTHER_KEY, entry
 from tests.limiter_documents import changed, handed
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -83,26 +83,6 @@ def test_unsigned_document_counts_only_where_the_operator_allows_it() -> None:
     assert (document.signed, document.order, document.configuration.total_kbit) == (None, Version(1, 18, 7), 700)
     with pytest.raises(TrustError, match="not signed"):
         read(data)
-
-
-def test_what_was_taken_without_verifying_names_no_key_when_it_is_read_again() -> None:
-    document = read(handed(total_kbit=900, is_observe_only=True), **ANY_SIGNER).unsigned()
-
-    again = read(document.data, verify=read_stored, allow_unsigned=True)
-
-    assert again.signed is None
-    assert again.configuration == document.configuration
-
-
-def test_stored_document_is_read_although_its_key_expired_and_a_flipped_bit_is_noticed() -> None:
-    data = handed(signers=(KEY, OTHER_KEY))
-    assert read(data, verify=read_stored).order == Version(1, 18, 7)
-
-    text = json.loads(data.partition(b"\n")[0])["signed"]
-    assert (
-        refusal(changed(data, signed=text.replace('"limits_version": 7', '"limits_version": 6')), verify=read_stored)
-        == "wrong_signature"
-    )
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,8 @@ class Events:
 @dataclass
 class Files:
     is_touched: bool = False
-    error: OSError | None = None
 
     def drain(self) -> bool:
-        if self.error is not None:
-            raise self.error
         was, self.is_touched = self.is_touched, False
         return was
 
@@ -218,16 +215,6 @@ def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: W
     assert world.state.links[7].state == world.state.links[8].state == "enforced"
     assert world.state.links[8].to_user is not None
     assert world.state.links[8].to_user.rate_kbit == 900
-
-
-def test_files_that_cannot_be_watched_are_looked_at_each_second(fresh: World) -> None:
-    fresh.loop.start()
-    fresh.files.error = PermissionError(13, "Permission denied")
-    fresh.loop.step()
-    fresh.hand(links=two())
-    fresh.run_for(1.2)
-
-    assert fresh.kbit == {7: 500, 8: 800}
 
 
 # --- what the kernel says ---------------------------------------------------------------------------------------------
