@@ -34,7 +34,8 @@ def settings_in(folder: Path) -> Settings:
         service_keys=SERVICE_KEYS,
         state_dir=folder / "state",
         run_dir=folder / "run",
-        limiter_run_dir=folder / "limiter",
+        limiter_state_dir=folder / "limiter",
+        limiter_run_dir=folder / "limiter-run",
         long_poll_s=0,
     )
 
@@ -68,7 +69,6 @@ class FakeClient:
     asked: list[tuple[float, Have | None]] = field(default_factory=list)
     receipts: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)  # how long each question might be held open
-    secrets: list[str | None] = field(default_factory=list)
     closed: bool = False
     receipt_answers: list[ReceiptAnswer] = field(default_factory=lambda: [ReceiptAnswer()])  # likewise
     clock_skew_ms: int | None = None
@@ -80,7 +80,7 @@ class FakeClient:
         return SECRET
 
     def use_secret(self, secret: str | None) -> None:
-        self.secrets.append(secret)
+        """Taken."""
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         self.asked.append((self.clock.now, have))

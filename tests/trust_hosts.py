@@ -17,24 +17,11 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME, write_document
 from ap_agent.document.trust import Trust
 from ap_agent.limiter.documents import Documents
-from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, SigningKey, bundle_bytes, entry
+from tests.agent_bundles import SigningKey, bundle_bytes, entry
 from tests.limiter_documents import handed
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 THIRD_KEY = SigningKey(3)
-
-
-def settings_in(folder: Path) -> Settings:
-    return Settings(
-        url="https://service.example",
-        host_id=HOST_ID,
-        host_secret=SECRET,
-        service_keys=SERVICE_KEYS,
-        state_dir=folder / "state",
-        run_dir=folder / "run",
-        limiter_state_dir=folder / "limiter",
-        limiter_run_dir=folder / "limiter-run",
-    )
 
 
 class Host(ABC):

@@ -5,28 +5,24 @@ What it accepts when: test_trust_over_time.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import Client
-from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Signed, Version
-from ap_agent.document.trust import Acceptance, Trust, save_acceptance, trust_now
+from ap_agent.document.trust import Trust, trust_now
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, OTHER_KEY, SECRET, SERVICE_KEYS, SigningKey, bundle_bytes, entry
 from tests.agent_service import Handler, Service
-from tests.trust_hosts import NOW, THIRD_KEY, AgentHost, settings_in
+from tests.trust_hosts import NOW, THIRD_KEY, AgentHost
 
 
 def bundle(version: str, limits: int, **options: Any) -> bytes:
@@ -34,38 +30,8 @@ def bundle(version: str, limits: int, **options: Any) -> bytes:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_in(tmp_path)
-
-
-@pytest.fixture
 def host(settings: Settings) -> AgentHost:
     return AgentHost(settings)
-
-
-def test_a_host_without_credentials_says_so(host: AgentHost, settings: Settings) -> None:
-    host.offered("1.18", 9)
-    host.settings = Settings(state_dir=settings.state_dir, run_dir=settings.run_dir)
-    host.start()
-
-    assert host.codes == ["not_enrolled"]
-    host.use(settings)
-    assert host.codes == []
-
-
-def test_permission_that_a_crash_left_behind_counts_for_nothing(
-    host: AgentHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.offered("1.18", 9)
-    save_acceptance(host.folder, Acceptance("1.17", Version(1, 18, 9)))
-    monkeypatch.setattr(Store, "drop", lambda _store, _path: None)
-    host.offered("1.17", 4)
-    host.start()
-    assert (host.folder / "accepted.json").exists()
-
-    assert host.offered("1.18", 9) == "new"  # what it was given for is installed again: the same as it saw
-    assert host.offered("1.19", 10) == "new"
-    assert host.offered("1.17", 4) == "refused"
 
 
 @pytest.mark.parametrize(("days", "words"), [(31, None), (30, "expires at"), (1, "expires at"), (-1, "expired at")])
@@ -93,23 +59,6 @@ def test_no_single_bit_of_what_is_trusted_can_turn_unnoticed(host: AgentHost) ->
             store.load_trust()
 
 
-def test_what_is_written_is_read_back_equal(host: AgentHost) -> None:
-    host.offered("1.18", 9, signers=[KEY, OTHER_KEY], revoked=[THIRD_KEY.key_id])
-    store = host.agent.configuration.store
-
-    assert store.load_trust() == host.agent.configuration.trust
-    assert json.loads(store.trust_file.read_bytes())["newest"] == {
-        "generation": 1,
-        "config_version": 18,
-        "limits_version": 9,
-    }
-    unknown = trust_now(replace(host.settings, host_id=None), None, None)
-    store.save_trust(unknown)
-    assert store.load_trust() == unknown
-    save_acceptance(store.folder, Acceptance("1.17", Version(1, 18, None)))
-    assert store.load_acceptance() == Acceptance("1.17", Version(1, 18, None))
-
-
 # --- the secret -----------------------------------------------------------------------------------------------------
 
 
@@ -120,12 +69,6 @@ def only_for(secret: str, data: bytes) -> svc.Answer:
         return svc.tarball(data)(handler)
 
     return answer
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with svc.service() as running:
-        yield running
 
 
 def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings: Settings, service: Service) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import copy
 import os
 import signal
 import threading
@@ -41,14 +40,6 @@ def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
     assert timed(waker, 0.05) >= 0.05
     for one in (reader, writer):
         os.close(one)
-
-
-def test_the_end_of_a_copy_leaves_the_pipe_open() -> None:
-    waker = Waker()
-    copied = copy.copy(waker)
-    del copied
-    waker.wake()
-    assert timed(waker, LONG_S) < LONG_S / 2
 
 
 def test_a_signal_just_before_the_wait_ends_it() -> None:
@@ -96,15 +87,6 @@ def test_an_request_runs_beside_and_its_outcome_is_handed_over_here() -> None:
     assert background.is_free
     background.finish()  # nothing more comes of it
     assert len(seen) == 2
-
-
-def test_what_an_request_raises_is_handed_over_too() -> None:
-    waker = Waker()
-    background = Background(waker.wake)
-    seen: list[object] = []
-    background.send(lambda: 1 // 0, seen.append)
-    finished(background, waker)
-    assert [type(one) for one in seen] == [ZeroDivisionError]
 
 
 def test_no_thread_to_be_had_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ap_agent.agent.backoff import SHORT_FOR_S, Backoff, Contact, Pulled
 from ap_agent.common.errors import AgentError, AuthError, BundleError, FetchError, StoreError
@@ -91,27 +89,6 @@ def test_retry_after_is_honoured_with_jitter_on_top() -> None:
 # --- questions that wait ----------------------------------------------------------------------------------------------
 
 
-def test_first_question_does_not_wait_and_the_next_ones_do() -> None:
-    one = host()
-    assert one.ask("unchanged", took_s=0.01) == 0
-    assert one.wait_s == 0
-    assert one.ask("unchanged", took_s=50) == 0
-    assert one.wait_s == 50
-    assert one.ask("new", took_s=7) == 0
-    assert one.wait_s == 50
-
-
-def test_after_a_failure_the_first_question_does_not_wait_so_that_its_end_is_seen_at_once() -> None:
-    one = waiting()
-    one.ask(AWAY, took_s=20)
-    one.ask(AWAY)
-    assert one.wait_s == 0
-    assert one.ask("unchanged", took_s=0.01) == 0
-    assert one.wait_s == 0
-    one.ask("unchanged", took_s=50)
-    assert one.wait_s == 50
-
-
 def test_service_that_holds_nothing_open_is_asked_plainly() -> None:
     """The stock service, or a proxy that answers for it: whatever it does not know it ignores."""
     one = host()
@@ -135,51 +112,12 @@ def test_news_at_every_question_is_taken_once_a_second() -> None:
     assert one.ask("new") == pytest.approx(0.1)
 
 
-_ERRORS = (
-    AWAY,
-    FetchError("503", retry_after_s=3600),
-    FetchError("x", retryable=False),
-    AuthError("x"),
-    StoreError("x"),
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(("new", "unchanged", "no_as", *_ERRORS)), st.floats(0, 120)), min_size=1, max_size=12
-    ),
-    st.integers(0, 60),
-    st.floats(0.1, 3600),
-    st.integers(0, 1000),
-)
-def test_whatever_comes_the_next_question_has_its_moment(
-    answers: list[tuple[Contact | AgentError, float]], long_poll_s: int, interval_s: float, seed: int
-) -> None:
-    """Never in the past, never for ever, and no question waits for longer than the operator allows."""
-    chance = random.Random(seed)  # noqa: S311  # no secret
-    one = host(chance.uniform, long_poll_s=long_poll_s, interval_s=interval_s)
-    quick = 0
-    for number in range(60):
-        answer, took_s = answers[number % len(answers)]
-        pause_s = one.ask(answer, took_s=took_s)
-        assert 0 <= pause_s <= 4500 + interval_s
-        assert 0 <= one.wait_s <= long_poll_s
-        quick = quick + 1 if pause_s + took_s < min(0.05, interval_s / 2) else 0
-        assert quick <= 1  # in a row; the one after a start or a failure
-
-
 # --- cut off ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [FetchError("reset"), FetchError("503")])
 def test_question_that_was_cut_off_comes_back_within_the_interval(error: FetchError) -> None:
     assert (waiting(LOW).ask(error, took_s=20), waiting(HIGH).ask(error, took_s=20)) == (0, 10)
-
-
-def test_second_failure_in_a_row_is_backed_off_from_whatever_the_first_was() -> None:
-    one = waiting()
-    assert [one.ask(AWAY, took_s=20), *(one.ask(AWAY) for _ in range(3))] == [10, 40, 80, 160]
 
 
 def test_proxy_that_cuts_off_what_is_silent_gets_shorter_questions_for_an_hour() -> None:

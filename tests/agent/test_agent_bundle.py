@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
-import tracemalloc
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST, Limits
+from ap_agent.agent.archive import MANIFEST, Limits
 from ap_agent.agent.bundle import MAX_MANIFEST_BYTES, read_bundle
 from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
@@ -50,23 +46,10 @@ def with_raw(*blocks: bytes) -> bytes:
     return zipped(b"".join(blocks) + head + files + bytes(1024))
 
 
-def listed(name: str) -> bytes:
-    """A member of that name which the manifest lists, with the right hash."""
-    return packed(
-        [
-            (MANIFEST, json.dumps(manifest_of({**FILES, name: b"x"})).encode()),
-            *FILES.items(),
-            (name, b"x"),
-        ]
-    )
-
-
-def test_good_bundle_is_read_with_its_versions_and_links() -> None:
-    bundle = read_bundle(GOOD, host_id=HOST_ID)
-
-    assert (bundle.version, bundle.limits_version, bundle.host_id) == ("1.18", 7, HOST_ID)
-    assert {number: link.bandwidth_kbit for number, link in bundle.links.items()} == {1: 500}
-    assert set(bundle.members) == {MANIFEST, "etc/scion/topology.json", LINK_INFO_PATH}
+def listed(*names: str) -> bytes:
+    """Members of these names which the manifest lists, with the right hashes."""
+    files = {**FILES, **dict.fromkeys(names, b"x")}
+    return packed([(MANIFEST, json.dumps(manifest_of(files)).encode()), *files.items()])
 
 
 def test_bundle_of_todays_service_without_our_keys_is_read() -> None:
@@ -74,31 +57,6 @@ def test_bundle_of_todays_service_without_our_keys_is_read() -> None:
 
     assert bundle.limits_version is None
     assert bundle.name.startswith("1.18-none-")
-
-
-def test_archive_of_a_common_tar_library_is_read() -> None:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for name, data in {MANIFEST: json.dumps(manifest_of(FILES)).encode(), **FILES}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-
-    assert read_bundle(out.getvalue(), host_id=HOST_ID).version == "1.18"
-
-
-def test_long_name_is_joined_from_prefix_and_name() -> None:
-    name = f"etc/openvpn/{'a' * 60}/{'b' * 70}"
-    files = {**FILES, name: b"x"}
-    prefix, _, last = name.rpartition("/")
-    archive = (
-        member(MANIFEST, json.dumps(manifest_of(files)).encode())
-        + b"".join(member(one, data) for one, data in FILES.items())
-        + member(last, b"x", prefix=prefix.encode())
-        + bytes(1024)
-    )
-
-    assert name in read_bundle(zipped(archive), host_id=HOST_ID).members
 
 
 @pytest.mark.parametrize("secret", ["", "\u20ac", "a\r\nX: y", "a b", "x" * 257])
@@ -134,74 +92,39 @@ def wrong_sha256() -> bytes:
 
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     # --- the stream
-    "no bytes": (lambda: b"", "truncated"),
     "HTML": (lambda: b"<html>log in first</html>", "not_gzip"),
-    "plain tar": (lambda: member("a") + bytes(1024), "not_gzip"),
     "gzip header and rubbish": (lambda: GOOD[:10] + b"\xff" * 100, "damaged_gzip"),
-    "a bit flipped in the middle": (lambda: _flipped(GOOD, len(GOOD) // 2), "damaged_gzip"),
     "wrong checksum of gzip": (lambda: _flipped(GOOD, len(GOOD) - 6), "damaged_gzip"),
     "half of it": (lambda: GOOD[: len(GOOD) // 2], "truncated"),
-    "all but the last byte": (lambda: GOOD[:-1], "truncated"),
     "a byte too many": (lambda: GOOD + b"\0", "trailing_garbage"),
-    "two gzip members": (lambda: GOOD + GOOD, "trailing_garbage"),
     "gzip of text": (lambda: zipped(b"hello" * 200), "not_tar"),
-    "gzip of nothing": (lambda: zipped(b""), "truncated"),
     # --- the archive
-    "no end mark": (lambda: zipped(member(MANIFEST, b"{}")), "truncated"),
     "half an end mark": (lambda: zipped(member(MANIFEST, b"{}") + bytes(512)), "truncated"),
     "data behind the end mark": (lambda: zipped(bytes(1024) + b"x" * 512), "trailing_garbage"),
     "member cut off": (lambda: zipped(member(NAME, b"x" * 600)[:-600]), "truncated"),
     "size beyond the end": (lambda: with_raw(member(NAME, b"", size=10**6)), "truncated"),
     "header with a wrong checksum": (lambda: with_raw(member(NAME, b"x", checksum_off_by=1)), "not_tar"),
-    "negative size": (lambda: with_raw(_resized(member(NAME), b"-0000000001\0")), "member_too_large"),
     "size in base 256": (lambda: with_raw(_resized(member(NAME), b"\x80" + bytes(11))), "member_too_large"),
     "old tar without ustar": (lambda: with_raw(member(NAME, b"x", magic=bytes(8))), "not_tar"),
     # --- what is no plain file
     "symbolic link": (lambda: with_raw(member(NAME, kind=b"2", target=b"/etc/shadow")), "member_kind"),
-    "hard link": (lambda: with_raw(member(NAME, kind=b"1", target=b"/etc/shadow")), "member_kind"),
     "character device": (lambda: with_raw(member(NAME, kind=b"3")), "member_kind"),
-    "block device": (lambda: with_raw(member(NAME, kind=b"4")), "member_kind"),
-    "named pipe": (lambda: with_raw(member(NAME, kind=b"6")), "member_kind"),
     "directory etc": (lambda: with_raw(member("etc/", kind=b"5")), "member_kind"),
-    "directory etc/scion": (lambda: with_raw(member("etc/scion/", kind=b"5")), "member_kind"),
     "pax header": (lambda: with_raw(member("x", b"20 path=etc/passwd\n", kind=b"x")), "member_kind"),
-    "global pax header": (lambda: with_raw(member("x", b"20 path=etc/passwd\n", kind=b"g")), "member_kind"),
-    "GNU long name": (lambda: with_raw(member("././@LongLink", b"a" * 300, kind=b"L")), "member_kind"),
     "sparse file": (lambda: with_raw(member(NAME, kind=b"S", size=10**9)), "member_kind"),
-    "unknown kind": (lambda: with_raw(member(NAME, kind=b"Q")), "member_kind"),
     # --- names
     "absolute name": (lambda: listed("/etc/scion/x"), "member_name"),
     "parent folder": (lambda: listed("etc/scion/../../root/x"), "member_name"),
-    "only dots": (lambda: listed(".."), "member_name"),
-    "dot in front": (lambda: listed("./etc/scion/x"), "member_name"),
-    "empty part": (lambda: listed("etc/scion//x"), "member_name"),
-    "folder as a name": (lambda: listed("etc/scion/"), "member_name"),
-    "file at the root": (lambda: listed("link_info.json"), "member_name"),
     "file elsewhere in etc": (lambda: listed("etc/passwd"), "member_name"),
     "lookalike folder": (lambda: listed("etc/scionx/y"), "member_name"),
-    "backslash": (lambda: listed("etc/scion/..\\..\\x"), "member_name"),
     "line feed": (lambda: listed("etc/scion/a\nb"), "member_name"),
     "empty name": (lambda: with_raw(member("", b"x")), "member_name"),
     "not UTF-8": (lambda: with_raw(member(b"etc/scion/\xff", b"x")), "member_name"),
-    "name too long": (lambda: with_raw(member("b" * 99, b"", prefix=b"etc/scion/" + b"a" * 140)), "member_name"),
-    "file and folder of one name": (
-        lambda: packed(
-            [
-                (MANIFEST, json.dumps(manifest_of({**FILES, "etc/scion/a": b"", "etc/scion/a/b": b""})).encode()),
-                *FILES.items(),
-                ("etc/scion/a", b""),
-                ("etc/scion/a/b", b""),
-            ]
-        ),
-        "member_name",
-    ),
+    "file and folder of one name": (lambda: listed("etc/scion/a", "etc/scion/a/b"), "member_name"),
     # --- manifest against members
     "member twice": (lambda: with_raw(member(LINK_INFO_PATH, b"{}")), "duplicate_member"),
-    "manifest twice": (lambda: with_raw(member(MANIFEST, b"{}")), "duplicate_member"),
     "no manifest": (lambda: packed(FILES.items()), "manifest_missing"),
     "manifest is a list": (lambda: with_manifest([]), "manifest_invalid"),
-    "manifest is not JSON": (lambda: with_manifest(b"{"), "manifest_invalid"),
-    "manifest is not UTF-8": (lambda: with_manifest(b'{"\xff": 1}'), "manifest_invalid"),
     "manifest nested too deeply": (lambda: with_manifest(b"[" * 100_000), "manifest_invalid"),
     "key twice in the manifest": (
         lambda: with_manifest(b'{"version": "9.9", ' + json.dumps(manifest_of(FILES)).encode()[1:]),
@@ -209,10 +132,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "unlisted member": (lambda: with_manifest(manifest_of(FILES), ((NAME, b"x"),)), "unlisted_member"),
     "listed and missing": (lambda: with_manifest(manifest_of({**FILES, NAME: b"x"})), "missing_member"),
-    "no list of files": (lambda: with_manifest(manifest_of(FILES, files=None)), "manifest_invalid"),
-    "files is a list": (lambda: with_manifest(manifest_of(FILES, files=list(FILES))), "manifest_invalid"),
     "wrong sha1": (changed_file, "wrong_hash"),
-    "sha1 is a number": (lambda: with_manifest(manifest_of(FILES, files=dict.fromkeys(FILES, 7))), "wrong_hash"),
     "wrong sha256": (wrong_sha256, "wrong_hash"),
     "sha256 of some files only": (
         lambda: with_manifest(manifest_of(FILES, sha256={LINK_INFO_PATH: "0" * 64})),
@@ -220,17 +140,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     # --- what the manifest says
     "another host": (lambda: unsigned(host_id="deadbeef"), "wrong_host"),
-    "no host": (lambda: unsigned(host_id=None), "manifest_invalid"),
     "no version": (lambda: unsigned(version=None), "manifest_invalid"),
-    "version is a number": (lambda: unsigned(version=1.18), "manifest_invalid"),
-    "version of one part": (lambda: unsigned(version="18"), "manifest_invalid"),
     "version leads elsewhere": (lambda: unsigned(version="../../etc.1"), "manifest_invalid"),
-    "version in other digits": (lambda: unsigned(version="1.\N{ARABIC-INDIC DIGIT ONE}"), "manifest_invalid"),
-    "limits_version is a text": (lambda: unsigned(limits_version="7"), "manifest_invalid"),
-    "limits_version is negative": (lambda: unsigned(limits_version=-1), "manifest_invalid"),
     "limits_version is true": (lambda: unsigned(limits_version=True), "manifest_invalid"),
     "schema of tomorrow": (lambda: unsigned(link_info_schema=2), "unknown_schema"),
-    "schema is a text": (lambda: unsigned(link_info_schema="1"), "unknown_schema"),
     # --- link_info.json
     "host of no attachment point": (
         lambda: packed(
@@ -238,13 +151,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "no_link_info",
     ),
-    "link_info is a list": (lambda: _with_link_info(b"[]"), "link_info_invalid"),
     "a shell command as address": (
         lambda: bundle_bytes({"1": entry(500, "192.0.2.1; reboot")}),
         "link_info_invalid",
     ),
-    "negative bandwidth": (lambda: bundle_bytes({"1": entry(-1)}), "link_info_invalid"),
-    "interface twice": (lambda: _with_link_info(b'{"1": {}, "1": {}}'), "link_info_invalid"),
     "5000 links": (lambda: bundle_bytes({str(n): entry(1) for n in range(1, 5001)}), "link_info_invalid"),
 }
 
@@ -259,11 +169,6 @@ def _resized(block: bytes, size: bytes) -> bytes:
     header[148:156] = b" " * 8
     header[148:156] = f"{sum(header):06o}\0 ".encode()
     return bytes(header)
-
-
-def _with_link_info(data: bytes) -> bytes:
-    files = {**FILES, LINK_INFO_PATH: data}
-    return packed([(MANIFEST, json.dumps(manifest_of(files)).encode()), *files.items()])
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -311,16 +216,3 @@ def test_a_manifest_has_a_limit_of_its_own_before_it_is_read(too_many: int, code
     with pytest.raises(BundleError) as refused:
         read_bundle(packed([(MANIFEST, manifest)]), host_id=HOST_ID, limits=Limits(ratio=2000))
     assert refused.value.code == code
-
-
-@pytest.mark.parametrize("megabytes", [50, 200])
-def test_a_bomb_is_unpacked_no_further_than_a_fair_archive_would_be(megabytes: int) -> None:
-    """Zeros, a thousandth of their size packed: what is allocated for them depends on what was sent."""
-    packer = zlib.compressobj(9, wbits=31)
-    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(megabytes)) + packer.flush()
-    tracemalloc.start()
-    with pytest.raises(BundleError, match="unpacks to more than"):
-        read_bundle(bomb, host_id=HOST_ID)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 2.2 * min(DEFAULT_LIMITS.unpacked_bytes, DEFAULT_LIMITS.ratio * len(bomb))

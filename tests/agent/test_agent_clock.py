@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ap_agent.agent.http import ClockComparison
 from ap_agent.agent.problems import skew_problem
@@ -30,19 +28,12 @@ def compared(ours_s: float, round_trip_s: float) -> int | None:
         (-9.5, 0.0, -10_000),
         (0.5, 2.001, None),  # too slow an answer
         (10.0**10, 0.0, 2**31 - 1),  # a clock of another century fits into a receipt
-        (-(10.0**9), 0.0, -(2**31 - 1)),
     ],
 )
 def test_half_the_round_trip_and_half_a_second_are_subtracted(
     ours_s: float, round_trip_s: float, skew_ms: int | None
 ) -> None:
     assert compared(ours_s, round_trip_s) == skew_ms
-
-
-def test_nothing_is_measured_without_a_date() -> None:
-    clock = ClockComparison(lambda: 0.0)
-    clock.note(None, 0.1)
-    assert clock.skew_ms is None
 
 
 @pytest.mark.parametrize(("skew_ms", "words"), [(5001, "5 s ahead of"), (-600_000, "600 s behind")])
@@ -53,14 +44,3 @@ def test_more_than_5_seconds_are_named_with_direction_and_remedy(skew_ms: int, w
     assert (problem.code, problem.subject) == ("clock_skewed", "clock")
     assert words in problem.message
     assert "run an NTP client" in problem.message
-
-
-@given(skew_s=st.floats(-1e6, 1e6), there_s=st.floats(0, 1), back_s=st.floats(0, 1), second=st.floats(0, 0.999))
-def test_the_error_is_at_most_half_a_second_and_half_the_round_trip(
-    skew_s: float, there_s: float, back_s: float, second: float
-) -> None:
-    clock = ClockComparison(lambda: DATE.timestamp() + second + back_s + skew_s)
-    clock.note(DATE, there_s + back_s)
-
-    assert clock.skew_ms is not None
-    assert abs(clock.skew_ms / 1000 - skew_s) <= 0.5 + (there_s + back_s) / 2 + 0.001

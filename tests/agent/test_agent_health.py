@@ -1,15 +1,10 @@
-"""How others see the running agent: systemd, the health file, and the process itself."""
+"""How others see the running agent: systemd, and the health file."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import stat
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,28 +14,11 @@ import pytest
 
 from ap_agent.agent.fetch import NewBundle, NotModified
 from ap_agent.agent.health import health_path, read_health
-from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from tests.agent_bundles import SECRET
-from tests.agent_clock import V7, Clock, FakeClient, settings_in, store_v7, world_of
+from tests.agent_clock import V7, Clock, FakeClient, store_v7, world_of
 from tests.agent_limiter import T0
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    configure("debug", under_systemd=True)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_in(tmp_path)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
 
 # --- systemd ----------------------------------------------------------------------------------------------------------
 
@@ -138,61 +116,3 @@ def test_unwritable_health_file_is_a_problem_and_no_end(settings: Settings, cloc
 
     assert world.limiter.limits == {1: 500}
     assert world.codes == ["health_unwritable"]
-
-
-# --- the real process -------------------------------------------------------------------------------------------------
-
-PROGRAM = """
-import os, sys
-from pathlib import Path
-from ap_agent.agent.run import run
-from ap_agent.common.log import configure, get_logger
-from ap_agent.agent.settings import load_settings
-configure("info", under_systemd=False)
-load = lambda: load_settings(Path(sys.argv[1]), {})
-run(load(), get_logger(), {}, load=load)
-"""
-
-
-@pytest.fixture
-def running(settings: Settings, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The daemon as a process of its own, with a stored bundle, no service and no limiter."""
-    store_v7(settings)
-    config = tmp_path / "agent.toml"
-    folders = {name: str(getattr(settings, name)) for name in ("state_dir", "run_dir", "limiter_run_dir")}
-    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in folders.items()))
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(config)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        deadline = time.monotonic() + 20
-        while not health_path(settings.run_dir).exists():
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-        yield process
-        if process.poll() is None:
-            process.kill()
-
-
-def test_sigterm_ends_the_process_with_0(running: subprocess.Popen[str]) -> None:
-    running.send_signal(signal.SIGTERM)
-    out, _ = running.communicate(timeout=30)
-
-    assert running.returncode == 0
-    assert 'limits="stay in the kernel"' in out
-
-
-def test_hup_rereads_the_file_and_the_process_goes_on(
-    running: subprocess.Popen[str], settings: Settings, tmp_path: Path
-) -> None:
-    config = tmp_path / "agent.toml"
-    config.write_text("nonsense = 1\n")
-    running.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 10
-    while "settings_invalid" not in health_path(settings.run_dir).read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-    assert running.poll() is None
-    problems = json.loads(health_path(settings.run_dir).read_text())["problems"]
-    assert 'unknown key "nonsense"' in next(one["message"] for one in problems if one["code"] == "settings_invalid")

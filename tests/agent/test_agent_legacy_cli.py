@@ -10,34 +10,14 @@ import pytest
 
 from ap_agent.commands import legacy_cli
 from ap_agent.commands.operator_choice import OperatorChoice, load_choice
-from ap_agent.common import rights
-from ap_agent.common.errors import AgentError
 from ap_agent.common.lock import Lock
-from ap_agent.common.outcome import LOCKED, NOT_DONE, OK, USAGE
-from ap_agent.document.state import Counters
+from ap_agent.common.outcome import LOCKED, OK, USAGE
 from tests.agent_bundles import PINNED, entry
 from tests.agent_host import ROOT, Host
 
 
-@pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(rights, "require_rights", lambda *_: None)  # the fake kernel lets everybody
-    return Host(tmp_path, capsys)
-
-
 def limits(host: Host) -> dict[int, int]:
     return {number: one.to_user_kbit for number, one in host.engine.has.links.items()}
-
-
-def test_l_enforces_the_given_file_and_remembers_it(host: Host) -> None:
-    path = host.link_info()
-
-    assert host.thesis("-l", "-p", path) == OK
-    assert limits(host) == {1: 500, 2: 0}
-    assert f"Stored: link_info.json will be read from {path}." in host.out
-    host.link_info({"1": entry(900)})
-    assert host.thesis("-l") == OK
-    assert limits(host) == {1: 900}
 
 
 def test_l_takes_what_was_handed_over_and_else_the_stock_clients_file(
@@ -85,26 +65,6 @@ def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
     assert host.err.startswith("scionlab_bw_limiter: -b: ")
     assert host.engine.passes == []
     assert not host.limiter_state.exists()
-
-
-def test_s_shows_and_changes_nothing(host: Host) -> None:
-    host.thesis("-l", "-p", host.link_info())
-    before = list(host.engine.passes)
-    host.engine.count[1, "to_user"] = Counters(123_456_789, 9, 0, 0, 0, 0)
-
-    host.thesis("-s")
-    assert "500 kbit/s" in host.out
-    assert "123 456 789" in host.out  # counted since -l
-    assert "17-ffaa:1:b6" in host.out  # of the file that -p stored
-    assert host.engine.passes == before
-
-
-def test_failing_engine_is_not_exit_0(host: Host) -> None:
-    host.engine.failed = {1: "The kernel refused it."}
-    assert host.thesis("-l", "-p", host.link_info()) == NOT_DONE
-    host.engine.error = AgentError("This kernel has no htb.")
-    assert host.thesis("-l") == NOT_DONE
-    assert host.thesis("-r") == NOT_DONE
 
 
 def test_while_the_service_runs_l_and_r_refuse(host: Host) -> None:

@@ -7,8 +7,6 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,29 +36,6 @@ def test_whoever_finds_another_one_in_its_place_hears_of_it(tmp_path: Path) -> N
         with Lock(tmp_path, "agent", "once"), pytest.raises(LockHeldError, match="`once` is running"):
             first.keep()
         first.keep()
-
-
-def test_a_service_that_runs_is_named_with_how_to_stop_it(tmp_path: Path) -> None:
-    with Lock(tmp_path, "limiter", "run"), pytest.raises(LockHeldError) as refused:
-        Lock(tmp_path, "limiter", "reset").__enter__()
-    assert refused.value.message == (
-        f"The limiter's service is running (pid {os.getpid()}). To work by hand, stop it first: "
-        f"`systemctl stop scionlab-bw-limiter` (or end process {os.getpid()}); the limits stay in the kernel."
-    )
-
-
-def test_a_dead_holder_holds_nothing_whatever_its_file_says(tmp_path: Path) -> None:
-    script = (
-        "import os, sys; from pathlib import Path; from ap_agent.common.lock import Lock\n"
-        "Lock(Path(sys.argv[1]), 'limiter', 'run').__enter__(); os.kill(os.getpid(), 9)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
-
-    assert done.returncode == -9
-    assert b'"command": "run"' in pid_path(tmp_path, "limiter").read_bytes()
-    assert holder(tmp_path, "limiter") is None
-    with Lock(tmp_path, "limiter", "run"):
-        pass
 
 
 def test_another_user_sees_who_has_the_lock_and_takes_nothing_by_asking() -> None:

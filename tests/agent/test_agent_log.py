@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 
@@ -11,31 +10,17 @@ from ap_agent.common.log import Conditions, configure, get_logger, quoted
 from ap_agent.common.problem import Problem
 
 
-def logged(level: str = "debug", *, under_systemd: bool = True) -> tuple[io.StringIO, Any]:
-    stream = io.StringIO()
-    configure(level, under_systemd=under_systemd, stream=stream)
-    return stream, get_logger()
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (None, "none"),
         (True, "yes"),
-        (False, "no"),
-        (7, "7"),
         (0.5, "0.5"),
         ("eth0", "eth0"),
-        ("", '""'),
-        ("two words", '"two words"'),
-        ("a=b", '"a=b"'),
         ('say "x"', '"say \\"x\\""'),
-        ("back\\slash", '"back\\\\slash"'),
         ("two\nlines", '"two\\nlines"'),
         ("\x1b[31mred", '"\\x1b[31mred"'),
-        ("a\u2028b", '"a\\u2028b"'),
         ("\ud800", '"\\ud800"'),
-        ("Zürich", "Zürich"),
         ("x" * 700, "x" * 597 + "..."),
     ],
 )
@@ -44,8 +29,9 @@ def test_value_is_unambiguous_and_stays_on_its_line(value: object, text: str) ->
 
 
 def test_conditions_are_news_once_and_again_after_they_passed() -> None:
-    stream, logger = logged()
-    conditions = Conditions(logger)
+    stream = io.StringIO()
+    configure("debug", under_systemd=True, stream=stream)
+    conditions = Conditions(get_logger())
     away = Problem("service_unreachable", "u", "The service answered 503.")
     other = Problem("service_unreachable", "u", "The service answered 500.")
 

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from ap_agent.agent import loop as loop_module
-from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NotModified
-from ap_agent.agent.loop import Loop
-from ap_agent.common import threads
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified
 from ap_agent.common.errors import FetchError
-from ap_agent.common.log import configure, get_logger
+from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
-from ap_agent.common.systemd import Notifier
 from tests import agent_limiter
-from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes, entry
-from tests.agent_clock import READ_PAUSE_S, Clock, FakeClient, settings_in, store_v7
+from tests.agent_clock import READ_PAUSE_S, Clock, FakeClient, store_v7
 from tests.agent_clock import World as LoopWorld
 from tests.agent_clock import world_of as loop_world
-from tests.agent_service import Service
-
-DEADLINE_S = 20.0  # nobody waits so long unless something is broken; a question waits for 50 s
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +28,8 @@ def _quiet() -> None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return replace(settings_in(tmp_path), long_poll_s=50)
+def settings(settings: Settings) -> Settings:
+    return replace(settings, long_poll_s=50)
 
 
 # --- simulated time ---------------------------------------------------------------------------------------------------
@@ -210,65 +199,3 @@ def test_end_of_an_outage_is_seen_and_told_of_at_the_first_answer(settings: Sett
 
 
 # --- real threads and sockets -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with svc.service() as running:
-        running.answers["/config"] = held_open()
-        yield running
-
-
-def held_open() -> svc.Answer:
-    """Answers a question that may not wait with 304 at once, and holds the others open for as long as they may."""
-
-    def answer(handler: svc.Handler) -> None:
-        handler.service.is_closing.wait(float(handler.request_seen.query.get("wait", 0)))
-        svc.status(304)(handler)
-
-    return answer
-
-
-@dataclass
-class Running:
-    """An agent's loop in a thread, whose question waits."""
-
-    loop: Loop
-    thread: threading.Thread
-
-    def requests(self) -> int:
-        return threads.running("request")
-
-
-def settings_for(service: Service, settings: Settings) -> Settings:
-    return replace(settings, url=service.url, poll_interval_s=0.2)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def running(service: Service, settings: Settings) -> Iterator[Running]:
-    ours = settings_for(service, settings)
-    store_v7(ours)
-    agent = Agent(ours, Client(ours), get_logger())
-    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, Client(ours)))
-    thread = threading.Thread(target=loop.run, name="the loop")
-    thread.start()
-    wait_until(lambda: [one for one in service.asked("/config") if "wait" in one.query])
-    wait_until(service.receipts)
-    yield Running(loop, thread)
-    loop.stop()
-    thread.join(DEADLINE_S)
-
-
-def test_stop_gives_a_waiting_question_up_and_leaves_no_thread(running: Running) -> None:
-    wait_until(lambda: running.requests() == 1)
-    running.loop.stop()
-    running.thread.join(DEADLINE_S)
-    assert not running.thread.is_alive()
-    wait_until(lambda: not running.requests())

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ap_agent.agent import limiter_view
+from ap_agent.agent.archive import MANIFEST
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ReceiptAnswer
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
-from ap_agent.common.files import read_plain
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME
-from ap_agent.document.state import LimiterState, parse_state
 from ap_agent.usage.sampler import Sampler
 from tests.agent_bundles import HOST_ID
-from tests.agent_clock import V7, V8, Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_clock import V7, V8, Clock, FakeClient, World, store_v7, world_of
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
     configure("debug", under_systemd=True)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_in(tmp_path)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def started(settings: Settings, clock: Clock, *answers: FetchResult | Exception, **options: object) -> World:
@@ -53,16 +40,6 @@ def high(_low: float, high: float) -> float:
 
 
 # --- handing over -----------------------------------------------------------------------------------------------------
-
-
-def test_what_is_stored_is_handed_over_before_the_network_is_asked(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    assert world.client is not None
-
-    assert world.limiter.limits == {1: 500}
-    assert world.client.asked == []
-    world.loop.step()
-    assert world.client.asked == [(1000.0, Have.of(read_bundle(V7, host_id=HOST_ID)))]
 
 
 def test_new_limits_are_in_the_kernel_and_told_in_the_moment_of_their_arrival(
@@ -173,50 +150,6 @@ def test_clock_that_is_set_makes_no_living_limiter_silent(settings: Settings, cl
     assert seen == set()
 
 
-def test_reset_is_told_as_limits_removed(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    world.run_for(5)
-    world.limiter.document = None
-    world.limiter.write({}, reset_reason="Moved to another host.", is_running=False)
-    world.limiter.die()
-    world.run_for(12)
-
-    receipt = world.receipts[-1]
-    assert (receipt["version"], receipt["limits_version"], receipt["limits_digest"], receipt["links"]) == (
-        None,
-        None,
-        None,
-        {},
-    )
-    assert receipt["problems"] == [{"code": "limits_removed", "subject": "agent", "message": "Moved to another host."}]
-
-
-def test_each_state_is_read_once_and_none_is_missed(
-    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading one of 4000 links takes up to 80 ms. Some take the place of another between the look and the reading."""
-    world = started(settings, clock)
-    read: list[int] = []
-
-    def parse(data: bytes) -> LimiterState:
-        state = parse_state(data)
-        read.append(state.number)
-        return state
-
-    def open_late(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
-        if world.limiter.number % 3 == 0:
-            world.limiter.write()
-        return read_plain(path, max_bytes)
-
-    world.run_for(60)
-    monkeypatch.setattr(limiter_view, "parse_state", parse)
-    monkeypatch.setattr(limiter_view, "read_plain", open_late)
-    first = world.limiter.number + 1
-    world.run_for(300)
-    assert len(read) >= 20
-    assert read == [number for number in range(first, world.limiter.number + 1) if number % 3 != 0]
-
-
 def test_state_file_that_cannot_be_read_is_named(settings: Settings, clock: Clock) -> None:
     world = started(settings, clock)
     world.run_for(5)
@@ -230,27 +163,16 @@ def test_state_file_that_cannot_be_read_is_named(settings: Settings, clock: Cloc
     assert world.codes == []
 
 
-def test_problem_of_the_kernel_is_told_at_once_and_its_end_too(settings: Settings, clock: Clock) -> None:
-    world = started(settings, clock)
-    world.run_for(5)
-    world.limiter.kernel, world.limiter.refused = {}, frozenset({1})
-    world.run_for(1)
-    assert [one["code"] for one in world.receipts[-1]["problems"]] == ["apply_failed"]
-    assert world.receipts[-1]["links"]["1"]["state"] == "error"
-    world.limiter.refused = frozenset()
-    world.run_for(1)
-    assert world.receipts[-1]["problems"] == []
-    assert world.receipts[-1]["links"]["1"]["state"] == "enforced"
-
-
-def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(settings: Settings, clock: Clock) -> None:
+def test_evidence_leaves_at_once_when_it_is_wanted_and_only_then(settings: Settings, clock: Clock) -> None:
     world = started(settings, clock)
     assert world.client is not None
     world.client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
     world.run_for(30)
 
-    told = [(round(at), "evidence" in receipt) for at, receipt in world.client.receipts]
-    assert told == [(1000, False), (1000, True)]
+    manifest = json.loads(read_bundle(V7, host_id=HOST_ID).members[MANIFEST])
+    evidence = {"signed": manifest["signed"], "signatures": manifest["signatures"]}
+    told = [(round(at), receipt.get("evidence")) for at, receipt in world.client.receipts]
+    assert told == [(1000, None), (1000, evidence)]
 
 
 # --- bugs -------------------------------------------------------------------------------------------------------------
@@ -328,18 +250,18 @@ def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(settings: Settin
 
 
 def test_stop_leaves_what_was_handed_over(settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    box: list[World] = []
+    client = FakeClient([NewBundle(V7)], clock)
+    world = world_of(settings, client, clock)
+    fetch = client.fetch_config
 
-    class StoppingClient(FakeClient):
-        def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
-            box[0].loop.stop()
-            return super().fetch_config(have, wait_s=wait_s)
+    def fetch_and_stop(have: Have | None, *, wait_s: int = 0) -> FetchResult:
+        world.loop.stop()
+        return fetch(have, wait_s=wait_s)
 
-    world = world_of(settings, StoppingClient([NewBundle(V7)], clock), clock)
-    box.append(world)
+    client.fetch_config = fetch_and_stop  # type: ignore[method-assign]
     world.loop.run()
     world.limiter.work()
 
     assert world.limiter.limits == {1: 500}
-    assert json.loads((settings.state_dir / FILE_NAME).read_bytes().splitlines()[0])["schema"] == 1
+    assert (settings.state_dir / FILE_NAME).exists()
     assert 'agent.stop limits="stay in the kernel"' in capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,15 +11,13 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ap_agent.agent import metrics as metrics_module
 from ap_agent.agent.fetch import NotModified
-from ap_agent.agent.metrics import FILE_INTERVAL_S, Exporter, MetricsServer
+from ap_agent.agent.metrics import FILE_INTERVAL_S, Exporter
 from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import LimiterState
 from contract.link_info import check_link_info
 from lab.nginx import free_port
 from tests.agent_bundles import entry
@@ -40,22 +37,22 @@ STATE = limiter_state(
 )
 
 
-def exporter(state: LimiterState | None = None) -> Exporter:
-    """Of an agent whose limiter said this."""
-    bundle = SimpleNamespace(links=LINKS)
+def text_of_state() -> str:
+    """Of an agent whose limiter said STATE."""
     agent = SimpleNamespace(
-        limiter=SimpleNamespace(state=state, is_silent=state is None),
-        configuration=SimpleNamespace(bundle=bundle),
+        limiter=SimpleNamespace(state=STATE, is_silent=False),
+        configuration=SimpleNamespace(bundle=SimpleNamespace(links=LINKS)),
         problems=(),
     )
     usage = SimpleNamespace(
-        newest=SimpleNamespace(at_ms=1_795_300_020_500) if state is not None else None,
+        newest=SimpleNamespace(at_ms=1_795_300_020_500),
         **dict.fromkeys(("samples", "missed", "sample_seconds", "spool_bytes", "waiting", "refused"), 0),
         sent=3,
         failed=1,
     )
     polls = SimpleNamespace(last_contact_at=None, backoff=SimpleNamespace(failures=0))
-    return Exporter(agent, usage, polls, get_logger())  # type: ignore[arg-type]  # what it reads of them
+    exporter = Exporter(agent, usage, polls, get_logger())  # type: ignore[arg-type]  # what it reads of them
+    return generate_latest(exporter.registry).decode()
 
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -73,20 +70,12 @@ def parsed(text: str) -> Series:
     return found
 
 
-def text_of(state: LimiterState | None) -> str:
-    return generate_latest(exporter(state).registry).decode()
-
-
-def shown(state: LimiterState | None) -> Series:
-    return parsed(text_of(state))
-
-
 def per_link(number: int, direction: str) -> tuple[tuple[str, str], ...]:
     return (("direction", direction), ("interface_id", str(number)), ("isd_as", "17-ffaa:1:b6"))
 
 
 def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
-    found = shown(STATE)
+    found = parsed(text_of_state())
 
     busy, blocked = per_link(1, "to_user"), per_link(2, "from_user")
     assert found["scionlab_bw_link_limit_bits_per_second", busy] == 500_000
@@ -100,7 +89,7 @@ def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
 
 
 def test_versions_and_uploads_are_numbers() -> None:
-    found = shown(STATE)
+    found = parsed(text_of_state())
 
     assert found["scionlab_bw_agent_config_version", ()] == 18
     assert found["scionlab_bw_agent_limiter_up", ()] == 1
@@ -111,7 +100,7 @@ def test_versions_and_uploads_are_numbers() -> None:
 
 
 def test_dashboard_and_alerts_name_only_what_is_exported() -> None:
-    families = text_string_to_metric_families(text_of(STATE))
+    families = text_string_to_metric_families(text_of_state())
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     exported.add("scionlab_bw_agent_service_last_contact_timestamp_seconds")  # unknown in STATE
     wanted = {name for name in named_metrics() if name.startswith("scionlab_bw_")}
@@ -132,10 +121,6 @@ def running(folder: Path, **changes: object) -> World:
     return world
 
 
-def series(world: World) -> Series:
-    return parsed(generate_latest(world.loop.metrics.registry).decode())
-
-
 def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
     file = tmp_path / "metrics.prom"
     world = running(tmp_path, metrics_file=file)
@@ -154,33 +139,11 @@ def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
 # --- over HTTP --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["127.0.0.1", "::1"])
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
-    monkeypatch.setattr(metrics_module, "_END_WITHIN_S", 0.05)
-    serving = MetricsServer(exporter(STATE).registry, request.param, 0)
-    try:
-        yield serving
-    finally:
-        serving.close()
-
-
-def is_ipv6(server: MetricsServer) -> bool:
-    return server._server.address_family == socket.AF_INET6
-
-
 def scraped(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         text: str = answer.read().decode()
         return text
-
-
-def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> None:
-    host = "[::1]" if is_ipv6(server) else "127.0.0.1"
-
-    found = parsed(scraped(f"{host}:{server.port}"))
-
-    assert found["scionlab_bw_link_packets_total", per_link(1, "to_user")] == 900
 
 
 def test_reload_moves_the_server_and_a_taken_port_is_a_problem(tmp_path: Path) -> None:
@@ -208,16 +171,12 @@ def move(world: World, port: int) -> None:
 # --- the configuration ------------------------------------------------------------------------------------------------
 
 
-def loaded(folder: Path, text: str) -> Settings:
-    path = folder / "agent.toml"
-    path.write_text(text)
-    return load_settings(path, {})
-
-
 @pytest.mark.parametrize("address", ["0.0.0.0:9106", "[::]:9106", "192.0.2.1:9106"])
 def test_address_that_others_can_reach_is_refused_unless_it_is_meant(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(f'metrics_listen = "{address}"\n')
     with pytest.raises(SettingsError, match="allow_remote_metrics") as refused:
-        loaded(tmp_path, f'metrics_listen = "{address}"\n')
+        load_settings(path, {})
     assert refused.value.key == "metrics_listen"
-
-    assert loaded(tmp_path, f'metrics_listen = "{address}"\nallow_remote_metrics = true\n').metrics_listen is not None
+    path.write_text(f'metrics_listen = "{address}"\nallow_remote_metrics = true\n')
+    assert load_settings(path, {}).metrics_listen is not None

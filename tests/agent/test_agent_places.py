@@ -12,55 +12,24 @@ from ap_agent.agent.run import check_places
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.settings import Settings
-from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-
-V7 = bundle_bytes()
+from tests.agent_bundles import HOST_ID, bundle_bytes
 
 
-@pytest.fixture
-def somebodys(tmp_path: Path) -> Path:
-    """A folder of somebody: with a file, open to others."""
+def test_somebodys_folder_as_state_dir_stays_as_it_is_and_the_remedy_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "somebody"
     folder.mkdir()
-    (folder / "thesis.tex").write_text("years of work")
     folder.chmod(0o755)
-    return folder
-
-
-def tree(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every path below with its mode and content."""
-    return {
-        str(path.relative_to(folder)): (
-            stat.S_IMODE(path.lstat().st_mode),
-            path.read_text() if path.is_file() else "",
-        )
-        for path in [folder, *folder.rglob("*")]
-    }
-
-
-# --- state_dir --------------------------------------------------------------------------------------------------------
-
-
-def test_somebodys_folder_as_state_dir_stays_as_it_is_and_the_remedy_is_named(tmp_path: Path, somebodys: Path) -> None:
-    before = tree(somebodys)
+    (folder / "thesis.tex").write_text("years of work")
 
     with pytest.raises(SettingsError) as refused:
-        check_places(Settings(state_dir=somebodys, run_dir=tmp_path / "run"))
+        check_places(Settings(state_dir=folder, run_dir=tmp_path / "run"))
     assert refused.value.key == "state_dir"
-    shown = f"state_dir = {somebodys} contains files of other programs (thesis.tex). Choose a folder"
+    shown = f"state_dir = {folder} contains files of other programs (thesis.tex). Choose a folder"
     assert shown in str(refused.value)
     with pytest.raises(StoreError, match="contains files of other programs"):
-        Store(somebodys).save(read_bundle(V7, host_id=HOST_ID))
-    assert tree(somebodys) == before
-
-
-def test_our_folder_stays_ours_whatever_somebody_lays_into_it(tmp_path: Path) -> None:
-    store = Store(tmp_path / "state")
-    store.save(read_bundle(V7, host_id=HOST_ID))
-    (store.folder / "note.txt").write_text("do not touch")
-
-    store.save(read_bundle(bundle_bytes({"1": entry(7)}), host_id=HOST_ID))
-    assert (store.folder / "note.txt").read_text() == "do not touch"
+        Store(folder).save(read_bundle(bundle_bytes(), host_id=HOST_ID))
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("thesis.tex", "years of work")]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 # --- metrics_file and run_dir -----------------------------------------------------------------------------------------
@@ -88,6 +57,7 @@ def test_a_file_that_holds_no_metrics_of_ours_is_not_overwritten(tmp_path: Path)
         ({"metrics_file": "state/trust.json"}, "metrics_file", "is used by the agent for another purpose"),
         ({"metrics_file": "run/health.json"}, "metrics_file", "is used by the agent for another"),
         ({"run_dir": "."}, "run_dir", "health.json was not written by the agent"),
+        ({"metrics_file": "."}, "metrics_file", "cannot be used: Is a directory. Name a file of its own"),
         ({"metrics_file": "link.prom"}, "metrics_file", "is a symbolic link, which the agent would replace"),
     ],
 )
@@ -101,12 +71,3 @@ def test_the_agent_replaces_nothing_that_is_not_its_own(
         check_places(Settings(**below))  # type: ignore[arg-type]  # folders and files
     assert refused.value.key == key
     assert words in refused.value.message
-
-
-def test_a_folder_as_metrics_file_is_refused_and_kept(tmp_path: Path, somebodys: Path) -> None:
-    before = tree(somebodys)
-
-    with pytest.raises(SettingsError, match=r"cannot be used: Is a directory\. Name a file of its own") as refused:
-        check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=somebodys))
-    assert refused.value.key == "metrics_file"
-    assert tree(somebodys) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from ap_agent.agent.kept_reports import KeptReports, made_report
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
 from ap_agent.document.series import Series, SeriesSample, SideSample, write_series
-from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_clock import Clock, FakeClient, World, store_v7, world_of
 from tests.agent_limiter import T0
 
 TEST = "0f" * 16
@@ -27,16 +26,15 @@ def sample(number: int) -> SeriesSample:
     )
 
 
-def write(world: World, samples: int, *, is_over: bool = False, test_id: str = TEST) -> None:
-    series = Series(test_id, 1, 60_000, is_over, tuple(map(sample, range(samples))))
+def write(world: World, samples: int, *, is_over: bool = False) -> None:
+    series = Series(TEST, 1, 60_000, is_over, tuple(map(sample, range(samples))))
     write_series(world.settings.limiter_run_dir, [series])
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    found = settings_in(tmp_path)
-    store_v7(found)
-    return found
+def settings(settings: Settings) -> Settings:
+    store_v7(settings)
+    return settings
 
 
 def started(settings: Settings, *refusals: Exception) -> tuple[World, FakeClient]:
@@ -82,25 +80,11 @@ def test_new_samples_go_every_two_seconds_and_the_end_at_once_and_once(settings:
     }
 
 
-def test_agent_that_is_started_again_sends_all_again(settings: Settings) -> None:
-    world, client = started(settings)
-    write(world, 6, is_over=True)
-    world.run_for(5)
-    again = world_of(settings, client, world.clock, limiter=world.limiter)
-    again.loop.start()
-    again.run_for(5)
-    assert sent(client) == [(6, True), (6, True)]
-
-
-def test_service_that_is_away_gets_the_whole_later_and_one_that_refuses_is_left_alone(settings: Settings) -> None:
-    world, client = started(settings, FetchError("away"), FetchError("away"))
-    write(world, 6, is_over=True)
+def test_result_that_the_service_refuses_is_left_alone(settings: Settings) -> None:
+    world, client = started(settings, UploadRefusedError("The service rejected the request (400): times_ms"))
+    write(world, 4, is_over=True)
     world.run_for(300)
-    assert sent(client) == [(6, True)] * 3
-    client.result_refusals.append(UploadRefusedError("The service rejected the request (400): times_ms"))
-    write(world, 4, is_over=True, test_id="1f" * 16)
-    world.run_for(300)
-    assert sent(client)[3:] == [(4, True)]
+    assert sent(client) == [(4, True)]
     assert world.codes == []
 
 

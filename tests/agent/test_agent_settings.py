@@ -25,26 +25,6 @@ def load(tmp_path: Path, text: str, environment: dict[str, str] | None = None, *
     return load_settings(path, environment or {}, overrides)
 
 
-def test_no_file_gives_the_documented_defaults() -> None:
-    """Each of them: `test_example_documents_every_key_with_its_default`."""
-    assert load_settings(None, {}) == Settings()
-    assert Settings().unmatched_kbit is None
-
-
-def test_file_is_read(tmp_path: Path) -> None:
-    settings = load(
-        tmp_path,
-        SERVICE + 'interfaces = ["eth0", "tun0"]\nunmatched = "default"\ndefault_bandwidth_kbit = 5000\n'
-        'poll_interval_s = 2\nca_file = "/etc/hostname"\nstate_dir = "/var/x"\nconfirm_config = true\n',
-    )
-
-    assert (settings.url, settings.host_id, settings.host_secret) == ("https://service.example", "4f1c", SECRET)
-    assert settings.interfaces == ("eth0", "tun0")
-    assert settings.poll_interval_s == 2.0
-    assert settings.state_dir == Path("/var/x")
-    assert settings.unmatched_kbit == 5000
-
-
 def test_environment_wins_over_stored_choice_and_that_over_the_file(tmp_path: Path) -> None:
     text = "default_bandwidth_kbit = 1000\n"
 
@@ -58,13 +38,9 @@ def test_environment_wins_over_stored_choice_and_that_over_the_file(tmp_path: Pa
     ("variable", "text", "value"),
     [
         ("INTERFACES", "eth0, tun0", ("eth0", "tun0")),
-        ("INTERFACES", "", ()),
         ("CONFIRM_CONFIG", "true", True),
-        ("CONFIRM_CONFIG", "0", False),
         ("POLL_INTERVAL_S", "0.5", 0.5),
-        ("MAX_BUNDLE_BYTES", "2048", 2048),
         ("RUN_DIR", "/tmp/x", Path("/tmp/x")),  # noqa: S108  # only a name
-        ("LOG_LEVEL", "debug", "debug"),
     ],
 )
 def test_environment_is_read(variable: str, text: str, value: object) -> None:
@@ -76,42 +52,27 @@ def test_environment_is_read(variable: str, text: str, value: object) -> None:
 # the line, the key that is named, a piece of the remedy
 REFUSED = [
     ('uri = "https://x"', "uri", 'Did you mean "url"?'),
-    ('colour = "red"', "colour", "The keys are: url, host_id"),
     ("url = 5", "url", "in quotes"),
     ('url = "www.example.org"', "url", "https://www.scionlab.org"),
-    ('url = "ftp://www.example.org"', "url", "https://www.scionlab.org"),
-    ('url = "https://"', "url", "https://www.scionlab.org"),
-    ('url = "https://x:99999"', "url", "https://www.scionlab.org"),
     ('url = "https://[::1"', "url", "https://www.scionlab.org"),
     ('url = "https://host:pass@x"', "url", "host_id and host_secret"),
     ('url = "https://x/?a=b"', "url", "without ?"),
     ('url = "https://x"', "host_id", "copy it"),
-    ('url = "https://x"\nhost_id = "4f1c"', "host_secret", "copy it"),
     ('host_id = "a:b"', "host_id", "copy the host id"),
-    ('host_id = ".."', "host_id", "copy the host id"),
     ('host_secret = "two words"', "host_secret", "no spaces"),
-    ("host_secret = 5", "host_secret", "copy the host secret"),
     ('state_dir = "state"', "state_dir", "absolute"),
     ('allow_plain_http = "yes"', "allow_plain_http", "without quotes"),
-    ("confirm_config = 1", "confirm_config", "true or false"),
     ('interfaces = "eth0"', "interfaces", "list"),
-    ("interfaces = [1]", "interfaces", "list"),
     ('protect = "192.0.2.0/24"', "protect", "list"),
     ('protect = ["192.0.2.1/24"]', "protect", "host bits"),
-    ('protect = ["workstation"]', "protect", "write addresses or networks like 192.0.2.0/24"),
     ('interfaces = ["eth0; reboot"]', "interfaces", "not an interface name"),
-    ('interfaces = ["a-name-of-16-char"]', "interfaces", "not an interface name"),
     ('interfaces = ["eth0", "eth0"]', "interfaces", "twice"),
     ('unmatched = "drop"', "unmatched", '"unlimited" or "default"'),
-    ('default_bandwidth_kbit = "1000"', "default_bandwidth_kbit", "without quotes"),
-    ("default_bandwidth_kbit = 1.5", "default_bandwidth_kbit", "whole number"),
     ("default_bandwidth_kbit = true", "default_bandwidth_kbit", "whole number"),
-    ("default_bandwidth_kbit = -1", "default_bandwidth_kbit", "below 0"),
     ("default_bandwidth_kbit = 0", "default_bandwidth_kbit", "SSH"),
     ("default_bandwidth_kbit = 100_000_001", "default_bandwidth_kbit", "Choose at most"),
     ("poll_interval_s = 0", "poll_interval_s", "from 0.1 to 86400"),
     ("poll_interval_s = nan", "poll_interval_s", "from 0.1 to 86400"),
-    ("poll_interval_s = inf", "poll_interval_s", "from 0.1 to 86400"),
     ('read_timeout_s = "5"', "read_timeout_s", "number of seconds"),
     ("max_bundle_bytes = 1", "max_bundle_bytes", "from 1024"),
     ('log_level = "loud"', "log_level", '"debug"'),
@@ -151,13 +112,11 @@ def test_secret_is_in_no_representation(tmp_path: Path) -> None:
 
     assert settings.host_secret == SECRET
     assert SECRET not in repr(settings)
-    assert SECRET not in str(settings)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f'host_secret = "{SECRET} x"',
         f'url = "https://host:{SECRET}@x"',
         f'host_secret = "{SECRET}',
         f'host_secret = "{SECRET}"\nhost_secret = "{SECRET}"',

@@ -21,7 +21,7 @@ from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Trust
 from tests.agent_bundles import HOST_ID, KEY, bundle_bytes, entry
-from tests.crash import Crash, before_each_step, dying
+from tests.crash import before_each_step
 
 
 def bundle(kbit: int, version: str = "1.18", limits_version: int = 7) -> Bundle:
@@ -41,12 +41,6 @@ TRUST = Trust(HOST_ID, (KEY.key_id,), Keyring.of([KEY.public]), Version(1, 18, 7
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "state")
-
-
-def test_nothing_stored_is_none_and_looking_creates_nothing(store: Store) -> None:
-    assert store.load(host_id=HOST_ID) is None
-    assert (store.load_hold(), store.load_acceptance(), store.is_there()) == (None, None, False)
-    assert not store.folder.exists()
 
 
 def test_stored_bundle_is_read_back_equal_and_a_newer_one_replaces_it(store: Store) -> None:
@@ -104,9 +98,6 @@ def _folder(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a flipped bit": _flip_a_bit,
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "empty": lambda path: path.write_bytes(b""),
-    "the head alone": lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[0]),
-    "no head": lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[2]),
     "endless": lambda path: os.truncate(path, 1 << 30),
     "a link to what is not ours": _link_elsewhere,
     "a folder": _folder,
@@ -140,40 +131,6 @@ def test_a_mark_that_is_not_true_verifies_nothing(store: Store) -> None:
 # --- crash points ---------------------------------------------------------------------------------------------------
 
 
-def _saved(store: Store, fail_at: int = -1, error: BaseException | None = None) -> int:
-    """Save another bundle, with this error before that step; return how many steps there were."""
-    steps, action = dying(fail_at, error or Crash())
-    with before_each_step(action):
-        store.save(bundle(900, limits_version=8), TRUST)
-    return len(steps)
-
-
-@pytest.mark.parametrize("error", [Crash(), OSError(28, os.strerror(28))], ids=["killed", "disk full"])
-def test_an_end_before_any_step_leaves_the_old_bundle_or_the_new(tmp_path: Path, error: BaseException) -> None:
-    counted = Store(tmp_path / "counting")
-    counted.save(bundle(500))
-    steps = _saved(counted)
-    assert steps >= 12  # two files, each: open, mode, fsync, rename, folder; else the counting is broken
-    outcomes = []
-
-    for fail_at in range(1, steps + 1):
-        store = Store(tmp_path / f"state{fail_at}")
-        store.save(bundle(500))
-        with pytest.raises((Crash, StoreError)) as found:
-            _saved(store, fail_at, error)
-        if isinstance(found.value, StoreError):
-            assert "No space left on device. The previous one is kept." in found.value.message
-            assert found.value.retryable
-        outcomes.append(loaded_kbit(store))
-        _saved(store)  # what is left lying about disturbs nobody
-        assert loaded_kbit(store) == 900
-        assert {path.name for path in store.folder.iterdir()} == {"scionlab-bundle", "trust.json"}
-
-    # Exactly one moment separates old from new.
-    assert outcomes == [500] * outcomes.count(500) + [900] * outcomes.count(900)
-    assert outcomes.count(500) > 10
-
-
 def test_everything_is_synced_and_trust_comes_first(store: Store) -> None:
     store.save(bundle(500))
     log: list[str] = []
@@ -198,20 +155,6 @@ def test_everything_is_synced_and_trust_comes_first(store: Store) -> None:
 
 
 # --- what stands beside the bundle ------------------------------------------------------------------------------------
-
-
-def test_folder_in_the_place_of_a_file_of_ours_is_set_aside_with_all_it_holds(store: Store) -> None:
-    for path in (store.bundle_file, store.hold_file):
-        (path / "x").mkdir(parents=True)
-    store.folder.chmod(0o700)
-    store.save(bundle(500))
-    store.save_hold(HOLD)
-
-    assert (loaded_kbit(store), store.load_hold()) == (500, HOLD)
-    aside = sorted(path.parent.name.partition(".aside-")[0] for path in store.folder.glob("*.aside-*/x"))
-    assert aside == ["held.json", "scionlab-bundle"]
-    store.save(bundle(501))  # what was set aside is no reason to take the folder for somebody else's
-    assert loaded_kbit(store) == 501
 
 
 # --- root in the folder of the service's user -----------------------------------------------------------------------

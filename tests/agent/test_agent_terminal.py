@@ -57,15 +57,9 @@ def failing(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"links": []},
         {"links": {"enforced": 1, "observed": 0, "total": 1, "not_enforced": []}},
-        {"problems": [1]},
-        {"problems": [{"code": []}]},
         {"service": "x"},
-        {"written_at": "2026-11-24T11:59:59"},
-        {"next_cycle_in_s": None},
         {"timed_limits": {"running": 0, "upcoming": 1, "next_change_at": "0001-01-01T00:00:00+14:00"}},
-        {"keys": [{}]},
     ],
     ids=str,
 )
@@ -87,18 +81,10 @@ def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any])
             commands.OK,
             "All is well. 2 of 2 links are as configured; 1 of them only observed.",
         ),
-        (
-            {"links": {"enforced": 0, "observed": 0, "total": 0, "not_enforced": {}}},
-            True,
-            commands.OK,
-            "All is well. No link is limited here.",
-        ),
         ({}, False, commands.NOT_DONE, "The agent is not running."),
-        (failing(1), True, commands.NOT_DONE, "1 of 2 links is not enforced."),
         (failing(3), True, commands.NOT_DONE, "3 of 4 links are not enforced."),
         ({"last_cycle": None}, True, commands.NOT_DONE, "There are problems; see the lines below."),
         ({"written_at": "2026-11-24T11:58:59Z"}, True, commands.NOT_DONE, "There are problems; see the lines below."),
-        ({"written_at": "2026-11-24T11:59:01Z"}, True, commands.OK, "All is well. 1 of 1 links are as configured."),
         (
             {"problems": [{"code": "service_unreachable", "subject": "service", "message": "It answered 503."}]},
             True,
@@ -106,20 +92,13 @@ def test_health_file_that_is_none_is_refused_and_no_end(changes: dict[str, Any])
             "The last limits are in force, but no updates arrive from the service.",
         ),
     ],
-    ids=["well", "observed", "none", "stopped", "one fails", "three fail", "no limiter", "old", "late", "no service"],
+    ids=["well", "observed", "stopped", "three fail", "no limiter", "old", "no service"],
 )
 def test_the_first_line_of_status_is_the_verdict(
     changes: dict[str, Any], running: bool, code: int, verdict: str
 ) -> None:
     found, lines = screen(health(**changes), is_running=running, now=NOW)
     assert (found, lines[0]) == (code, verdict)
-
-
-def test_status_says_since_when_an_agent_reports_nothing() -> None:
-    silent = {"url": "https://s.example", "last_contact_at": None, "failures_in_a_row": 3}
-    _, lines = screen(health(written_at="2026-11-24T11:00:00Z", service=silent), is_running=True, now=NOW)
-    assert lines[1] == "Agent          running (pid 7), but not reporting; last report 1 h ago"
-    assert "Service        https://s.example has not answered" in lines
 
 
 def test_status_fits_a_screen_with_thousands_of_problems() -> None:
@@ -131,33 +110,20 @@ def test_status_fits_a_screen_with_thousands_of_problems() -> None:
     assert lines[-1] == "Failed         3992 more; `scionlab-bw-agent status --json` lists all"
 
 
-def test_status_names_a_link_once() -> None:
-    problems = [{"code": "apply_failed", "subject": "link 2", "message": "No memory."}]
-    _, lines = screen(health(**failing(2), problems=problems), is_running=True, now=NOW)
-    assert [line for line in lines if "link" in line and "No memory" in line] == [
-        "Problem        apply_failed (link 2): No memory.",
-        "Failed         link 1: No memory.",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("is_terminal", "environment", "expected"),
+    ("is_terminal", "term", "no_colour", "expected"),
     [
-        (True, {"TERM": "xterm"}, "\033[1;31mno\033[0m"),
-        (True, {"TERM": "xterm", "NO_COLOR": "1"}, "no"),
-        (True, {"TERM": "xterm", "NO_COLOR": ""}, "\033[1;31mno\033[0m"),
-        (True, {"TERM": "dumb"}, "no"),
-        (True, {}, "no"),
-        (False, {"TERM": "xterm"}, "no"),
+        (True, "xterm", "", "\033[1;31mno\033[0m"),
+        (True, "xterm", "1", "no"),
+        (True, "dumb", "", "no"),
+        (False, "xterm", "", "no"),
     ],
 )
 def test_colour_is_where_a_terminal_shows_it_and_nobody_objects(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], expected: str
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, term: str, no_colour: str, expected: str
 ) -> None:
-    for name in ("TERM", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("NO_COLOR", no_colour)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     assert painted("no", "bad") == expected
 
@@ -209,25 +175,22 @@ def _read(descriptor: int, end: bytes, *, within_s: float) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("off", "words"),
+    ("off_s", "words"),
     [
-        (
-            timedelta(hours=2, minutes=5, seconds=30),
-            "The clock of this host is 2 h 5 min ahead of the service's. Set it (NTP)",
-        ),
-        (timedelta(days=-3, hours=-1, minutes=-30), "The clock of this host is 3 d 1 h behind the service's."),
-        (timedelta(seconds=2), ""),
+        (7530, "The clock of this host is 2 h 5 min ahead of the service's. Set it (NTP)"),
+        (-262_890, "The clock of this host is 3 d 1 h behind the service's."),
+        (2, ""),
     ],
 )
 def test_enrol_names_a_clock_that_is_wrong(
     person: Person,  # noqa: F811
     service: svc.Service,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
-    off: timedelta,
+    off_s: int,
     words: str,
 ) -> None:
     def date(_handler: svc.Handler, _timestamp: float | None = None) -> str:
-        return email.utils.format_datetime(datetime.now(UTC) - off, usegmt=True)
+        return email.utils.format_datetime(datetime.now(UTC) - timedelta(seconds=off_s), usegmt=True)
 
     monkeypatch.setattr(svc.Handler, "date_time_string", date)
     assert person.enrols(service.url) == commands.OK

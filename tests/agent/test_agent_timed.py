@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, NotModified
 from ap_agent.agent.store import Store
-from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_clock import Clock, FakeClient, World, settings_in, world_of
+from tests.agent_clock import Clock, FakeClient, World, world_of
 from tests.agent_limiter import T0
 
 
@@ -34,15 +32,9 @@ DOCUMENT = {"1": {**entry(500), "Timed": [WAVE]}, "2": entry(700, port=50001)}
 
 
 @pytest.fixture
-def clock() -> Clock:
-    configure("debug", under_systemd=True)
-    return Clock()
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(settings: Settings) -> Settings:
     """Nothing but steps wakes this agent within the test."""
-    return replace(settings_in(tmp_path), receipt_interval_s=3600, poll_interval_s=600, usage_interval_s=0)
+    return replace(settings, receipt_interval_s=3600, poll_interval_s=600, usage_interval_s=0)
 
 
 def started(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from ap_agent.agent.archive import MANIFEST
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.common.errors import BundleError, TrustError
-from ap_agent.common.keys import MAX_KEYS, TrustedKey
+from ap_agent.common.keys import MAX_KEYS
 from ap_agent.document.signatures import Keyring, read_stored, verify
 from ap_agent.document.signed_text import MAX_REVOKED, MAX_SIGNED_CHARS, Signed, Version
 from bandwidth_config import LINK_INFO_PATH
@@ -37,6 +36,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FILES = files_of({"1": entry(500)})
 THIRD_KEY = SigningKey(3)
 STRANGE_KEY = SigningKey(9)
+KEY_ID = "34750f98bd59fcfc946da45aaabe933b"  # computed with sha256sum
 
 
 def checked(manifest: dict[str, Any], keyring: Keyring = KEYRING, now: datetime = NOW) -> Signed:
@@ -76,7 +76,7 @@ def test_pinned_key_vouches_for_everything_that_the_text_says() -> None:
 
 
 def test_key_id_is_half_of_the_keys_sha256() -> None:
-    assert KEY.key_id == "34750f98bd59fcfc946da45aaabe933b"  # computed with sha256sum
+    assert KEY.key_id == KEY_ID
 
 
 def test_one_right_signature_suffices() -> None:
@@ -101,23 +101,31 @@ ENDED = replace(KEY, not_after=NOW - timedelta(days=1))
 
 
 @pytest.mark.parametrize(
-    ("code", "manifest", "keyring"),
+    ("code", "manifest", "keyring", "words"),
     [
-        ("not_enrolled", signed_manifest(FILES), Keyring()),
-        ("not_enrolled", signed_manifest(FILES), Keyring.of([KEY.public], [KEY.key_id])),
-        ("not_signed", {"host_id": HOST_ID}, KEYRING),
-        ("unknown_key", signed_manifest(FILES, signers=[STRANGE_KEY]), KEYRING),
-        ("wrong_signature", {**signed_manifest(FILES), "signed": "{}"}, KEYRING),
-        ("key_expired", signed_manifest(FILES), Keyring.of([ENDED.public])),
-        ("key_revoked", signed_manifest(FILES), Keyring.of([OTHER_KEY.public], [KEY.key_id])),
-        ("manifest_invalid", {"signed": "{}"}, KEYRING),
-        ("manifest_invalid", {"signatures": []}, KEYRING),
+        ("not_enrolled", signed_manifest(FILES), Keyring(), "`scionlab-bw-agent enrol URL`"),
+        ("not_enrolled", signed_manifest(FILES), Keyring.of([KEY.public], [KEY.key_id]), "enrol URL"),
+        ("not_signed", {"host_id": HOST_ID}, KEYRING, "this host accepts only signed ones"),
+        ("unknown_key", signed_manifest(FILES, signers=[STRANGE_KEY]), KEYRING, "enrol this host again"),
+        ("wrong_signature", {**signed_manifest(FILES), "signed": "{}"}, KEYRING, f"by the key {KEY_ID} is wrong"),
+        (
+            "key_expired",
+            signed_manifest(FILES),
+            Keyring.of([ENDED.public]),
+            "expired at 2026-11-20T12:00:00Z; this host's clock says 2026-11-21T12:00:00Z. Correct the clock",
+        ),
+        ("key_revoked", signed_manifest(FILES), Keyring.of([OTHER_KEY.public], [KEY.key_id]), "signing_key list"),
+        ("manifest_invalid", {"signed": "{}"}, KEYRING, "signatures"),
+        ("manifest_invalid", {"signatures": []}, KEYRING, "signed"),
     ],
 )
-def test_refusal_says_which_rule(code: str, manifest: dict[str, Any], keyring: Keyring) -> None:
+def test_refusal_says_which_rule_and_what_to_do(
+    code: str, manifest: dict[str, Any], keyring: Keyring, words: str
+) -> None:
     error = refusal(manifest, keyring)
 
     assert error.code == code
+    assert words in error.message
     assert isinstance(error, TrustError) is (code != "manifest_invalid")
 
 
@@ -126,14 +134,6 @@ def test_signature_for_another_purpose_is_none_for_a_configuration() -> None:
     bare = KEY.private.sign(manifest["signed"].encode())  # without the prefix
     other = [{"key_id": KEY.key_id, "signature": base64.b64encode(bare).decode()}]
     assert refusal({**manifest, "signatures": other}).code == "wrong_signature"
-
-
-def test_expired_key_is_refused_with_both_clocks_because_either_may_be_wrong() -> None:
-    error = refusal(signed_manifest(FILES), Keyring.of([ENDED.public]))
-
-    assert "2026-11-20T12:00:00Z" in error.message
-    assert "2026-11-21T12:00:00Z" in error.message
-    assert "clock" in error.message
 
 
 def test_key_counts_until_its_end_and_not_at_it() -> None:
@@ -166,17 +166,12 @@ def test_bundle_that_its_own_keys_do_not_vouch_for_is_refused(manifest: dict[str
 
 BAD_TEXTS: dict[str, object] = {
     "no JSON": "x",
-    "nothing": "",
-    "a list": [],
     "nested without end": "[" * 100_000,
     "a number of 5000 digits": '{"generation": ' + "1" * 5000 + "}",
-    "a number of 19 digits": {**text_of(signed_manifest(FILES)), "generation": 1234567890123456789},
     "a fraction": '{"generation": 1.0}',
-    "an exponent": '{"generation": 1e400}',
-    "not a number": '{"generation": NaN}',
     "a key twice": signed_manifest(FILES)["signed"].replace('{"', '{"host_id": "another", "', 1),
-    "other type": {**text_of(signed_manifest(FILES)), "type": "x"},
     "no schema": {**text_of(signed_manifest(FILES)), "schema": None},
+    "other type": {**text_of(signed_manifest(FILES)), "type": "x"},
 }
 
 
@@ -190,25 +185,18 @@ def test_text_that_cannot_be_read_is_refused_although_it_is_signed(case: str) ->
     [
         {"host_id": 5},
         {"generation": -1},
-        {"generation": True},
-        {"config_version": "18"},
         {"limits_version": None},
         {"link_info_schema": "1"},
-        {"sha256": []},
-        {"sha256": {"etc/scion/topology.json": "0" * 63}},
         {"sha256": {"etc/scion/topology.json": "A" * 64}},
         {"sha256": {str(number): "0" * 64 for number in range(1001)}},
         {"host_secret_sha256": ""},
         {"keys": []},
-        {"keys": None},
-        {"keys": [5]},
         {"keys": [KEY.public.to_json()] * 2},
         {"keys": [{**KEY.public.to_json(), "key_id": OTHER_KEY.key_id}]},
         {"keys": [{**KEY.public.to_json(), "public_key": "AAAA"}]},
         {"keys": [{**KEY.public.to_json(), "not_after": "2028-02-30T00:00:00Z"}]},
         {"keys": [{**KEY.public.to_json(), "not_after": "2028-11-21"}]},
         {"keys": [SigningKey(seed).public.to_json() for seed in range(1, MAX_KEYS + 2)]},
-        {"revoked": None},
         {"revoked": ["x"]},
         {"revoked": [f"{number:032x}" for number in range(MAX_REVOKED + 1)]},
     ],
@@ -221,12 +209,7 @@ def test_text_with_a_wrong_value_is_refused_although_it_is_signed(change: dict[s
 def test_schema_of_tomorrow_asks_for_an_update() -> None:
     error = refusal(with_text(schema=2))
 
-    assert error.code == "unknown_schema"
-    assert "update the agent" in error.message
-
-
-def test_further_keys_in_the_text_are_for_later_agents() -> None:
-    assert checked(with_text(region="17")).host_id == HOST_ID
+    assert (error.code, "update the agent" in error.message) == ("unknown_schema", True)
 
 
 def test_limits_are_where_they_are_said_to_be() -> None:
@@ -241,21 +224,16 @@ def test_limits_are_where_they_are_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("signed", one) for one in (5, None, "\ud800")),
-        *(
-            ("signatures", one)
-            for one in (
-                None,
-                {},
-                [],
-                [5],
-                [{"key_id": KEY.key_id}],
-                [{"key_id": "x", "signature": "A" * 86 + "=="}],
-                [{"key_id": KEY.key_id, "signature": "A" * 85 + "B=="}],  # another spelling of the same bytes
-                [{"key_id": KEY.key_id, "signature": "A" * 84}],
-                [{"key_id": KEY.key_id, "signature": "A" * 86 + "=="}] * 2,
-                [{"key_id": f"{number:032x}", "signature": "A" * 86 + "=="} for number in range(MAX_KEYS + 1)],
-            )
+        ("signed", 5),
+        ("signed", "\ud800"),
+        ("signatures", None),
+        ("signatures", []),
+        ("signatures", [{"key_id": "x", "signature": "A" * 86 + "=="}]),
+        ("signatures", [{"key_id": KEY.key_id, "signature": "A" * 85 + "B=="}]),  # another spelling of the same bytes
+        ("signatures", [{"key_id": KEY.key_id, "signature": "A" * 86 + "=="}] * 2),
+        (
+            "signatures",
+            [{"key_id": f"{number:032x}", "signature": "A" * 86 + "=="} for number in range(MAX_KEYS + 1)],
         ),
     ],
     ids=lambda one: ascii(one)[:40],
@@ -271,14 +249,10 @@ def test_text_or_signatures_that_are_none_are_refused(key: str, value: object) -
     "change",
     [
         {"version": "1.19"},
-        {"version": "1.018"},
         {"limits_version": 8},
         {"limits_version": None},
-        {"limits_version": True},
         {"link_info_schema": 1},
         {"host_secret": "another"},
-        {"host_secret": None},
-        {"sha256": None},
         {"sha256": {**dict.fromkeys(FILES, "0" * 64)}},
     ],
     ids=str,
@@ -347,78 +321,13 @@ def test_secret_is_taken_out_of_a_signed_bundle_alone() -> None:
         ((1, 17, 7), (1, 18, 7), True),
         ((1, 18, 6), (1, 18, 7), True),
         ((1, 19, 6), (1, 18, 7), True),
-        ((1, 17, 8), (1, 18, 7), True),
-        ((1, 19, 7), (1, 18, 7), False),
         ((2, 0, 0), (1, 18, 7), False),
-        ((1, 99, 99), (2, 0, 0), True),
         ((1, 18, None), (1, 18, 7), False),
         ((1, 17, None), (1, 18, 7), True),
     ],
 )
 def test_what_is_older(one: tuple[int, int, int], other: tuple[int, int, int], is_older: bool) -> None:
     assert Version(*one).is_older_than(Version(*other)) is is_older
-
-
-def test_join_is_older_than_neither() -> None:
-    assert Version(1, 19, 6).joined(Version(1, 18, 7)) == Version(1, 19, 7)
-    assert Version(2, 1, 1).joined(Version(1, 18, 7)) == Version(2, 1, 1)
-    assert Version(1, 1, None).joined(Version(1, 0, 7)) == Version(1, 1, 7)
-
-
-def test_far_past_and_future_are_written_as_they_are_read() -> None:
-    for moment in (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)):
-        written = TrustedKey(KEY.public.public_key, moment).to_json()["not_after"]
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", written)
-
-
-STRANGERS = [SigningKey(seed) for seed in range(10, 15)]
-FIRST_THREE = ", ".join(sorted(one.key_id for one in STRANGERS)[:3])
-ID = "34750f98bd59fcfc946da45aaabe933b"
-
-
-@pytest.mark.parametrize(
-    ("manifest", "keyring", "text"),
-    [
-        (
-            signed_manifest(FILES),
-            Keyring(),
-            "No key of the service is pinned here, so its configurations cannot be verified. Enrol this host: "
-            "`scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
-        ),
-        ({"host_id": HOST_ID}, KEYRING, "The configuration is not signed; this host accepts only signed ones."),
-        (
-            signed_manifest(FILES),
-            Keyring.of([ENDED.public]),
-            f"The configuration is signed with the key {ID}, which expired at 2026-11-20T12:00:00Z; this host's clock "
-            "says 2026-11-21T12:00:00Z. Correct the clock if it is wrong; otherwise enrol this host again.",
-        ),
-        (
-            {**signed_manifest(FILES), "signed": "{}"},
-            KEYRING,
-            f"The signature of the configuration by the key {ID} is wrong: it was changed in transit, or the service "
-            "is broken.",
-        ),
-        (
-            signed_manifest(FILES),
-            Keyring.of([OTHER_KEY.public], [KEY.key_id]),
-            f"The configuration is signed with the key {ID}, which the service revoked. A key was stolen, or the "
-            "service was restored from a backup: `manage.py signing_key list` there shows its keys.",
-        ),
-        (
-            signed_manifest(FILES, signers=STRANGERS),
-            KEYRING,
-            f"The configuration is signed with the key {FIRST_THREE} and 2 more; this host trusts {ID}. If the service "
-            "was reinstalled, enrol this host again.",
-        ),
-        (
-            with_text(keys=[OTHER_KEY.public.to_json()]),
-            KEYRING,
-            "The configuration is not signed by any of the keys that it announces.",
-        ),
-    ],
-)
-def test_refusal_tells_the_operator_what_to_do(manifest: dict[str, Any], keyring: Keyring, text: str) -> None:
-    assert refusal(manifest, keyring).message == text
 
 
 def test_stored_text_that_was_damaged_is_named() -> None:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from ap_agent.agent import usage as usage_module
-from ap_agent.agent.background import Background
 from ap_agent.agent.fetch import NewBundle, NotModified, UploadRefusedError
 from ap_agent.common.errors import FetchError
-from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
-from ap_agent.document.state import ClosedSegment
 from ap_agent.usage import spool as spool_module
 from ap_agent.usage.spool import FILE_NAME
-from tests.agent_clock import V8, Clock, FakeClient, World, settings_in, store_v7, world_of
-from tests.agent_limiter import T0, counters
+from tests.agent_clock import V8, Clock, FakeClient, World, store_v7, world_of
 from tests.usage_ledger import Ledger
 
 
@@ -38,16 +31,6 @@ class UsageClient(FakeClient):
         if self.refusals:
             raise self.refusals.pop(0)
         self.ledger.take(data)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    configure("error", under_systemd=True)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_in(tmp_path)
 
 
 def started(settings: Settings, *refusals: Exception) -> tuple[World, UsageClient]:
@@ -87,17 +70,6 @@ def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(se
     assert stored == [("The service rejected the request (400): times",)]
 
 
-def test_service_that_is_away_is_tried_ever_more_rarely_and_then_gets_everything(settings: Settings) -> None:
-    world, client = started(settings, *[FetchError("away")] * 5)
-    world.run_for(600)
-    tried = client.uploads[:5]
-    assert tried[-1] - tried[-2] >= 30
-    assert world.codes == []
-    world.run_for(600)
-    assert client.ledger.duplicates == 0
-    assert counted(client) >= 110_000
-
-
 def test_usage_that_the_service_does_not_take_delays_no_receipt(settings: Settings) -> None:
     world, client = started(settings, *[FetchError("The service answered 500.")] * 100)
     world.run_for(600)
@@ -132,58 +104,3 @@ def test_full_disk_is_named_and_costs_no_byte(settings: Settings, monkeypatch: p
     world.run_for(130)
     assert world.codes == []
     assert counted(client) >= 25_000
-
-
-def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Settings) -> None:
-    """A fresh host: nothing was fetched yet, and the state directory does not exist."""
-    clock = Clock()
-    world = world_of(settings, UsageClient([NotModified()], clock), clock)
-    world.limiter.write({})
-    world.loop.start()
-    world.run_for(30)
-    assert world.codes == []
-    assert not settings.state_dir.exists()
-
-
-class Held(Background):
-    """A thread beside that takes no step before `held` is called."""
-
-    held: Callable[[], None] | None = None
-
-    def _begin(self, run: Callable[[], None]) -> None:
-        self.held = run
-
-
-def test_first_start_beside_a_limiter_that_counts_already_raises_no_problem(settings: Settings) -> None:
-    """The limiter closed segments before this agent had anything to store."""
-    clock = Clock()
-    client = UsageClient([NotModified()], clock)
-    world = world_of(settings, client, clock)
-    ended = ClosedSegment(1, "to_user", 0x4242, 500, round(T0.timestamp() * 1000), counters(1234))
-    world.limiter.write({}, closed=(ended,))
-    world.loop.start()
-    world.run_for(100)
-    assert world.codes == []
-    assert counted(client) == 1234
-    assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o750
-
-
-def test_loop_goes_on_while_a_batch_is_being_closed(settings: Settings) -> None:
-    """4000 links: a quarter of a second of the processor."""
-    world, client = started(settings)
-    world.run_for(18)
-    usage = world.loop.usage
-    usage.background = held = Held(lambda: None)
-    before = usage.samples
-    client.answers.append(NewBundle(V8))
-    world.run_for(45)  # a minute ends meanwhile
-    assert held.held is not None
-    assert (usage.samples, client.uploads) == (before, [])
-    assert world.limiter.limits == {1: 900}
-    held.held()
-    world.run_for(60)
-    assert (usage.samples, world.codes) == (before + 1, [])
-    assert held.is_free is False  # with the sample of a state that came since
-    held.held()
-    world.run_for(20)
-    assert counted(client) >= 1000

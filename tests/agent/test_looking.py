@@ -74,15 +74,10 @@ def test_request_that_asks_again_goes_on_without_a_gap(world: World) -> None:
 
 
 BAD = {
-    "no JSON": b"{",
     "no object": b"[7]",
     "another schema": b'{"schema": 2, "links": [7]}',
-    "a text": b'{"schema": 1, "links": ["7"]}',
-    "true": b'{"schema": 1, "links": [true]}',
-    "interface 0": b'{"schema": 1, "links": [0]}',
     "a number that is too large": b'{"schema": 1, "links": [65536]}',
     "too many": b'{"schema": 1, "links": %s}' % str(list(range(1, MOST_LINKS + 2))).encode(),
-    "too long": b'{"schema": 1, "links": [7]}' + b" " * 70_000,
 }
 
 

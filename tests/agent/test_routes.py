@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ap_agent.routes import report
 from ap_agent.routes.plan import Device, Goal, Operation, Present, Route, Rule, conflicts_of, goal_of, plan, problems_of
 from ap_agent.routes.uplinks import Uplink, UplinksError, parse_uplinks, read_uplinks
-from ap_agent.routes.verify import Verdict, judge
+from ap_agent.routes.verify import judge
 from bandwidth_config import RuleError
-from contract.link_info import parse_link_info
 
 A: dict[str, Any] = {
     "name": "a",
@@ -67,7 +64,6 @@ def many(count: int) -> list[dict[str, Any]]:
         [{**B, "name": "x" * 32}],
         [{**B, "addresses": [f"198.51.100.{n}" for n in range(10, 26)]}],
         [{**B, "prefixes": [f"10.0.{n}.0/24" for n in range(16)]}],
-        [{**B, "prefixes": []}],
     ],
 )
 def test_what_is_within_the_bounds_is_taken(uplinks: list[dict[str, Any]]) -> None:
@@ -80,31 +76,22 @@ def test_what_is_within_the_bounds_is_taken(uplinks: list[dict[str, Any]]) -> No
         ([], "no_uplink", "write a table [[uplink]]"),
         (many(65), "too_many_uplinks", "65 uplinks are more than 64; remove"),
         ([{**B, "table": 999}], "value_invalid", "table = 999 is not a routing table: write a whole number"),
-        ([{**B, "table": 1064}], "value_invalid", "table = 1064 is not"),
         ([{**B, "table": True}], "value_invalid", "table = True is not"),
         ([A, {**B, "table": 1000}], "table_overlap", 'uplinks "a" and "b" have the same table 1000; give each its own'),
-        ([A, {**B, "name": "a"}], "name_taken", "the same name a"),
         ([{**B, "name": "x" * 33}], "value_invalid", "1 to 32 lower-case"),
-        ([{**B, "name": "A b"}], "value_invalid", "1 to 32 lower-case"),
-        ([{**B, "dev": "x" * 16}], "value_invalid", "is not an interface"),
-        ([{**B, "addresses": []}], "value_invalid", "write a list of 1 to 16 (0 are given)"),
         ([{**B, "addresses": [f"198.51.100.{n}" for n in range(10, 27)]}], "value_invalid", "(17 are given)"),
-        ([{**B, "prefixes": [f"10.0.{n}.0/24" for n in range(17)]}], "value_invalid", "(17 are given)"),
         ([{**B, "prefixes": ["10.0.0.1/24"]}], "value_invalid", "has host bits set"),
         ([{**B, "prefixes": ["0.0.0.0/0"]}], "value_invalid", "not a network of other hosts"),
         ([{**B, "prefixes": ["2001:db8::/48"]}], "family_mismatch", "prefix 2001:db8::/48 needs gateway6"),
         ([{**B, "addresses": ["127.0.0.1"]}], "address_refused", "127.0.0.1 is a loopback address"),
-        ([{**B, "addresses": ["198.51.100.1/24"]}], "address_invalid", '"198.51.100.1/24" is not an IP address'),
         ([{**A, "addresses": ["192.0.2.1", "fe80::7"]}], "address_refused", "fe80::7 is link-local"),
         ([A, {**B, "addresses": ["192.0.2.1"]}], "address_claimed", '192.0.2.1 is claimed by "a" and "b"'),
-        ([A, {**B, "prefixes": ["192.0.2.0/31"]}], "address_claimed", '192.0.2.1 is claimed by "a" and "b"'),
         ([{**B, "addresses": ["198.51.100.1"] * 2}], "address_claimed", '198.51.100.1 is claimed by "b" twice'),
         ([{**B, "gateway4": "fe80::1"}], "family_mismatch", "gateway4 = fe80::1 is an IPv6 address; write it as"),
         ([{**B, "gateway6": "fe80::1"}], "family_mismatch", 'uplink "b" has the IPv6 gateway6, but no such address'),
-        ([{**B, "addresses": ["198.51.100.1", "2001:db8::2"]}], "family_mismatch", "2001:db8::2, but no gateway6"),
         ([{**B, "gateway4": "198.51.100.1"}], "gateway_own", "gateway 198.51.100.1 is an address of this host"),
-        ([{**B, "gatewy4": "198.51.100.1"}], "unknown_key", 'unknown key "gatewy4". The keys are: name, dev, table'),
         ([{key: one for key, one in B.items() if key != "dev"}], "missing_key", "dev is missing; write an interface"),
+        ([{**B, "gatewy4": "198.51.100.1"}], "unknown_key", 'unknown key "gatewy4". The keys are: name, dev, table'),
     ],
 )  # fmt: skip
 def test_what_is_beyond_is_refused_with_value_limit_and_remedy(
@@ -120,13 +107,11 @@ def test_what_is_beyond_is_refused_with_value_limit_and_remedy(
     ("content", "code"),
     [
         (b"[[uplink]", "not_toml"),
-        (b"\xff", "not_toml"),
         (b"#" * (256 * 1024 + 1), "not_toml"),
         (b"x = " + b"[" * 50_000, "not_toml"),
-        (b"x = " + b"7" * 5_000, "not_toml"),
         (b"x = 1", "unknown_key"),
     ],
-    ids=("broken", "no UTF-8", "too large", "too deep", "too many digits", "unknown key"),
+    ids=("broken", "too large", "too deep", "unknown key"),
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, code: str) -> None:
     path = tmp_path / "uplinks.toml"
@@ -206,9 +191,6 @@ def test_a_stale_route_beside_the_wanted_one_goes() -> None:
     [
         ({**A, "dev": "eth9"}, "unknown_device", "There is no device eth9. This host has eth0, eth1; create it"),
         ({**A, "dev": "eth1"}, "address_missing", "eth1 does not have the address 192.0.2.1 (it is on eth0); add it"),
-        ({**A, "addresses": ["192.0.2.2", "2001:db8:1::1"]}, "address_missing", "(no device has it)"),
-        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is not a host on the link of eth0 (192"),
-        ({**A, "gateway4": "192.0.2.0"}, "gateway_off_link", "192.0.2.0 is not a host"),
         ({**A, "gateway4": "192.0.2.255"}, "gateway_off_link", "192.0.2.255 is not a host"),
         ({**A, "gateway4": "198.51.100.1"}, "gateway_off_link", "198.51.100.1 is an address of this host; write"),
         ({**A, "gateway6": "2001:db8:1:1::1"}, "gateway_off_link", "(2001:db8:1::/64); correct it"),
@@ -245,26 +227,8 @@ def device(received: int, sent: int) -> Device:
         (device(20, 0), device(0, 20), ("elsewhere", "eth1")),
         (device(20, 2), device(0, 20), ("right", "")),
         (device(1000, 99), device(0, 901), ("elsewhere", "eth1")),
-        (device(1000, 500), device(1000, 500), ("right", "")),  # TCP acknowledges every second segment
         (device(1000, 0), device(0, 99), ("unanswered", "")),
-        (device(1000, 0), device(500, 500), ("unanswered", "")),
     ],
 )
 def test_the_verdict_of_the_counters(own: Device, other: Device, answers: tuple[str, str]) -> None:
     assert judge("eth0", {"eth0": own, "eth1": other, "lo": device(0, 10_000)}) == answers
-
-
-def test_show_and_verify_say_who_uses_what_and_what_is_wrong() -> None:
-    entry = {"AS_ID": 182, "IsUserAS": True, "Bandwidth": 5, "IP-Address": "10.0.0.7"}
-    with_local_ip = {**entry, "ISD-AS": "17-ffaa:1:b6", "Local-IP": "192.0.2.1"}
-    links = parse_link_info(json.dumps({"1": with_local_ip, "2": entry}))
-    document = report.show_document(parsed(A, B), HOST, links, {"eth0": {"rp_filter": 1, "arp_ignore": 0}}, [])
-    lines = "\n".join(report.show_lines(document))
-    assert "1 (17-ffaa:1:b6)" in lines
-    assert "whose uplink is unknown: 2." in lines
-    assert "eth0: rp_filter = 1, arp_ignore = 0; rp_filter drops" in lines
-    far, near = parsed(A)[0].addresses[0], parsed(B)[0].addresses[0]
-    wrong = Verdict("a", "eth0", "right", device(30, 30), ((near, far, "eth1"),))
-    words = "\n".join(report.verify_lines(report.verify_document([wrong], 3)))
-    assert "WRONG: from 198.51.100.1 to 192.0.2.1 they leave by eth1" in words
-    assert not wrong.is_right

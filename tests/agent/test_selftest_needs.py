@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
-import subprocess
-import sys
 
 import pytest
 
-from ap_agent.common.errors import ProgramError
-from ap_agent.selftest import command
-from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all, try_program
+from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all
 from measuring.iproute import LabError
 
 ALL_RIGHTS = "CapEff:\t000001ffffffffff\n"
@@ -58,23 +53,3 @@ def test_what_the_kernel_refuses_is_missing_with_its_words_and_its_module(name: 
     assert f"modprobe {refused.module}" in found[name].remedy
     behind = [one.name for one in FEATURES[FEATURES.index(refused) + 1 :]]
     assert {found[one].state for one in behind} <= {State.UNTRIED}
-
-
-def test_a_program_that_is_refused_is_missing_with_the_remedy() -> None:
-    def refuse() -> None:
-        raise ProgramError("libbpf cannot be loaded (no such file). Install the package libbpf1.")
-
-    found = try_program(refuse)
-    assert found.is_in_the_way
-    assert found.detail == "libbpf cannot be loaded (no such file). Install the package libbpf1"
-
-
-def test_an_inner_half_that_is_ended_in_the_middle_of_its_report_broke(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = '{"step": "100 Mbit/s", "left_s": 3.0}\n{"report": {"schema"'
-    program = [sys.executable, "-c", f"print({said!r}, end='')"]
-    started = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    monkeypatch.setattr(command, "start", lambda: started)
-    monkeypatch.setattr(command, "of_this_process", list)
-
-    with pytest.raises(command.SelfTestError, match=r"aborted at the step '100 Mbit/s'"):
-        command.selftest(as_json=False, progress=io.StringIO())

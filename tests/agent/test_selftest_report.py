@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from ap_agent.selftest.cases import SLOW, Direction
 from ap_agent.selftest.needs import Need, State
-from ap_agent.selftest.report import Report, Result, json_text, text
+from ap_agent.selftest.report import Report, Result, text
 from ap_agent.selftest.verdict import Heartbeats, Measured, judge
 
 HTB = Need("htb", "the rate of each link", State.PRESENT)
@@ -54,28 +53,3 @@ def test_each_result_has_its_exit_code_and_says_what_to_do(
 ) -> None:
     assert (report.result, report.exit_code) == (result, exit_code)
     assert says in text(report)
-
-
-def test_json_has_every_figure() -> None:
-    document = json.loads(json_text(PASSED))
-
-    assert document["schema"] == 2
-    assert (document["result"], document["kernel"], document["seconds"]) == ("pass", "Linux 6", 21.0)
-    assert document["needs"] == [
-        {"name": "htb", "purpose": "the rate of each link", "state": "present", "detail": "", "remedy": ""}
-    ]
-    limited, control = document["links"]
-    assert (limited["verdict"], limited["reasons"], limited["deviation"]) == ("holds", [], 0.0026)
-    assert (limited["is_control"], control["is_control"]) == (False, True)
-    assert limited["allowed"] == {"lowest": -0.02, "highest": 0.02, "excess_bytes": 10878.0}
-    measured = limited["measured"]
-    assert (measured["case"]["judged_kbit"], measured["case"]["form"], measured["case"]["state"]) == (
-        500,
-        "full frames",
-        "limited",
-    )
-    assert (measured["direction"], measured["measured_kbit"], measured["heartbeats"]) == (
-        "to the user AS",
-        501.3,
-        {"sent": 30, "lost": 0, "downs": 0},
-    )

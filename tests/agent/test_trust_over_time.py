@@ -20,18 +20,13 @@ from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust, save_acceptance
 from tests.agent_bundles import KEY, OTHER_KEY, SigningKey
 from tests.crash import Crash, before_each_step, dying
-from tests.trust_hosts import NOW, THIRD_KEY, AgentHost, Host, LimiterHost, settings_in
+from tests.trust_hosts import NOW, THIRD_KEY, AgentHost, Host, LimiterHost
 
 
 @pytest.fixture(params=[AgentHost, LimiterHost], ids=["agent", "limiter"])
 def kind(request: pytest.FixtureRequest) -> type[Host]:
     found: type[Host] = request.param
     return found
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_in(tmp_path)
 
 
 @pytest.fixture
@@ -108,15 +103,6 @@ def test_permission_ends_when_something_else_is_installed(host: Host) -> None:
     permit(host, "1.17")  # as if it had been left behind
 
     assert host.offered("1.17", 4) == "refused"
-
-
-def test_damaged_permission_is_named(host: Host) -> None:
-    host.offered("1.18", 9)
-    (host.folder / "accepted.json").write_text("{")
-
-    assert host.offered("1.17", 4) == "refused"
-    assert "Delete it" in host.problems[0].message
-    assert host.offered("1.19", 9) == "new"  # where no permission is needed, none is read
 
 
 # --- keys over time -------------------------------------------------------------------------------------------------
@@ -238,27 +224,6 @@ def test_older_trust_from_a_backup_revokes_no_less(host: Host) -> None:
 
     assert host.keys == {OTHER_KEY.key_id}
     assert host.offered("1.18", 10, signers=[KEY]) == "refused"
-
-
-def test_older_trust_of_the_same_version_follows_what_is_installed_too(host: Host) -> None:
-    """A document that was rendered anew, with another key, and no counter that rose."""
-    host.offered("1.18", 9, signers=[KEY])
-    backup = host.trust_file.read_bytes()
-    host.offered("1.18", 9, signers=[KEY, OTHER_KEY])
-    host.trust_file.write_bytes(backup)
-    host.start()
-
-    assert host.offered("1.18", 10, signers=[OTHER_KEY]) == "new"
-
-
-def test_with_everything_lost_the_enrolment_counts_again(host: Host) -> None:
-    host.offered("1.18", 9, signers=[KEY, OTHER_KEY])
-    for path in (host.trust_file, host.installed_file):
-        path.unlink()
-    host.start()
-
-    assert host.keys == {KEY.key_id}
-    assert host.offered("1.18", 8) == "new"
 
 
 def test_nobody_else_may_read_or_write_what_is_trusted(host: Host) -> None:

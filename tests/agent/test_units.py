@@ -152,9 +152,3 @@ def test_routes_at_boot_are_the_operators_choice_and_those_that_were_confirmed()
     assert (unit["CapabilityBoundingSet"], "ExecStop" in unit) == ("CAP_NET_ADMIN", False)
     rules = (ROOT / "packaging/debian/rules").read_text(encoding="utf-8")
     assert "--name=scionlab-bw-routes --no-enable --no-start" in rules
-
-
-def test_the_agent_follows_the_limiter_without_requiring_it() -> None:
-    text, unit = AGENT.read_text(), found(AGENT)
-    assert "scionlab-bw-limiter.service" in unit["After"]
-    assert not re.search(r"^(Requires|BindsTo|Requisite)=", text, flags=re.MULTILINE)

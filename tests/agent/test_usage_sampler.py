@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import tempfile
 from collections.abc import Iterator
@@ -27,11 +25,6 @@ from tests.agent_limiter import T0, counters, direction, limiter_state, link_sta
 from tests.usage_ledger import Ledger
 
 T0_MS = int(T0.timestamp() * 1000)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
 
 
 @dataclass
@@ -71,8 +64,8 @@ class Counting:
 
 
 @pytest.fixture
-def counting(folder: Path) -> Iterator[Counting]:
-    found = Counting(folder)
+def counting(tmp_path: Path) -> Iterator[Counting]:
+    found = Counting(tmp_path)
     yield found
     found.spool.close()
 
@@ -118,14 +111,6 @@ def test_state_that_comes_early_is_no_sample_and_one_of_another_configuration_is
     ]
 
 
-def test_segment_that_begins_anew_goes_into_another_batch(counting: Counting) -> None:
-    counting.take(0, size=5000)
-    other = link_state(1, size=70, to_user=direction(500, 70, segment=9))
-    counting.take(10, links={1: other})
-    counting.finish()
-    assert counting.ledger.sums()[1, "to_user"][0] == 5070
-
-
 def test_last_counters_of_a_segment_are_sent_once_under_the_configuration_that_it_was_counted_under(
     counting: Counting,
 ) -> None:
@@ -163,12 +148,6 @@ def test_clock_that_is_set_back_keeps_the_order_of_batches(counting: Counting) -
     counting.finish()
     assert [one["links"]["1"]["to_user"]["bytes"] for one in documents(counting)] == [[1000], [1100, 1200]]
     assert counting.ledger.sums()[1, "to_user"][0] == 1200
-
-
-def test_without_links_nothing_is_written(counting: Counting) -> None:
-    for second in range(0, 120, 10):
-        counting.take(second)
-    assert (counting.sampler.taken, counting.spool.waiting()) == (0, 0)
 
 
 def test_disk_without_room_loses_resolution_and_no_byte(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,14 +287,3 @@ class _World:
             before = total.get(key, (0, 0, 0))
             total[key] = (before[0] + size, before[1] + size // 1000, 0)
         return total
-
-
-def test_batch_of_the_disk_is_the_one_that_is_sent(counting: Counting) -> None:
-    """Asked twice, as after an answer that was lost."""
-    counting.take(0, size=1000)
-    counting.kill()
-    counting.begin()
-    first, second = counting.spool.oldest(), counting.spool.oldest()
-    assert first is not None
-    assert first == second
-    assert json.loads(gzip.decompress(first.data))["batch"] == first.batch_id

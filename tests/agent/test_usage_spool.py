@@ -11,7 +11,7 @@ import pytest
 
 from ap_agent.common.errors import StoreError
 from ap_agent.usage.batch import Row, Sample
-from ap_agent.usage.spool import FILE_NAME, MAX_REFUSED, Spool, read_newest
+from ap_agent.usage.spool import FILE_NAME, MAX_REFUSED, Spool
 
 BEGAN = 1_795_300_020_000
 
@@ -63,16 +63,6 @@ def test_change_that_fails_in_the_middle_leaves_what_was_there(path: Path) -> No
     with spool.changes():
         spool.add_batch([sample(size=8)])
     assert spool.waiting() == 2
-
-
-def test_two_newest_samples_are_read_while_the_agent_writes(path: Path) -> None:
-    spool = Spool(path)
-    assert read_newest(path) == []
-    for number in range(3):
-        with spool.changes():
-            spool.add_sample(sample(BEGAN + number, number))
-    assert read_newest(path) == [sample(BEGAN + 1, 1), sample(BEGAN + 2, 2)]
-    assert read_newest(path.with_name("nothing")) == []
 
 
 def test_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:

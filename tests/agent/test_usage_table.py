@@ -20,12 +20,12 @@ def row(size: int, *, kbit: int = 800, drops: int = 0, segment: int = 0x4141, ba
     return Row(segment, kbit, size, size // 1000, drops, backlog)
 
 
-def spooled(folder: Path, *samples: dict[Key, Row], step_ms: int = 10_000) -> Path:
-    folder.mkdir(exist_ok=True)
+def spooled(folder: Path, *samples: dict[Key, Row]) -> Path:
+    """Each 10 s after the one before it."""
     spool = Spool(folder / FILE_NAME)
     for number, rows in enumerate(samples):
         with spool.changes():
-            spool.add_sample(Sample(BEGAN + (number + 1 - len(samples)) * step_ms, "1.18", rows))
+            spool.add_sample(Sample(BEGAN + number * 10_000, "1.18", rows))
     spool.close()
     return spool.path
 
@@ -53,5 +53,5 @@ def test_report_for_programs_has_the_same(tmp_path: Path) -> None:
     assert report is not None
     document = report.to_json()
 
-    assert (document["at"], document["version"]) == ("2026-11-21T22:27:00.000Z", "1.18")
+    assert (document["at"], document["version"]) == ("2026-11-21T22:27:10.000Z", "1.18")
     assert document["links"]["1"]["to_user"]["used_kbit"] == 800.0

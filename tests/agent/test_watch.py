@@ -48,14 +48,6 @@ def test_replacing_the_file_wakes(path: Path) -> None:
     watch.close()
 
 
-def test_a_folder_that_is_made_later_is_watched_as_soon_as_it_is_there(watch: Watch, path: Path) -> None:
-    path.parent.mkdir()
-    assert is_readable(watch, 5)
-    watch.drain()
-    replace(path, b"1")
-    assert is_readable(watch, 5)
-
-
 def test_a_folder_that_is_replaced_is_watched_again(watch: Watch, path: Path) -> None:
     for _ in range(2):
         path.parent.mkdir()

@@ -5,9 +5,7 @@ What it accepts when: test_trust_over_time.
 
 from __future__ import annotations
 
-import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pytest
 from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, save_acceptance
-from ap_agent.limiter.documents import Documents
-from tests.agent_bundles import OTHER_KEY, entry
+from tests.agent_bundles import OTHER_KEY
+from tests.agent_clock import settings_in
 from tests.limiter_documents import handed
-from tests.trust_hosts import LimiterHost, settings_in
+from tests.trust_hosts import LimiterHost
 
 
 @pytest.fixture
@@ -36,12 +34,6 @@ def host(settings: Settings) -> LimiterHost:
 
 def given(host: LimiterHost, version: str = "1.18", limits: int = 7, **options: Any) -> str:
     return host.offered(version, limits, **options)
-
-
-def test_without_any_document_nothing_is_wrong_and_nothing_is_written(host: LimiterHost, settings: Settings) -> None:
-    assert not host.documents.take()
-    assert (host.installed, host.codes) == ("nothing", [])
-    assert not settings.limiter_state_dir.exists()
 
 
 def test_accepted_document_outlives_the_agent_and_all_its_files(host: LimiterHost, settings: Settings) -> None:
@@ -67,15 +59,6 @@ def test_rubbish_ends_no_limit_and_is_named(host: LimiterHost, rubbish: bytes) -
     assert problem.message.endswith("The current limits stay.")
     assert given(host, "1.18", 9) == "unchanged"
     assert host.codes == []
-
-
-def test_folder_in_the_place_of_the_document_is_named(host: LimiterHost, settings: Settings) -> None:
-    given(host)
-    (settings.state_dir / "document.json").unlink()
-    (settings.state_dir / "document.json").mkdir()
-
-    assert not host.documents.take()
-    assert "Is a directory" in host.problems[0].message
 
 
 def test_document_of_a_key_that_the_agent_made_up_is_refused(host: LimiterHost) -> None:
@@ -104,64 +87,13 @@ def test_own_copy_that_somebody_deleted_is_written_again(host: LimiterHost, sett
     assert host.installed == "1.18 with limits 7"
 
 
-@pytest.mark.parametrize(
-    ("replace", "message"),
-    [
-        (lambda path: path.write_bytes(b"{"), "The stored document {} cannot be used: "),
-        (lambda path: path.mkdir(), "The stored document {} cannot be read: Is a directory."),
-    ],
-    ids=["damaged", "a folder"],
-)
-def test_unusable_own_copy_is_named_until_another_document_is_accepted(
-    replace: Callable[[Path], object], message: str, host: LimiterHost
-) -> None:
-    given(host)
-    path = host.installed_file
-    path.unlink()
-    replace(path)
-    host.start()
-    assert (host.installed, host.codes) == ("nothing", ["state_unusable"])
-    assert host.problems[0].subject == str(host.folder)
-    assert host.problems[0].message.startswith(message.format(path))
-
-    (host.settings.state_dir / "document.json").write_bytes(host.made())
-    assert host.documents.take()
-    assert host.codes == []
-
-
-def test_unusable_trust_is_named_until_it_is_stored_anew_without_any_document(host: LimiterHost) -> None:
+def test_a_folder_in_the_place_of_the_own_copy_is_named(host: LimiterHost) -> None:
     given(host)
     host.installed_file.unlink()
-    host.trust_file.write_bytes(b"{")
-    documents = Documents(host.settings, lambda: host.now)
-    documents.load()
-    (problem,) = documents.problems
-    assert problem.code == "state_unusable"
-    assert str(host.trust_file) in problem.message
-
-    documents.keep()
-    assert documents.problems == ()
+    host.installed_file.mkdir()
     host.start()
-    assert host.codes == []
-
-
-def test_full_disk_is_named_and_what_was_handed_over_holds(host: LimiterHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    given(host, "1.18", 9)
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, os.strerror(28))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        write_bytes = handed({"1": entry(900)}, limits=10)
-        (host.settings.state_dir / "document.json").write_bytes(write_bytes)
-        assert host.documents.take()
-        host.documents.keep()
-    assert (host.installed, host.codes) == ("1.18 with limits 10", ["state_unusable"])
-    host.documents.keep()
-    assert host.codes == []
-    host.start()
-    assert host.installed == "1.18 with limits 10"
+    assert (host.installed, host.codes) == ("nothing", ["state_unusable"])
+    assert f"{host.installed_file} cannot be read: Is a directory." in host.problems[0].message
 
 
 def test_a_symbolic_link_in_the_agents_folder_is_not_followed(host: LimiterHost) -> None:

@@ -8,8 +8,6 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ap_agent.limiter.events import Change, Listener, Notifications
 
@@ -111,11 +109,6 @@ def test_our_own_changes_are_passed_over_and_those_of_others_meanwhile_are_not(k
     assert kernel.says(tc(NEWTCLASS, IFB, AT_ROOT, OURS)) == {("slbw0", "class")}  # a closed socket's port is free
 
 
-@pytest.mark.parametrize("kind", [NEWCHAIN, NEWROUTE, NEWRULE])
-def test_chains_routes_and_rules_say_nothing(kernel: Kernel, kind: int) -> None:
-    assert kernel.says(tc(kind, ETH0, AT_EGRESS)) == set()
-
-
 # --- addresses and devices --------------------------------------------------------------------------------------------
 
 
@@ -145,14 +138,6 @@ def test_our_ifb_is_our_own_doing_while_it_is_as_we_made_it(kernel: Kernel) -> N
     assert kernel.says_after_work(our_ifb(up=False)) == {("slbw0", "device")}
     assert kernel.says_after_work(our_ifb(kind=DELLINK)) == {("slbw0", "device deleted")}
     assert kernel.says_after_work(our_ifb(), tc(DELQDISC, IFB, AT_ROOT)) == {("slbw0", "qdisc")}
-
-
-def test_our_ifb_counts_when_somebody_touches_it(kernel: Kernel) -> None:
-    kernel.says_after_work(our_ifb())
-    assert kernel.says(our_ifb()) == set()
-    assert kernel.says(our_ifb(up=False)) == {("slbw0", "device")}
-    assert kernel.says(our_ifb(name="other0")) == {("other0", "device")}
-    assert kernel.says(our_ifb(name="other0", kind=DELLINK)) == {("other0", "device deleted")}
 
 
 # --- everything -------------------------------------------------------------------------------------------------------
@@ -193,12 +178,3 @@ def test_a_flood_is_read_in_pieces_and_our_own_one_to_its_end(kernel: Kernel, mo
     assert kernel.listener.drain() == Notifications(is_all=True)
     kernel.sends(*[tc(NEWTCLASS, IFB, AT_ROOT, OURS)] * 10)
     assert kernel.listener.drain_own(frozenset({OURS})) == Notifications(is_all=True)
-
-
-@given(st.lists(st.binary(max_size=64), max_size=4), st.sampled_from([16, 17, 20, 21, 36, 40, 44]))
-def test_no_bytes_whatever_make_it_fail(bodies: list[bytes], kind: int) -> None:
-    made = Kernel()
-    try:
-        made.says(*bodies, *(message(kind, body) for body in bodies))
-    finally:
-        made.close()

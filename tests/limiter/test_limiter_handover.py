@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ap_agent.common.errors import BundleError, TrustError
-from ap_agent.document.handover import MAX_BYTES, Document, read_document, write_document
-from ap_agent.document.signatures import read_signed, read_stored, verify
+from ap_agent.document.handover import MAX_BYTES, Document, read_document
+from ap_agent.document.signatures import read_signed, verify
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 from contract.link_info import KnownEntries, LinkInfoError, parse_link_info
-from tests.agent_bundles import HOST_ID, KEY, KEYRING, OTHER_KEY, entry
+from tests.agent_bundles import HOST_ID, KEYRING, OTHER_KEY, entry
 from tests.limiter_documents import changed, handed
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -54,32 +52,20 @@ def test_signed_document_says_links_version_cap_and_observe_only() -> None:
     assert document.data == data
 
 
-def test_without_cap_and_observe_only_there_is_none() -> None:
-    said = read(handed()).configuration
-
-    assert (said.total_kbit, said.is_observe_only) == (None, False)
-
-
 ANY_SIGNER: dict[str, Any] = {"verify": read_signed, "allow_unsigned": True}
 REFUSED: dict[str, tuple[bytes, str]] = {
-    **{f"cap {one}": (handed(text={"total_kbit": one}), "manifest_invalid") for one in (0, -1, 100_000_001, True, 1.5)},
-    "cap as text": (handed(text={"total_kbit": "5"}), "manifest_invalid"),
+    **{f"cap {one}": (handed(text={"total_kbit": one}), "manifest_invalid") for one in (0, 100_000_001, True)},
     "observe_only 1": (handed(text={"observe_only": 1}), "manifest_invalid"),
-    "observe_only yes": (handed(text={"observe_only": "yes"}), "manifest_invalid"),
     "other links than signed": (changed(handed(), link_info=json.dumps({"1": entry(900)})), "wrong_hash"),
     "a key that is not ours": (handed(signers=(OTHER_KEY,)), "unknown_key"),
     "another host": (handed(host_id="another"), "wrong_host"),
     "schema 2": (changed(handed(), schema=2), "document_invalid"),
-    "schema true": (changed(handed(), schema=True), "document_invalid"),
     "signed is none": (changed(handed(), signed=None), "manifest_invalid"),
-    "no signatures": (changed(handed(), signatures=None), "manifest_invalid"),
     "links that are no JSON": (changed(handed(), link_info="{"), "wrong_hash"),
     "damaged links": (handed({"1": {"AS_ID": 1}}), "link_info_invalid"),
     "nothing": (b"", "document_invalid"),
-    "no line": (handed().replace(b"\n", b" "), "document_invalid"),
     "a long line": (b"[" * 1_000_000 + b"\n", "document_invalid"),
     "a head that is too large": (b'{"schema": 1, "more": "' + b"x" * 524_288 + b'"}\n{}', "document_invalid"),
-    "one object": (json.dumps({"schema": 1, "link_info": "{}"}).encode(), "document_invalid"),
 }
 
 
@@ -87,10 +73,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 def test_what_must_not_be_enforced_is_refused(case: str) -> None:
     data, code = REFUSED[case]
     assert refusal(data) == code
-
-
-def test_host_without_an_id_takes_every_hosts() -> None:
-    assert read(handed(host_id="another"), host_id=None).host_id == "another"
 
 
 def test_unsigned_document_counts_only_where_the_operator_allows_it() -> None:
@@ -103,34 +85,11 @@ def test_unsigned_document_counts_only_where_the_operator_allows_it() -> None:
         read(data)
 
 
-def test_what_was_taken_without_verifying_names_no_key_when_it_is_read_again() -> None:
-    document = read(handed(total_kbit=900, is_observe_only=True), **ANY_SIGNER).unsigned()
-
-    again = read(document.data, verify=read_stored, allow_unsigned=True)
-
-    assert again.signed is None
-    assert again.configuration == document.configuration
-
-
-def test_stored_document_is_read_although_its_key_expired_and_a_flipped_bit_is_noticed() -> None:
-    data = handed(signers=(KEY, OTHER_KEY))
-    assert read(data, verify=read_stored).order == Version(1, 18, 7)
-
-    text = json.loads(data.partition(b"\n")[0])["signed"]
-    assert (
-        refusal(changed(data, signed=text.replace('"limits_version": 7', '"limits_version": 6')), verify=read_stored)
-        == "wrong_signature"
-    )
-
-
 @pytest.mark.parametrize(
     "said",
     [
         None,
-        5,
-        {},
         {"host_id": HOST_ID},
-        {"host_id": HOST_ID, "generation": 1, "config_version": -1},
         {"host_id": HOST_ID, "generation": True, "config_version": 1, "limits_version": None},
     ],
 )
@@ -138,11 +97,6 @@ def test_malformed_unsigned_document_is_refused(said: object) -> None:
     data = changed(handed(is_signed=False), unsigned=said)
 
     assert refusal(data, **ANY_SIGNER) == "document_invalid"
-
-
-def test_damaged_link_info_is_named() -> None:
-    with pytest.raises(BundleError, match='"IsUserAS", "Bandwidth" and "IP-Address" are missing'):
-        read(handed({"1": {"AS_ID": 1}}))
 
 
 def test_nothing_but_the_head_is_parsed_before_the_signature_and_the_hash_are_right(
@@ -161,12 +115,6 @@ def test_nothing_but_the_head_is_parsed_before_the_signature_and_the_hash_are_ri
 
 def test_too_large_a_document_is_refused_unread() -> None:
     assert refusal(b" " * (MAX_BYTES + 1)) == "document_invalid"
-
-
-@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_any_bytes_give_the_typed_error(data: bytes) -> None:
-    with pytest.raises(BundleError):
-        read(data)
 
 
 @given(at=st.integers(0, 5000), bit=st.integers(0, 6))
@@ -190,52 +138,9 @@ def test_one_changed_limit_keeps_every_other_link_as_the_same_object() -> None:
     assert [n for n in after if after[n] is not before[n]] == [7]
 
 
-ENTRIES = st.sampled_from(
-    [
-        entry(500),
-        entry(501),
-        {**entry(500), "VPN": 0},  # Python takes it for false
-        {**entry(1), "Bandwidth": True},
-        {**entry(500), "Observe": True},
-        {
-            **entry(500),
-            "Timed": [{"From": "2026-11-22T00:00:00Z", "Until": "2026-11-22T00:00:09Z", "Steps": [[0, 1, 1]]}],
-        },
-        {
-            **entry(500),
-            "Timed": [{"From": "2026-11-22T00:00:00Z", "Until": "2026-11-22T00:00:09Z", "Steps": [[0, 1, True]]}],
-        },
-        {"AS_ID": 1},
-    ]
-)
-
-
-@given(st.lists(st.dictionaries(st.sampled_from(["1", "2", "3", "x"]), ENTRIES, max_size=3), max_size=4))
-def test_what_is_known_changes_neither_what_is_read_nor_what_is_refused(documents: list[dict[str, Any]]) -> None:
-    known: KnownEntries = {}
-    for one in documents:
-        text = json.dumps(one)
-        assert outcome(text, known) == outcome(text, None)
-
-
-def test_entry_that_only_python_takes_for_the_known_one_is_checked_anew() -> None:
+@pytest.mark.parametrize("change", [{"VPN": 0}, {"Bandwidth": True}], ids=str)
+def test_entry_that_only_python_takes_for_the_known_one_is_checked_anew(change: dict[str, Any]) -> None:
     known: KnownEntries = {}
     parse_link_info(json.dumps({"1": entry(1)}), known=known)
-    for changed_entry in ({**entry(1), "VPN": 0}, {**entry(1), "Bandwidth": True}):
-        with pytest.raises(LinkInfoError):
-            parse_link_info(json.dumps({"1": changed_entry}), known=known)
-
-
-def outcome(text: str, known: KnownEntries | None) -> object:
-    """The links, or the sentence of the refusal."""
-    try:
-        return parse_link_info(text, known=known)
-    except LinkInfoError as exc:
-        return exc.message
-
-
-def test_file_is_for_the_group_too_whatever_umask_the_unit_has(tmp_path: Path) -> None:
-    write_document(tmp_path / "document.json", b"{}")
-
-    assert stat.S_IMODE((tmp_path / "document.json").stat().st_mode) == 0o640
-    assert [one.name for one in tmp_path.iterdir()] == ["document.json"]
+    with pytest.raises(LinkInfoError):
+        parse_link_info(json.dumps({"1": {**entry(1), **change}}), known=known)

@@ -15,7 +15,6 @@ from ap_agent.common.log import configure, get_logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
-from ap_agent.dataplane.rtsocket import Refusal, RefusedError
 from ap_agent.document.handover import write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
@@ -25,7 +24,8 @@ from ap_agent.limiter.events import Change, Notifications
 from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
-from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
+from tests.agent_bundles import HOST_ID, entry
+from tests.agent_clock import settings_in
 from tests.limiter_documents import handed
 from tests.limiter_engine import FakeEngine
 
@@ -39,9 +39,6 @@ class Events:
     waiting: list[Notifications] = field(default_factory=list)
     settled: list[frozenset[int]] = field(default_factory=list)
 
-    def fileno(self) -> int:
-        raise AssertionError("nobody waits for real here")
-
     def drain(self, _own_ports: frozenset[int]) -> Notifications:
         return self.waiting.pop(0) if self.waiting else Notifications()
 
@@ -53,14 +50,8 @@ class Events:
 @dataclass
 class Files:
     is_touched: bool = False
-    error: OSError | None = None
-
-    def fileno(self) -> int:
-        raise AssertionError("nobody waits for real here")
 
     def drain(self) -> bool:
-        if self.error is not None:
-            raise self.error
         was, self.is_touched = self.is_touched, False
         return was
 
@@ -85,7 +76,6 @@ class Service(Notifier):
         self.said += states
 
 
-@dataclass
 class World:
     """One limiter whose time passes only while it waits."""
 
@@ -165,28 +155,12 @@ class World:
     def codes(self) -> list[str]:
         return [one.code for one in self.state.problems]
 
-    def closed(self) -> list[ClosedSegment]:
-        return list(self.state.closed)
-
-    def total(self) -> Total | None:
-        return self.state.total
-
-    def factors(self) -> list[float]:
-        """Those that were set last: to the users, from the users."""
-        return list(self.engine.factors[-1])
-
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    (tmp_path / "agent").mkdir()
-    return Settings(
-        url="https://service.example",
-        host_id=HOST_ID,
-        service_keys=SERVICE_KEYS,
-        state_dir=tmp_path / "agent",
-        limiter_state_dir=tmp_path / "limiter",
-        limiter_run_dir=tmp_path / "run",
-    )
+    found = settings_in(tmp_path)
+    found.state_dir.mkdir()
+    return found
 
 
 @pytest.fixture
@@ -207,14 +181,6 @@ def two(first: int = 500, second: int = 800, **fields: Any) -> dict[str, Any]:
 
 
 # --- from the files to the kernel -------------------------------------------------------------------------------------
-
-
-def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(fresh: World) -> None:
-    fresh.loop.start()
-
-    assert fresh.engine.passes == []
-    assert (fresh.state.order, fresh.state.links, fresh.state.is_ok) == (None, {}, True)
-    assert fresh.service.said[-2:] == ["STATUS=configuration none, 0 links limited, 0 problems", "READY=1"]
 
 
 def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file_and_named_in_the_log(
@@ -249,82 +215,6 @@ def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: W
     assert world.state.links[7].state == world.state.links[8].state == "enforced"
     assert world.state.links[8].to_user is not None
     assert world.state.links[8].to_user.rate_kbit == 900
-
-
-def test_own_copy_is_enforced_before_what_was_handed_over(world: World) -> None:
-    world.hand(links=two(first=900), limits=8)
-    world.engine.passes.clear()
-    world.start()
-    world.loop.start()
-
-    assert [wanted.links[7].to_user_kbit for wanted, _ in world.engine.passes] == [500, 900]
-
-
-def test_rubbish_ends_no_limit(world: World) -> None:
-    world.hand(b"{}")
-    world.run_for(5)
-
-    assert world.kbit == {7: 500, 8: 800}
-    assert world.codes() == ["document_refused"]
-    assert world.state.order == Version(1, 18, 7)
-
-
-def test_agent_that_vanishes_with_all_its_files_ends_no_limit(world: World) -> None:
-    (world.settings.state_dir / "document.json").unlink()
-    world.settings.state_dir.rmdir()
-    world.files.is_touched = True
-    world.run_for(200)
-
-    assert world.kbit == {7: 500, 8: 800}
-    assert world.codes() == []
-
-
-def test_who_writes_the_file_again_and_again_is_looked_at_ten_times_a_second(fresh: World) -> None:
-    fresh.loop.start()
-    taken: list[float] = []
-    take = fresh.loop._documents.take
-
-    def noted() -> bool:
-        taken.append(fresh.monotonic)
-        return take()
-
-    fresh.loop._documents.take = noted  # type: ignore[method-assign]
-    end = fresh.monotonic + 2
-    while fresh.monotonic < end:
-        fresh.files.is_touched = True
-        fresh.loop.step()
-        fresh.monotonic += 0.005
-
-    assert 18 <= len(taken) <= 21
-
-
-def test_files_that_cannot_be_watched_are_looked_at_each_second(fresh: World) -> None:
-    fresh.loop.start()
-    fresh.files.error = PermissionError(13, "Permission denied")
-    fresh.loop.step()
-    fresh.hand(links=two())
-    fresh.run_for(1.2)
-
-    assert fresh.kbit == {7: 500, 8: 800}
-
-
-def test_stuffing_that_is_no_document_is_read_a_dozen_times_a_minute(
-    fresh: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fresh.loop.start()
-    fresh.hand(links=two())
-    fresh.run_for(1)
-    reads: list[float] = []
-    take = fresh.loop._documents.take
-    monkeypatch.setattr(fresh.loop._documents, "take", lambda: (reads.append(fresh.monotonic), take())[1])
-    for number in range(1800):
-        fresh.hand(b"stuffing %d" % number)
-        fresh.run_for(1 / 30)
-    assert 12 <= len(reads) <= 20
-    assert fresh.kbit == {7: 500, 8: 800}
-    fresh.hand(links=two(first=900), limits=8)
-    fresh.run_for(5.1)
-    assert fresh.kbit == {7: 900, 8: 800}
 
 
 # --- what the kernel says ---------------------------------------------------------------------------------------------
@@ -491,18 +381,6 @@ def test_clock_that_jumps_is_noticed_within_a_second(fresh: World) -> None:
 # --- counters, segments, samples --------------------------------------------------------------------------------------
 
 
-def test_counters_are_written_every_usage_interval_without_a_pass(world: World) -> None:
-    passes, number = len(world.engine.passes), world.state.number
-    world.engine.count[7, "to_user"] = Counters(9000, 9, 100, 1, 50, 1)
-    world.run_for(10.1)
-
-    state = world.state
-    assert state.links[7].to_user is not None
-    assert state.links[7].to_user.counters == Counters(9000, 9, 100, 1, 50, 1)
-    assert state.number > number
-    assert len(world.engine.passes) == passes
-
-
 def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(world: World) -> None:
     world.engine.count[8, "to_user"] = Counters(9000, 9, 0, 0, 0, 0)
     world.hand(links={"7": entry(500)}, limits=8)
@@ -511,11 +389,11 @@ def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(
     assert ended == [ClosedSegment(8, "to_user", 8000, 500, 1_795_305_600_000, Counters(9000, 9, 0, 0, 0, 0))]
     world.start()
     world.loop.start()
-    assert len(world.closed()) == 2
+    assert len(world.state.closed) == 2
     world.jumped = timedelta(days=1, hours=1)
     world.run_for(11)
 
-    assert world.closed() == []
+    assert world.state.closed == ()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -537,17 +415,6 @@ def test_what_is_written_within_a_pass_says_what_held_before_it(fresh: World, *,
     assert [one.interface_id for one in state.closed] == [8, 8]
 
 
-def test_what_is_written_within_the_first_pass_of_all_says_nothing_of_links(fresh: World) -> None:
-    fresh.engine.segments[8, "to_user"], fresh.engine.count[8, "to_user"] = 8000, Counters(9000, 9, 0, 0, 0, 0)
-    fresh.engine.dies_then = KeyboardInterrupt()
-    fresh.hand(links={"7": entry(500)})
-    with pytest.raises(KeyboardInterrupt):
-        fresh.loop.start()
-
-    assert (fresh.state.order, fresh.state.links) == (None, {})
-    assert [one.interface_id for one in fresh.closed()] == [8]
-
-
 # --- the cap ----------------------------------------------------------------------------------------------------------
 
 
@@ -555,7 +422,7 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
     fresh.hand(links=two(), total_kbit=1000)
     fresh.loop.start()
     fresh.run_for(1)
-    assert fresh.total() == Total(1000, 1000, 1000)
+    assert fresh.state.total == Total(1000, 1000, 1000)
     fresh.engine.count[7, "to_user"] = Counters(0, 0, 0, 0, 0, 0)
     passed = refused = 0
     for _ in range(30):
@@ -563,30 +430,26 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
         for number in (7, 8):
             fresh.engine.count[number, "to_user"] = Counters(passed, 1, refused, 1, 0, 0)
         fresh.run_for(0.15)
-    assert fresh.factors() == pytest.approx([1.3, 1.0])
+    assert list(fresh.engine.factors[-1]) == pytest.approx([1.3, 1.0])
     fresh.hand(links=two(), limits=8)
     fresh.run_for(1)
 
-    assert fresh.total() is None
-    assert fresh.factors() == [1.0, 1.0]
+    assert fresh.state.total is None
+    assert list(fresh.engine.factors[-1]) == [1.0, 1.0]
 
 
-def test_cap_is_not_in_force_when_nobody_follows_what_links_send(fresh: World) -> None:
-    fresh.hand(links=two(), total_kbit=1000)
-    fresh.loop.start()
-    fresh.run_for(1)
-    fresh.loop.stop()
-    fresh.loop.run()
-
-    assert fresh.total() == Total(1000, None, None)
-
-
-def test_cap_of_links_that_are_only_observed_is_not_in_force(fresh: World) -> None:
-    fresh.hand(links=two(), total_kbit=1000, is_observe_only=True)
+@pytest.mark.parametrize("is_observe_only", [False, True])
+def test_cap_is_not_in_force_when_nobody_follows_it_and_when_links_are_only_observed(
+    fresh: World, *, is_observe_only: bool
+) -> None:
+    fresh.hand(links=two(), total_kbit=1000, is_observe_only=is_observe_only)
     fresh.loop.start()
     fresh.run_for(11)
+    if not is_observe_only:
+        fresh.loop.stop()
+        fresh.loop.run()
 
-    assert fresh.total() == Total(1000, None, None)
+    assert fresh.state.total == Total(1000, None, None)
 
 
 # --- settings, lock, end ----------------------------------------------------------------------------------------------
@@ -619,16 +482,6 @@ def test_limiter_that_lost_its_place_to_another_ends_and_touches_nothing(world: 
     assert len(world.engine.passes) == passes
 
 
-def test_stopping_leaves_the_limits_and_says_so(fresh: World) -> None:
-    fresh.hand(links=two())
-    fresh.loop.stop()
-    fresh.loop.run()
-
-    assert fresh.kbit == {7: 500, 8: 800}
-    assert not fresh.state.is_running
-    assert "STOPPING=1" in fresh.service.said
-
-
 def test_watchdog_is_fed_three_times_in_its_time(fresh: World) -> None:
     fresh.service.watchdog = 30.0
     fresh.hand(links=two())
@@ -658,51 +511,3 @@ def test_a_link_without_a_port_at_a_protected_address_is_a_problem_and_the_rest_
     fresh.hand(links={"7": entry(500), "8": entry(800, ip="192.0.2.12")}, version="1.19")
     fresh.loop.step()
     assert (fresh.kbit, fresh.codes(), fresh.state.is_ok) == ({7: 500, 8: 800}, [], True)
-
-
-def test_two_hundred_writes_of_a_pass_are_logged_and_the_rest_is_counted(
-    fresh: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure("info", under_systemd=True)
-    fresh.hand(links=two())
-    fresh.engine.drift = tuple(f"eth{number}" for number in range(203))
-    fresh.loop.start()
-
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("<6>kernel.write")]
-    assert len(lines) == 201
-    assert lines[0].startswith('<6>kernel.write op="eth0: change clsact qdisc"')
-    assert lines[-1].startswith("<6>kernel.write more=3")
-
-
-def test_a_dump_that_the_kernel_refuses_is_told_as_unreadable(fresh: World) -> None:
-    fresh.hand(links=two())
-    fresh.loop.start()
-    writes = fresh.enforcer.writes
-    fresh.engine.error = RefusedError(Refusal(0, 1, "Operation not permitted"))
-    fresh.run_for(61)
-
-    (problem,) = fresh.state.problems
-    assert (problem.code, problem.subject) == ("kernel_unreadable", "kernel")
-    assert problem.message.startswith("The state of the kernel cannot be read: ")
-    assert fresh.enforcer.writes == writes
-
-
-def test_what_others_changed_is_named_by_device_until_it_is_repaired(fresh: World) -> None:
-    fresh.hand(links=two())
-    fresh.loop.start()
-    assert (fresh.enforcer.errors, fresh.enforcer.limited, fresh.enforcer.is_ok) == ({}, 2, True)
-    fresh.enforcer.drift = [Change("eth1", "filter"), Change("eth0", "qdisc"), Change("eth0", "qdisc")]
-
-    why = "Another program changed objects of the limiter on eth0 (qdisc), eth1 (filter); they are being repaired."
-    assert fresh.enforcer.errors == {7: why, 8: why}
-
-
-def test_a_pass_begins_without_knowing_anything_and_counts_each_write(fresh: World) -> None:
-    enforcer = fresh.enforcer
-    assert (enforcer.configuration, enforcer.writes, enforcer.is_finished, enforcer.is_step) == (None, 0, True, False)
-    assert (enforcer.errors, enforcer.problems, enforcer.refusing) == ({}, (), {})
-    fresh.hand(links=two())
-    fresh.loop.start()
-    assert enforcer.writes == 1
-    assert enforcer.refusing == {7: Limits(500, 500), 8: Limits(800, 800)}
-    assert set(enforcer.counted([7])) == {(7, "to_user"), (7, "from_user")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 from collections.abc import Iterator, Sequence
 
@@ -17,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.common.errors import AgentError
-from ap_agent.dataplane import tc
-from ap_agent.dataplane.attributes import Message, text, u32
-from ap_agent.dataplane.rtsocket import LOST, Refusal, RefusedError, RtSocket, messages_of
+from ap_agent.dataplane.attributes import Message, text
+from ap_agent.dataplane.rtsocket import LOST, Refusal, RefusedError, RtSocket
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETSTATS, RTM_NO_SUCH = 16, 17, 18, 94, 254
 IFLA_IFNAME, TCA_KIND = 3, 1
@@ -53,26 +51,6 @@ def delete(ifindex: int) -> Message:
 def test_what_is_done_is_not_said_and_what_is_refused_is_named(rt: RtSocket) -> None:
     answers = rt.send([[ask_for(1)], [ask_for(NO_DEVICE)], [ask_for(1), ask_for(1)], [ask_for(1), ask_for(NO_DEVICE)]])
     assert [one and (one.index, one.number) for one in answers] == [None, (0, errno.ENODEV), None, (1, errno.ENODEV)]
-
-
-def test_the_first_refusal_of_a_group_counts(rt: RtSocket) -> None:
-    (answer,) = rt.send([[ask_for(1), ask_for(NO_DEVICE), ask_for(NO_DEVICE)]])
-    assert answer is not None
-    assert answer.index == 1
-
-
-@needs_root
-def test_the_kernels_own_words_come_along(rt: RtSocket) -> None:
-    request = tc.tcmsg(1, 0, 0xFFFFFFF2) + text(TCA_KIND, "u32")
-    (answer,) = rt.send([[(tc.RTM_GETTFILTER, 0, request)]])
-    assert answer is not None
-    assert answer.text
-
-
-def test_nothing_to_send_is_answered_with_nothing(rt: RtSocket) -> None:
-    assert rt.send([]) == []
-    assert rt.send([[], [ask_for(NO_DEVICE)], []])[1] is not None
-    assert rt.send([[]]) == [None]
 
 
 @settings(max_examples=60)
@@ -137,25 +115,6 @@ def test_answers_that_do_not_fit_are_an_error_that_helps_nobody_to_a_wrong_answe
     rt.close()
 
 
-def test_each_question_gets_its_own_answer(rt: RtSocket) -> None:
-    first, second, third = rt.query_all(RTM_GETLINK, [named("lo"), named("no-such"), named("lo")])
-    assert isinstance(first, bytes)
-    assert isinstance(second, Refusal)
-    assert second.number == errno.ENODEV
-    assert isinstance(third, bytes)
-    assert rt.query_all(RTM_GETLINK, []) == []
-
-
-def test_a_dump_comes_in_whole_messages_and_the_same_way_each_time(rt: RtSocket) -> None:
-    body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + u32(29, 1 << 3)
-    pieces = rt.dump(RTM_GETLINK, body)
-    kinds = [kind for piece in pieces for kind, _, _, _ in messages_of(piece)]
-    assert kinds[-1] == 3  # done
-    assert set(kinds[:-1]) == {RTM_NEWLINK}
-    names = {index for index, _ in socket.if_nameindex()}
-    assert len(kinds) - 1 == len(names)
-
-
 @pytest.mark.parametrize(
     ("kind", "body", "number"),
     [(RTM_NO_SUCH, b"\0" * 4, errno.EOPNOTSUPP), (RTM_GETSTATS, b"\0" * 12, errno.EINVAL)],
@@ -165,9 +124,3 @@ def test_a_refused_dump_is_an_error(rt: RtSocket, kind: int, body: bytes, number
     with pytest.raises(RefusedError) as caught:
         rt.dump(kind, body)
     assert caught.value.number == number
-
-
-def test_the_port_is_the_one_that_the_kernel_knows(rt: RtSocket) -> None:
-    other = RtSocket()
-    assert rt.port != other.port != 0
-    other.close()
