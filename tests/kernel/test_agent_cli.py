@@ -17,17 +17,16 @@ import pytest
 from lab import witness
 from measuring.netns import REPOSITORY
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
+from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_service import Service, like_the_service, status
-from tests.kernel.conftest import Host, entry
-from tests.kernel.engine_bed import bpf_file_system
+from tests.kernel.engine_bed import Host, bpf_file_system
 
 pytestmark = pytest.mark.kernel
 
 LINKS = {
-    "1": entry("192.0.2.11", 500),
-    "2": entry("2001:db8:2::11", 0),
-    "9": {**entry("192.0.2.99", 7), "IsUserAS": False},
+    "1": entry(500, "192.0.2.11"),
+    "2": entry(0, "2001:db8:2::11"),
+    "9": {**entry(7, "192.0.2.99"), "IsUserAS": False},
 }
 AGENT = (sys.executable, "-P", "-m", "ap_agent")
 LIMITER = (sys.executable, "-P", "-m", "ap_agent.commands.limiter_cli")
@@ -132,7 +131,7 @@ def test_command_line_of_the_thesis_limits_shows_and_resets(operator: Operator) 
     done = operator.thesis("-l", "-p", path)
     assert done.returncode == 0, done.stderr
     assert (operator.rates(1), operator.rates(0xFFF)) == ((500, 500), (None, None))
-    operator.link_info({**LINKS, "1": entry("192.0.2.11", 800)})
+    operator.link_info({**LINKS, "1": entry(800, "192.0.2.11")})
     assert operator.thesis("-b", "5000", "-l").returncode == 0  # the path is remembered
     assert (operator.rates(1), operator.rates(0xFFF)) == ((800, 800), (5000, 5000))  # everything else shares it
     assert "800 kbit/s" in operator.thesis("-s").stdout
@@ -162,7 +161,7 @@ def service(host: Host) -> Iterator[Service]:
     """A Coordination Service inside the attachment point's namespace."""
     manager = svc.service()
     running = host.ap.call(manager.__enter__)
-    running.answers["/config"] = like_the_service(bundle_bytes({"1": entry("192.0.2.11", 500)}), "1.18", "7")
+    running.answers["/config"] = like_the_service(bundle_bytes({"1": entry(500, "192.0.2.11")}), "1.18", "7")
     yield running
     manager.__exit__(None, None, None)
 
@@ -208,7 +207,7 @@ def test_limits_survive_the_death_of_either_program(operator: Operator, service:
     with running(operator, AGENT) as agent:
         with running(operator, LIMITER) as limiter:
             until(lambda: operator.rates(1) == (500, 500), "the first limit")
-            changed = bundle_bytes({"1": entry("192.0.2.11", 900)}, limits_version=8)
+            changed = bundle_bytes({"1": entry(900, "192.0.2.11")}, limits_version=8)
             service.answers["/config"] = like_the_service(changed, "1.18", "8")
             until(lambda: operator.rates(1) == (900, 900), "the changed limit")
             until(lambda: service.receipts()[-1]["limits_version"] == 8, "its receipt")

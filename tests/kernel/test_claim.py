@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from ap_agent.common.errors import LockHeldError, NotPermittedError
+from ap_agent.common.errors import NotPermittedError
 from ap_agent.dataplane.claim import Claim
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
@@ -79,15 +79,3 @@ def test_no_other_user_can_make_the_claim(bed: EngineBed) -> None:
 
     assert bed.ap.call(as_nobody) == 0
     assert bed.enforce(wanted(link(7, 500))).is_ok
-
-
-def test_other_networks_have_their_own_claim(bed: EngineBed) -> None:
-    ap, user, again = Claim(), Claim(), Claim()
-    bed.ap.call(ap.take)
-    bed.u1.call(user.take)
-    with pytest.raises(LockHeldError, match=f"process {os.getpid()} "):
-        bed.ap.call(again.take)
-    ap.close()
-    bed.ap.call(again.take)
-    for one in (user, again):
-        one.close()

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -18,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.engine_bed import BPF_PROG_TYPE_XDP, U1, USER_PORT, EngineBed, link, load_program, wanted
 from tests.kernel.limiter_host import LimiterHost, limiter_on
 
 pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
-BPF_PROG_TYPE_XDP, BPF_XDP = 6, 37
+BPF_XDP = 37
 XDP_PASS = 2
 MODES = {"native": 1 << 2, "generic": 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 
@@ -38,11 +37,7 @@ def host(bed: EngineBed, tmp_path: Path) -> Iterator[LimiterHost]:
 
 def _xdp_program() -> int:
     """It passes every frame on, as it is."""
-    code = b"".join(struct.pack("=BBhi", *one) for one in ((0xB4, 0, 0, XDP_PASS), (0x95, 0, 0, 0)))
-    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    fd = int(libbpf.bpf_prog_load(BPF_PROG_TYPE_XDP, b"foreign", b"GPL", code, ctypes.c_size_t(2), None))
-    assert fd >= 0, os.strerror(ctypes.get_errno())
-    return fd
+    return load_program(BPF_PROG_TYPE_XDP, (0xB4, 0, 0, XDP_PASS), (0x95, 0, 0, 0))
 
 
 def _attach(bed: EngineBed, device: str, flags: int, fd: int) -> None:
@@ -198,20 +193,3 @@ def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
 
 
 # --- hundreds of devices ----------------------------------------------------------------------------------------------
-
-
-def test_a_pass_without_changes_grows_with_the_devices_and_no_faster(bed: EngineBed) -> None:
-    """The best of five with 100 devices and with 800: eight times as many may take sixteen times as long."""
-    best = []
-    for count, first in ((100, 0), (800, 100)):
-        bed.ap.ip_batch(f"link add d{n} type veth peer name p{n}" for n in range(first // 2, count // 2))
-        assert bed.enforce(ONE).is_ok
-        times = []
-        for _ in range(5):
-            began = time.process_time()
-            bed.ap.call(bed.engine.host)
-            assert bed.enforce(ONE).writes == 0
-            times.append(time.process_time() - began)
-        best.append(min(times))
-    print(f"measured: {best[1] * 1000:.0f} ms of the processor with 800 devices")
-    assert best[1] < 16 * best[0], best

@@ -22,7 +22,7 @@ import pytest
 
 from ap_agent.dataplane.engine import Outcome
 from ap_agent.dataplane.wanted import LimitedLink
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes, room_bytes
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes
 from measuring.netns import Lab, Namespace, Nic
 from measuring.traffic import Address, Endpoint, Results, Stream, TrafficRun, ends
 from tests.engine_host import EngineHost, key, limited
@@ -138,13 +138,10 @@ def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int
     return verdict.measured_kbit
 
 
-def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False) -> float:
+def allowed_excess_bytes(kbit: int) -> float:
     """What a window of any length may carry above rate*T: HTB's burst, a frame that begins on its last byte, and one
-    that found the link's queue empty. Heartbeats go past HTB, so with them all that the queue has room for."""
-    allowed = bucket_bytes(kbit) + 2 * FRAME_BYTES + kbit * 125 * CLOCK_SLACK_S
-    if with_heartbeats:
-        allowed += room_bytes(kbit)
-    return allowed
+    that found the link's queue empty."""
+    return bucket_bytes(kbit) + 2 * FRAME_BYTES + kbit * 125 * CLOCK_SLACK_S
 
 
 # A station that stands still this long sends what is due at once, more than queues and sockets are made for: a quiet
