@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ import pytest
 
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import BPF_PROG_TYPE_XDP, U1, USER_PORT, EngineBed, link, load_program, wanted
-from tests.kernel.limiter_host import LimiterHost, limiter_on
+from tests.kernel.limiter_host import LimiterHost, limiter_on, run_limiter
 
 pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
@@ -171,19 +169,9 @@ def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
     bed: EngineBed, tmp_path: Path, may_mount: bool
 ) -> None:
     """`ip netns exec` has a /sys of its own, without it."""
-    config, links = tmp_path / "agent.toml", tmp_path / "link_info.json"
-    folders = "".join(f'{key} = "{tmp_path / key}"\n' for key in ("state_dir", "limiter_run_dir", "limiter_state_dir"))
-    config.write_text(f'maps_dir = "/sys/fs/bpf/scionlab-bw-of-a-test"\n{folders}')
-    links.write_text(json.dumps({"7": entry(500, U1, USER_PORT)}))
-    limiter = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "once"]
-    rights = [] if may_mount else ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    done = subprocess.run(
-        ["ip", "netns", "exec", bed.ap.name, *rights, *limiter, "--config", str(config), "--link-info", str(links)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    maps_dir, links = Path("/sys/fs/bpf/scionlab-bw-of-a-test"), {"7": entry(500, U1, USER_PORT)}
+    rights = () if may_mount else ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+    done = run_limiter(bed, tmp_path, "once", links, maps_dir=maps_dir, rights=rights)
     assert done.returncode == (0 if may_mount else 1), done.stderr
     if may_mount:
         assert "1 of 1 limited links enforced" in done.stdout
