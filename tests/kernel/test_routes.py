@@ -27,7 +27,7 @@ from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_service import like_the_service
 from tests.kernel.conftest import MISSING, PREFIX
 from tests.kernel.engine_bed import Host
-from tests.kernel.test_agent_cli import AGENT, Operator, until
+from tests.kernel.test_agent_cli import AGENT, ENVIRONMENT, Operator, until
 
 pytestmark = pytest.mark.kernel
 
@@ -66,8 +66,7 @@ class Rig(Operator):
         return self.agent("routes", *arguments)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        env = {"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]}
-        return self.host.ap.popen([*AGENT, "routes", *arguments, "--config", str(self.config)], env=env)
+        return self.host.ap.popen([*AGENT, "routes", *arguments, "--config", str(self.config)], env=ENVIRONMENT)
 
     def kernel(self) -> str:
         """Every rule and route as iproute2 prints them."""
@@ -264,9 +263,9 @@ def begin(rig: Rig, *options: str, within: str = WITHIN) -> subprocess.Popen[str
     command = " ".join([*AGENT, "routes", "apply", "--confirm-within", within, *options, "--config", str(rig.config)])
     rig.write(uplinks("253"))
     shell = subprocess.Popen(
-        ["nsenter", f"--net=/run/netns/{rig.host.ap.name}", "sh", "-c", f"{command}; echo ended $?"],
+        rig.inside("sh", "-c", f"{command}; echo ended $?"),
         cwd=REPOSITORY,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        env=ENVIRONMENT,
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

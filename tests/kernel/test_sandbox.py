@@ -79,7 +79,7 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
     ):
         until(lambda: confined.rates(1) == (500, 500), "the first limit", 60)
         begins_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
-        test = LinkTest(begins_at, begins_at + timedelta(minutes=2), "0f" * 16, UDP, 30_300, 500, 10_000)
+        test = LinkTest(begins_at, begins_at + timedelta(minutes=1), "0f" * 16, UDP, 30_300, 500, 10_000)
         changed = bundle_bytes({"1": {**entry(900), "Tests": [test.statement()]}}, limits_version=8)
         service.answers["/config"] = like_the_service(changed, "1.18", "8")
         until(lambda: confined.rates(1) == (900, 900), "the changed limit")

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,29 +87,27 @@ def _has_hooks(host: LimiterHost) -> bool:
     return "direct-action" in host.bed.tc("filter", "show", "dev", "eth0", "egress", check=False)
 
 
-class Churn:
+@contextmanager
+def _churn(host: LimiterHost) -> Iterator[None]:
     """Containers that come and go: devices and addresses that are not ours."""
+    ended = threading.Event()
 
-    def __init__(self, host: LimiterHost) -> None:
-        self._host, self._ended = host, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Churn:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run() -> None:
         number = 0
-        while not self._ended.wait(0.3):
+        while not ended.wait(0.3):
             number += 1
             ours, theirs = f"veth{number}", f"peer{number}"
             lines = [f"link add {ours} type veth peer name {theirs}", f"addr add 10.9.{number}.1/24 dev {ours}"]
             lines += [f"link set {one} up" for one in (ours, theirs)]
-            self._host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
+            host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.long
@@ -118,7 +117,7 @@ def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: L
     host.start()
     host.until(lambda state: state.is_ok and 7 in state.links)
     waits = []
-    with Churn(host):
+    with _churn(host):
         time.sleep(5)
         for _ in range(8):
             began = time.monotonic()
