@@ -146,6 +146,28 @@ def test_looking_needs_no_right_and_changing_says_which(operator: Operator) -> N
     )
 
 
+ENFORCE = """
+import sys
+from pathlib import Path
+from ap_agent.common.errors import NotPermittedError
+from ap_agent.dataplane.engine import Engine
+from tests.kernel.engine_bed import link, wanted
+try:
+    Engine(Path(sys.argv[1])).enforce(wanted(link(7, 500)))
+except NotPermittedError as exc:
+    print(exc.code, exc.message)
+"""
+
+
+def test_an_engine_without_cap_bpf_names_it_and_changes_nothing(operator: Operator) -> None:
+    before = operator.host.snapshot()
+    without = ("setpriv", "--bounding-set=-bpf,-sys_admin", "--inh-caps=-bpf,-sys_admin")
+    done = operator.run(*without, sys.executable, "-c", ENFORCE, operator.maps)
+    assert done.stdout.startswith("no_bpf_right "), done.stderr
+    assert "CAP_BPF" in done.stdout
+    assert operator.host.snapshot() == before
+
+
 # --- the service ------------------------------------------------------------------------------------------------------
 
 
