@@ -146,6 +146,26 @@ def test_of_4094_links_behind_one_address_each_has_its_own_limit(bed: Bed) -> No
     assert bed.engine.must_enforce(*links).writes == 0
 
 
+def test_a_flood_of_one_link_does_not_hold_up_the_socket_that_it_shares_with_others(bed: Bed) -> None:
+    """A border router has one socket for all links. The thesis' queue held more than that socket may have waiting, and
+    of 600 datagrams at once the first engine's left 503 with EAGAIN."""
+    bed.engine.must_enforce(limited(1, 32, key(USER, 50_001)), limited(2, 0, key(USER, 50_002)))
+
+    def bound(address: str, port: int) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind((address, port))
+        sock.setblocking(False)
+        return sock
+
+    with bed.ap.call(lambda: bound(AP, 51_001)) as router, bed.user.call(lambda: bound(USER, 50_099)) as other:
+        for _ in range(600):
+            for port in (50_001, 50_002):
+                assert router.sendto(bytes(1_000), (USER, port)) == 1_000
+        assert [router.sendto(bytes(1_000), (USER, 50_099)) for _ in range(20)] == [1_000] * 20
+        other.settimeout(1.0)
+        assert [len(other.recv(2_000)) for _ in range(20)] == [1_000] * 20
+
+
 def test_where_the_rest_is_limited_neighbours_and_addresses_are_still_found(bed: Bed) -> None:
     """Under a flood of ten times the limit: ARP, ND and DHCP all arrive; DHCP has no more than the limit."""
     unmatched_kbit = 2_000
