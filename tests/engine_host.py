@@ -16,11 +16,9 @@ from ap_agent.document.state import Counters
 from measuring.netns import Namespace
 
 
-def key(
-    remote: str, remote_port: int | None = None, local: str = "", local_port: int | None = None, ifindex: int = 0
-) -> Key:
+def key(remote: str, remote_port: int | None = None, local: str = "", local_port: int | None = None) -> Key:
     """The thesis' four keys are `remote` alone."""
-    return Key(ip_address(remote), remote_port, ip_address(local) if local else None, local_port, ifindex)
+    return Key(ip_address(remote), remote_port, ip_address(local) if local else None, local_port)
 
 
 def limited(
@@ -73,8 +71,3 @@ class EngineHost:
             direction: one for (number, direction), (_, one) in self.engine.counters().items() if number == interface_id
         }
         return found["to_user"], found["from_user"]  # type: ignore[index]
-
-    def refused(self, interface_id: int) -> tuple[int, int]:
-        """Packets: to the user, from the user."""
-        to_user, from_user = self.counters(interface_id)
-        return to_user.refused_packets, from_user.refused_packets

@@ -8,14 +8,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import mmap
 import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ap_agent.dataplane.lanes import OWN_MAJOR, Lane
 from ap_agent.dataplane.libbpf import mapped, pin
@@ -77,26 +80,11 @@ class Bed:
             minor = bit | interface_id
             if kbit:
                 class_id = f"{OWN_MAJOR:x}:{minor:x}"
-                burst = str(max(4000, kbit // 2))
-                rate = ["rate", f"{kbit}kbit", "ceil", f"{kbit}kbit", "burst", burst, "cburst", burst]
-                self.tc(
-                    "class",
-                    "replace",
-                    "dev",
-                    dev,
-                    "parent",
-                    f"{OWN_MAJOR:x}:",
-                    "classid",
-                    class_id,
-                    "htb",
-                    *rate,
-                    "quantum",
-                    "1514",
-                )
-                limit = str(room_bytes(kbit) + 140_000)
-                self.tc(
-                    "qdisc", "replace", "dev", dev, "parent", class_id, "handle", f"{minor:x}:", "bfifo", "limit", limit
-                )
+                burst = max(4000, kbit // 2)
+                rate = f"rate {kbit}kbit ceil {kbit}kbit burst {burst} cburst {burst} quantum 1514"
+                self.tc(*f"class replace dev {dev} parent {OWN_MAJOR:x}: classid {class_id} htb {rate}".split())
+                leaf = f"handle {minor:x}: bfifo limit {room_bytes(kbit) + 140_000}"
+                self.tc(*f"qdisc replace dev {dev} parent {class_id} {leaf}".split())
             self.put_lane(lane, Lane(kbit, minor, is_observed=observed))
         for key in keys:
             self.program.put_link(key.packed(), number)
@@ -139,18 +127,19 @@ class Bed:
 
     def send(self, frames: Sequence[bytes], *, from_ap: bool = False) -> None:
         """Frames of the user, or of the attachment point itself."""
-        host, dev = (self.ap, "n0") if from_ap else (self.user, "u0")
-        host.call(lambda: _send(dev, frames))
+        self._inside(from_ap, _send, frames)
 
     def offer(self, frame: bytes, kbit: int, seconds: float, *, from_ap: bool = False) -> int:
         """The same frame again and again at this rate; returns how many."""
-        host, dev = (self.ap, "n0") if from_ap else (self.user, "u0")
-        return host.call(lambda: _pace(dev, frame, kbit, seconds))
+        return self._inside(from_ap, _pace, itertools.repeat(frame), kbit, seconds)
 
     def pace(self, frames: Sequence[bytes], *, kbit: int, from_ap: bool = False) -> None:
         """These frames, in order, at this rate."""
+        self._inside(from_ap, _pace, frames, kbit)
+
+    def _inside(self, from_ap: bool, function: Callable[..., int], *arguments: Any) -> int:
         host, dev = (self.ap, "n0") if from_ap else (self.user, "u0")
-        host.call(lambda: _pace_all(dev, frames, kbit))
+        return host.call(lambda: function(dev, *arguments))
 
     def listen(self, host: Namespace, address: str, *ports: int) -> Receiver:
         return Receiver({port: host.call(lambda port=port: _bound(address, port)) for port in ports})
@@ -164,42 +153,30 @@ def _bound(address: str, port: int) -> socket.socket:
     return sock
 
 
-def _send(dev: str, frames: Sequence[bytes]) -> None:
+def _send(dev: str, frames: Iterable[bytes]) -> int:
+    count = 0
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         sock.bind((dev, 0))
         for frame in frames:
-            _give(sock, frame)
+            with contextlib.suppress(OSError):  # ENOBUFS: refused at the egress hook; a UDP socket hides that
+                sock.send(frame)
+            count += 1
+    return count
 
 
-def _give(sock: socket.socket, frame: bytes) -> None:
-    with contextlib.suppress(OSError):  # ENOBUFS: refused at the egress hook; a UDP socket hides that
-        sock.send(frame)
-
-
-def _pace(dev: str, frame: bytes, kbit: int, seconds: float) -> int:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-        sock.bind((dev, 0))
-        start = time.monotonic()
-        count, gap = 0, len(frame) * 8 / (kbit * 1000)
-        while (now := time.monotonic()) < start + seconds:
-            due = int((now - start) / gap) + 1
-            for _ in range(due - count):
-                _give(sock, frame)
-            count = due
-            time.sleep(0.002)
-        return count
-
-
-def _pace_all(dev: str, frames: Sequence[bytes], kbit: int) -> None:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-        sock.bind((dev, 0))
+def _pace(dev: str, frames: Iterable[bytes], kbit: int, seconds: float = math.inf) -> int:
+    def due() -> Iterator[bytes]:
         start, sent_bytes = time.monotonic(), 0
         for frame in frames:
-            _give(sock, frame)
-            sent_bytes += len(frame)
-            ahead_s = sent_bytes * 8 / (kbit * 1000) - (time.monotonic() - start)
+            ahead_s = start + sent_bytes * 8 / (kbit * 1000) - time.monotonic()
             if ahead_s > 0.002:
                 time.sleep(ahead_s)
+            if time.monotonic() >= start + seconds:
+                return
+            yield frame
+            sent_bytes += len(frame)
+
+    return _send(dev, due())
 
 
 class Receiver:

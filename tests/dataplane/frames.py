@@ -8,11 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from tests.dataplane.bed import AP, AP_PORT, DATA, MAC_AP, MAC_USER, USER, USER_PORT
-
-TAG, OUTER_TAG = 0x8100, 0x88A8
-HOP, DESTINATION, ROUTING, FRAGMENT, AUTHENTICATION = 0, 60, 43, 44, 51
-IPV4_OPTIONS = bytes([1]) * 40  # NOP
+from lab.frames.shape import Frame
+from tests.dataplane.bed import AP, AP_PORT, DATA, USER, USER_PORT
 
 
 def mac(text: str) -> bytes:
@@ -24,7 +21,7 @@ def udp(payload: bytes, source: int, destination: int, addresses: tuple[str, str
     length = 8 + len(payload)
     body = struct.pack("!HHHH", source, destination, length, 0) + payload
     pseudo = b"".join(ip_address(one).packed for one in addresses) + struct.pack("!HxxxB", length, 17)
-    return body[:6] + struct.pack("!H", checksum(pseudo + struct.pack("!H", length)[:0] + body) or 0xFFFF) + body[8:]
+    return body[:6] + struct.pack("!H", checksum(pseudo + body) or 0xFFFF) + body[8:]
 
 
 def checksum(data: bytes) -> int:
@@ -43,7 +40,7 @@ def scion(mark: int = DATA, size: int = 64, fill: bytes = b"p") -> bytes:
 
 @dataclass(frozen=True)
 class Packet:
-    """One frame of the user to the attachment point, `back()` turns it round. `extensions` of IPv6, in order."""
+    """One frame of the user to the attachment point, or back. `extensions` of IPv6, in order."""
 
     body: bytes
     source: str = USER
@@ -55,59 +52,24 @@ class Packet:
     options: bytes = b""
     tags: Sequence[tuple[int, int]] = ()  # (protocol, TCI)
     extensions: Sequence[int] = ()
-    is_atomic: bool = False
     hops: int = 64  # of IPv6
     from_user: bool = True
 
     @property
     def frame(self) -> bytes:
-        family = ip_address(self.source).version
-        ends = (mac(MAC_AP), mac(MAC_USER)) if self.from_user else (mac(MAC_USER), mac(MAC_AP))
-        kind = 0x0800 if family == 4 else 0x86DD
-        kinds = [*(protocol for protocol, _ in self.tags), kind]
-        head = b"".join(ends) + struct.pack("!H", kinds[0])
-        for (_, tci), following in zip(self.tags, kinds[1:], strict=True):
-            head += struct.pack("!HH", tci, following)
-        return (head + (self._v4() if family == 4 else self._v6())).ljust(60, b"\0")
-
-    def _v4(self) -> bytes:
-        size = 20 + len(self.options)
-        flags = (0x2000 if self.more else 0) | self.offset // 8
-        head = struct.pack(
-            "!BBHHHBBH",
-            0x40 | size // 4,
-            0,
-            size + len(self.body),
-            self.identification & 0xFFFF,
-            flags,
-            64,
-            self.protocol,
-            0,
-        )
-        head += ip_address(self.source).packed + ip_address(self.destination).packed + self.options
-        return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + self.body
-
-    def _v6(self) -> bytes:
-        chain = list(self.extensions)
-        if self.more or self.offset or self.is_atomic:
-            chain.append(FRAGMENT)
-        kinds = [*chain, self.protocol]
-        rest = b""
-        for one, following in zip(chain, kinds[1:], strict=True):
-            rest += self._extension(one, following)
-        rest += self.body
-        head = struct.pack("!IHBB", 6 << 28, len(rest), kinds[0], self.hops)
-        return head + ip_address(self.source).packed + ip_address(self.destination).packed + rest
-
-    def _extension(self, kind: int, following: int) -> bytes:
-        if kind == FRAGMENT:
-            return struct.pack("!BBHI", following, 0, self.offset | int(self.more), self.identification)
-        if kind == ROUTING:
-            return struct.pack("!BBBBI", following, 0, 253, 0, 0)  # experimental, no segments left
-        return bytes([following, 0, 1, 4, 0, 0, 0, 0])  # PadN
-
-    def back(self) -> Packet:
-        return replace(self, source=self.destination, destination=self.source, from_user=not self.from_user)
+        encoded, _ = Frame(
+            ip_address(self.source).packed,
+            ip_address(self.destination).packed,
+            self.body,
+            self.from_user,
+            protocol=self.protocol,
+            tags=list(self.tags),
+            options=self.options,
+            extensions=list(self.extensions),
+            fragment=(self.identification, self.offset, self.more) if self.more or self.offset else None,
+            changes={} if self.hops == 64 else {"ipv6.hops": self.hops},
+        ).encoded()
+        return bytes(encoded)
 
 
 def datagram(

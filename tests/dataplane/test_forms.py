@@ -9,23 +9,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
 from ap_agent.dataplane.program import Key
+from lab.frames.shape import DESTINATION, FRAGMENT, HOP, OUTER_TAG, ROUTING, TAG
 from measuring.judge import room_bytes
 from tests.dataplane.bed import AP, AP6, AP_PORT, USER, USER6, Bed
-from tests.dataplane.frames import (
-    DESTINATION,
-    HOP,
-    IPV4_OPTIONS,
-    OUTER_TAG,
-    ROUTING,
-    TAG,
-    Packet,
-    datagram,
-    scion,
-)
+from tests.dataplane.frames import datagram, scion
 
 pytestmark = pytest.mark.kernel
 
@@ -60,7 +52,7 @@ def forms() -> Iterator[Form]:
             yield Form(f"plain{words}", family, (), piece)
             for name, tag in tags.items():
                 yield Form(name + words, family, (("tags", tuple(tag)),), piece)
-        yield Form(f"options of 40 bytes{words}", 4, (("options", IPV4_OPTIONS),), piece)
+        yield Form(f"options of 40 bytes{words}", 4, (("options", bytes([1]) * 40),), piece)
         chains = {
             "hop-by-hop": [HOP],
             "destination options": [DESTINATION],
@@ -69,29 +61,19 @@ def forms() -> Iterator[Form]:
         }
         for name, chain in chains.items():
             yield Form(name + words, 6, (("extensions", tuple(chain)),), piece)
-    yield Form("an atomic fragment", 6, (("is_atomic", True),))
-    yield Form("an atomic fragment behind a tag", 6, (("is_atomic", True), ("tags", ((TAG, 0),))))
+    yield Form("an atomic fragment", 6, (("extensions", (FRAGMENT,)),))
+    yield Form("an atomic fragment behind a tag", 6, (("extensions", (FRAGMENT,)), ("tags", ((TAG, 0),))))
 
 
 FORMS = list(forms())
 
 
-def packets(form: Form, port: int, identification: int, *, from_user: bool) -> list[Packet]:
-    user, ap = ((USER, port), (AP, AP_PORT)) if form.family == 4 else ((USER6, port), (AP6, AP_PORT))
-    source, destination = (user, ap) if from_user else (ap, user)
-    return datagram(
-        scion(size=PAYLOAD_BYTES),
-        source=source,
-        destination=destination,
-        piece=form.piece,
-        from_user=from_user,
-        identification=identification,
-        **dict(form.more),  # type: ignore[arg-type]
-    )
-
-
 def frames(form: Form, port: int, numbers: range, *, from_user: bool) -> list[bytes]:
-    return [one.frame for number in numbers for one in packets(form, port, number, from_user=from_user)]
+    user, ap = ((USER, port), (AP, AP_PORT)) if form.family == 4 else ((USER6, port), (AP6, AP_PORT))
+    ends = {"source": user, "destination": ap} if from_user else {"source": ap, "destination": user}
+    more: dict[str, Any] = {**dict(form.more), **ends, "piece": form.piece, "from_user": from_user}
+    payload = scion(size=PAYLOAD_BYTES)
+    return [one.frame for number in numbers for one in datagram(payload, identification=number, **more)]
 
 
 def user_of(form: Form) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from lab.frames import grow, judge, linux, runs, shape, wire
-from lab.frames.grow import BLOCKED, FREE, HEARTBEAT, LIMITED, NEIGHBOUR, OBSERVED, Sequence
+from lab.frames.grow import BLOCKED, FREE, LIMITED, NEIGHBOUR, OBSERVED, Sequence
 from lab.frames.replay import Replay, replay
 from lab.frames.shape import AP4, AP6, AP_PORT, TAG, USER4, USER6, Frame
 from measuring.iproute import available
@@ -288,12 +288,6 @@ def test_what_lost_its_place_before_its_first_fragment_came_passes_no_bucket_by(
     assert sum(running.run([second], from_user=True).passed) <= 1
 
 
-@pytest.mark.parametrize("mark", [17, HEARTBEAT], ids=["data", "heartbeats"])
-def test_two_processors_at_once_pass_no_more_than_one(running: Replay, mark: int) -> None:
-    one = Sequence([frame4(body(LIMITED, 64, mark))], from_user=True)
-    assert [judge.limited(running, one) for _ in range(20)] == [None] * 20
-
-
 @pytest.mark.long
 def test_a_short_run_finds_nothing() -> None:
     found = runs.fuzz(40_000, seed=20_261_128)
@@ -308,17 +302,6 @@ def test_from_two_processors_over_a_wire_nothing_leaks_and_nobody_is_harmed(from
     assert without.arrived[judge.BLOCKED] > 100_000  # so they leak, unless they are limited
     assert without.bystanders > 1_000
     assert limited.broken(without) == []
-
-
-def test_a_sequence_is_repeated_by_its_seed_and_becomes_as_small_as_what_it_shows() -> None:
-    first, again = grow.sequence(3, 17), grow.sequence(3, 17)
-    assert first.lines() == again.lines()
-    needed = frame4(body(LIMITED), tags=[(TAG, 0)] * 5, changes={"ipv4.tos": 3})
-    large = Sequence([*first.frames, needed], from_user=True)
-    small = grow.smaller(large, lambda one: any(len(frame.tags) >= 2 for frame in one.frames))
-    assert len(small.frames) == 1
-    assert len(small.frames[0].tags) == 2
-    assert small.frames[0].changes == {}
 
 
 @pytest.mark.long

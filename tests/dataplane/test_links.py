@@ -10,8 +10,9 @@ from ipaddress import ip_address
 import pytest
 
 from ap_agent.dataplane.program import Key
+from lab.frames.shape import DESTINATION
 from tests.dataplane.bed import AP, AP6, AP_PORT, HEARTBEAT, OTHER, USER, USER6, USER_PORT, Bed
-from tests.dataplane.frames import DESTINATION, datagram, mac, scion
+from tests.dataplane.frames import datagram, scion
 
 pytestmark = pytest.mark.kernel
 
@@ -58,16 +59,12 @@ def test_two_users_behind_one_address_take_nothing_from_each_other(ap: Bed) -> N
     assert after[0].refused_packets - before[0].refused_packets > 50
 
 
-def test_a_link_of_four_keys_has_every_protocol_of_its_address(ap: Bed) -> None:
-    ap.link(7, 0, 0, Key(USER_ADDRESS))
+@pytest.mark.parametrize("port", [None, USER_PORT], ids=["of the thesis' four keys", "of a port"])
+def test_other_protocols_of_an_address_are_of_a_link_without_a_port_alone(ap: Bed, port: int | None) -> None:
+    ap.link(7, 0, 0, Key(USER_ADDRESS, port))
     before = counted(ap, 7)[0]
-    assert _pings(ap) is False
-    assert counted(ap, 7)[0] == before + 1
-
-
-def test_another_protocol_of_the_address_of_a_link_is_not_touched(ap: Bed) -> None:
-    ap.link(7, 0, 0, Key(USER_ADDRESS, USER_PORT))
-    assert _pings(ap) is True
+    assert _pings(ap) is (port is not None)
+    assert counted(ap, 7)[0] == before + (port is None)
 
 
 def _pings(ap: Bed) -> bool:
@@ -83,17 +80,6 @@ def _pings(ap: Bed) -> bool:
 
     ap.user.sysctl({"net.ipv4.ping_group_range": 0})
     return ap.user.call(ask)
-
-
-def test_an_observed_link_loses_nothing_and_what_it_would_have_lost_is_counted(ap: Bed) -> None:
-    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT), observed=True)
-    before = ap.counters(7)[1]
-    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
-        ap.send([frame(size=958)] * 100)
-        assert len(receiver.received()[AP_PORT]) == 100
-    after = ap.counters(7)[1]
-    assert after.passed_packets - before.passed_packets == 100
-    assert after.refused_packets - before.refused_packets > 60
 
 
 def test_a_limit_that_rises_holds_with_the_next_packet(ap: Bed) -> None:
@@ -135,19 +121,6 @@ def test_marking_data_as_heartbeats_brings_no_byte_more(ap: Bed) -> None:
     assert after.passed_bytes - before.passed_bytes <= 20_000 + 500 * 125 * (seconds + 0.2) + 2_000
 
 
-def test_the_rest_of_an_attachment_point_may_share_a_limit_but_neighbours_are_found(ap: Bed) -> None:
-    ap.link(1, 0, 0)  # everything else: blocked
-    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
-    ap.program.unmatched = 2
-    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
-        ap.send([frame(user=OTHER), frame(9999), frame()])
-        assert len(receiver.received()[AP_PORT]) == 1
-    ap.user.ip("neigh", "del", AP, "dev", "u0")
-    ap.user.call(lambda: _first_packet((AP, AP_PORT)))
-    assert mac("02:00:00:00:00:01").hex(":") in ap.user.ip("neigh", "show", AP, "dev", "u0")
-    ap.user.ip("neigh", "replace", AP, "lladdr", "02:00:00:00:00:01", "dev", "u0", "nud", "permanent")
-
-
 def test_a_hop_limit_of_neighbours_frees_nothing_else(ap: Bed) -> None:
     ap.link(1, 0, 0)  # everything: blocked
     ends = {"source": (USER6, USER_PORT), "destination": (AP6, AP_PORT), "hops": 255}
@@ -162,12 +135,6 @@ def test_a_hop_limit_of_neighbours_frees_nothing_else(ap: Bed) -> None:
         ap.program.unmatched = 2
         ap.send(sent)
         assert receiver.received()[AP_PORT] == []
-
-
-def _first_packet(to: tuple[str, int]) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.sendto(b"x", to)
-    time.sleep(0.3)
 
 
 def test_a_cap_of_the_attachment_point_multiplies_every_charge(ap: Bed) -> None:
@@ -205,12 +172,3 @@ def test_packets_to_a_user_keep_their_priority_and_pass_once(ap: Bed) -> None:
         assert re.search(r"class htb 1:6 .*?Sent [0-9]+ bytes 20 pkt", shown, flags=re.DOTALL), shown
     finally:
         ap.tc("qdisc", "del", "dev", "n0", "root")
-
-
-def test_a_removed_link_is_nobodys(ap: Bed) -> None:
-    key = Key(USER_ADDRESS, USER_PORT)
-    ap.link(7, 0, 0, key)
-    ap.remove_link(key)
-    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
-        ap.send([frame()])
-        assert len(receiver.received()[AP_PORT]) == 1

@@ -17,9 +17,9 @@ import pytest
 
 from ap_agent.dataplane.program import Key
 from lab.frames.replay import Runner, on_two_processors
-from lab.frames.shape import mend_checksum
+from lab.frames.shape import OUTER_TAG, TAG, mend_checksum
 from tests.dataplane.bed import AP, AP6, AP_PORT, HEARTBEAT, OTHER, USER, USER6, USER_PORT, Bed
-from tests.dataplane.frames import OUTER_TAG, TAG, Packet, checksum, datagram, mac, pieces, scion
+from tests.dataplane.frames import Packet, checksum, datagram, mac, pieces, scion
 
 pytestmark = pytest.mark.kernel
 

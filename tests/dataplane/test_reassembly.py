@@ -33,32 +33,27 @@ def reassembly(ap: Bed, name: str = "ReasmReqds") -> int:
     return int(lines[1][lines[0].index(name)])
 
 
-def test_fragments_of_strangers_take_nothing_from_datagrams_to_the_user(ap: Bed) -> None:
+@pytest.mark.parametrize("to_user", [True, False], ids=["to the user", "from the user"])
+def test_fragments_of_strangers_take_nothing_from_datagrams_of_a_link(ap: Bed, to_user: bool) -> None:
     """Later fragments with new identifications and the user's address: 20 beside each datagram of three fragments."""
     ap.link(7, 100_000, 100_000, Key(USER_ADDRESS, USER_PORT))
-    stranger = [Packet(bytes(32), offset=800, more=True, identification=number).frame for number in range(4000)]
-    with ap.listen(ap.user, USER, USER_PORT) as receiver:
+    source, sink = ((AP, AP_PORT), (USER, USER_PORT)) if to_user else ((USER, USER_PORT), (AP, AP_PORT))
+    with ap.listen(ap.user if to_user else ap.ap, *sink) as receiver:
         for number in range(200):
-            ends = {"source": (AP, AP_PORT), "destination": (USER, USER_PORT), "from_user": False}
-            first, *rest = datagram(scion(size=4000), piece=1480, identification=number, **ends)
-            ap.send([first.frame], from_ap=True)
-            ap.send(stranger[number * 20 : number * 20 + 20])
-            ap.send([one.frame for one in rest], from_ap=True)
-        assert len(receiver.received()[USER_PORT]) >= 199
-
-
-def test_later_fragments_of_strangers_take_nothing_from_datagrams_of_the_user(ap: Bed) -> None:
-    ap.link(7, 100_000, 100_000, Key(USER_ADDRESS, USER_PORT))
-    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
-        for number in range(200):
-            first, *rest = datagram(scion(size=4000), piece=1480, identification=20_000 + number)
-            strangers = [
-                Packet(bytes(32), offset=800, more=True, identification=30_000 + number * 20 + one).frame
-                for one in range(20)
-            ]
-            ap.send([first.frame, *strangers, *(one.frame for one in rest)])
-        assert ap.counters(7)[1].refused_packets == 0, ap.counters(7)
-        assert len(receiver.received()[AP_PORT]) >= 199
+            first, *rest = datagram(
+                scion(size=4000),
+                source=source,
+                destination=sink,
+                piece=1480,
+                from_user=not to_user,
+                identification=number,
+            )
+            others = range(30_000 + number * 20, 30_020 + number * 20)
+            ap.send([first.frame], from_ap=to_user)
+            ap.send([Packet(bytes(32), offset=800, more=True, identification=one).frame for one in others])
+            ap.send([one.frame for one in rest], from_ap=to_user)
+        assert len(receiver.received()[sink[1]]) >= 199
+    assert to_user or ap.counters(7)[1].refused_packets == 0, ap.counters(7)
 
 
 def test_a_blocked_user_does_not_fill_the_reassembly(ap: Bed) -> None:

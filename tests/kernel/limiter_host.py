@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -92,6 +94,25 @@ class LimiterHost:
         """What `tc` says of our classes."""
         lines = self.bed.tc("class", "show", "dev", device, check=False).splitlines()
         return sorted(line.partition(" rate ")[2].split()[0] for line in lines if " htb " in line)
+
+
+def run_limiter(
+    bed: EngineBed, folder: Path, command: str, links: dict[str, Any], *, maps_dir: Path, rights: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The limiter's command line with folders of its own: a container, or a checkout that somebody left."""
+    config, document = folder / "other.toml", folder / "link_info.json"
+    folders = {"state_dir": folder, "limiter_run_dir": folder / "lrun", "limiter_state_dir": folder / "lstate"}
+    config.write_text("".join(f'{key} = "{path}"\n' for key, path in {**folders, "maps_dir": maps_dir}.items()))
+    document.write_text(json.dumps(links))
+    limiter = [sys.executable, "-m", "ap_agent.commands.limiter_cli", command, "--config", str(config)]
+    return subprocess.run(
+        ["ip", "netns", "exec", bed.ap.name, *rights, *limiter]
+        + (["--link-info", str(document)] if command == "once" else []),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.fixture

@@ -36,12 +36,7 @@ ALWAYS = ("execve", "exit", "exit_group", "getrlimit", "rt_sigreturn", "sigretur
 class Comparison(ctypes.Structure):
     """struct scmp_arg_cmp"""
 
-    _fields_ = (
-        ("argument", ctypes.c_uint),
-        ("operator", ctypes.c_int),
-        ("a", ctypes.c_uint64),
-        ("b", ctypes.c_uint64),
-    )
+    _fields_ = (("argument", ctypes.c_uint), ("operator", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
 def directives(unit: Path) -> dict[str, list[str]]:
@@ -77,13 +72,8 @@ def load_filters(found: dict[str, list[str]]) -> None:
     lib = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     lib.seccomp_init.restype = ctypes.c_void_p
     lib.seccomp_load.argtypes = lib.seccomp_release.argtypes = [ctypes.c_void_p]
-    lib.seccomp_rule_add_array.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_int,
-        ctypes.c_uint,
-        ctypes.POINTER(Comparison),
-    ]
+    numbers = (ctypes.c_uint32, ctypes.c_int, ctypes.c_uint)
+    lib.seccomp_rule_add_array.argtypes = [ctypes.c_void_p, *numbers, ctypes.POINTER(Comparison)]
 
     def rule(context: int, action: int, call: str, *comparisons: tuple[int, int, int, int]) -> None:
         number = lib.seccomp_syscall_resolve_name(call.encode())
@@ -196,16 +186,10 @@ def main(unit: Path, writable: list[Path], command: list[str]) -> None:
     found = directives(unit)
     if os.geteuid() == 0:
         own_file_system(found, writable)
-        capability = ",".join(
-            ["-all", *(f"+{one.removeprefix('CAP_').lower()}" for one in words(found, "AmbientCapabilities"))]
-        )
-        rights = [
-            "setpriv",
-            f"--reuid={USERS[found['User'][-1]]}",
-            f"--regid={GROUP}",
-            "--clear-groups",
-            "--no-new-privs",
-        ]
+        kept = [f"+{one.removeprefix('CAP_').lower()}" for one in words(found, "AmbientCapabilities")]
+        capability = ",".join(["-all", *kept])
+        user = USERS[found["User"][-1]]
+        rights = ["setpriv", f"--reuid={user}", f"--regid={GROUP}", "--clear-groups", "--no-new-privs"]
         rights += [f"--inh-caps={capability}", f"--ambient-caps={capability}", f"--bounding-set={capability}"]
         again = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, writable), "--", *command]
         os.execvp(rights[0], [*rights, *again])  # noqa: S606  this very process is to have the rights

@@ -1,7 +1,7 @@
 """Hosts for tests of both ends of a test that sends, and a witness of what reaches them.
 
     home ── eth1  user  eth0 ── eth0  ap  eth1 ── victim
-    10.0.0.0/24        192.0.2.0/24, 2001:db8:1::/64       198.51.100.0/24
+    10.0.0.0/24        192.0.2.0/24        198.51.100.0/24
 
 `home` is behind NAT, which changes ports, and behind an MTU of 1400. The victim runs nothing. The attachment point's
 end is the real child, started as the agent starts it.
@@ -13,13 +13,16 @@ import json
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
+import station.user_talk
+from measuring.iproute import available, cleanup_stale
 from measuring.mmsg import prepare
 from measuring.netns import Lab, Namespace
 from station.messages import Kind
@@ -29,8 +32,7 @@ from station.user_end import UserOrder, run_user_end
 
 PREFIX = "slbwst"
 ID, KEY, PORT = "0123456789abcdef" * 2, bytes(range(32)), 30300
-AP, AP_TOO, USER, USER_TOO, VICTIM = "192.0.2.1", "192.0.2.2", "192.0.2.11", "192.0.2.12", "198.51.100.11"
-AP6, USER6 = "2001:db8:1::1", "2001:db8:1::11"
+AP, USER, USER_TOO, VICTIM = "192.0.2.1", "192.0.2.11", "192.0.2.12", "198.51.100.11"
 NAT = (
     "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; "
     "add rule ip nat post ip saddr 10.0.0.0/24 oifname eth0 masquerade random; "
@@ -64,13 +66,12 @@ class Frame:
 
 
 class Tap:
-    """What comes in on a device of a host, over IPv4, from the port of the test, or to it."""
+    """What comes in on a host's eth0, over IPv4, from the port of the test."""
 
-    def __init__(self, host: Namespace, dev: str, *, to_port: bool) -> None:
-        self._port_at = 36 if to_port else 34
+    def __init__(self, host: Namespace) -> None:
         self._socket = host.call(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
         prepare(self._socket, send_buffer_bytes=4096, receive_buffer_bytes=64 << 20)
-        self._socket.bind((dev, ETH_P_ALL))
+        self._socket.bind(("eth0", ETH_P_ALL))
         self._socket.setblocking(False)
 
     def frames(self) -> list[Frame]:
@@ -83,7 +84,7 @@ class Tap:
             except BlockingIOError:
                 return found
             is_udp = frame[12:14] == b"\x08\x00" and frame[23] == 17
-            if address[2] != PACKET_OUTGOING and is_udp and frame[self._port_at :][:2] == PORT.to_bytes(2, "big"):
+            if address[2] != PACKET_OUTGOING and is_udp and frame[34:36] == PORT.to_bytes(2, "big"):
                 seconds, ns = struct.unpack("@qq", control[0][2])
                 found.append(Frame(seconds + ns / 1e9 - offset, frame[42:]))
 
@@ -116,11 +117,7 @@ class Bed:
         child.stdin.write(json.dumps(order))
         child.stdin.close()
         child.stdin = None  # `communicate` is not to flush it
-        family = "-6" if ":" in str(order["remote_ip"]) else "-4"
-        until = time.monotonic() + 10
-        while child.poll() is None and f":{PORT} " not in self.ap.run("ss", family, "-Huln"):
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until_it(lambda: child.poll() is not None or f":{PORT} " in self.ap.run("ss", "-4Huln"))
         return child
 
     def run_user(self, phases: tuple[Phase, ...] = BOTH_WAYS, host: Namespace | None = None, **changes: Any) -> Report:
@@ -138,23 +135,11 @@ class Bed:
 
     @contextmanager
     def tap(self, host: Namespace) -> Iterator[Tap]:
-        """At its eth0; of the attachment point: what is sent to it."""
-        tap = Tap(host, "eth0", to_port=host is self.ap)
+        tap = Tap(host)
         try:
             yield tap
         finally:
             tap.close()
-
-    def start_user(self, phases: tuple[Phase, ...]) -> subprocess.Popen[str]:
-        """As a process, which can be killed."""
-        program = (
-            "import json, sys, time; from station.plan import read_phases; from tests.kernel.station_bed import *; "
-            "now = time.time_ns() // 1_000_000; "
-            "phases = read_phases(json.loads(sys.argv[1])); "
-            "run_user_end(UserOrder(ID, KEY, AP, PORT, now, now + 60_000, phases), print)"
-        )
-        plan = json.dumps([one.to_json() for one in phases])
-        return self.user.popen([sys.executable, "-c", program, plan])
 
 
 def report(child: subprocess.Popen[str], wait_s: float = 15) -> Report:
@@ -171,14 +156,17 @@ def until_it(condition: Callable[[], bool], wait_s: float = 10) -> None:
         time.sleep(0.01)
 
 
-@contextmanager
-def station_bed(prefix: str = PREFIX) -> Iterator[Bed]:
-    with Lab(prefix) as lab:
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    cleanup_stale(PREFIX)
+    with Lab(PREFIX) as lab:
         ap, victim, home = (lab.namespace(name) for name in ("ap", "victim", "home"))
         user = lab.namespace("user", forwards=True)
         lab.veth(
-            ap.nic("eth0", f"{AP}/24", f"{AP_TOO}/24", f"{AP6}/64"),
-            user.nic("eth0", f"{USER}/24", f"{USER_TOO}/24", f"{USER6}/64"),
+            ap.nic("eth0", f"{AP}/24"),
+            user.nic("eth0", f"{USER}/24", f"{USER_TOO}/24"),
         )
         lab.veth(ap.nic("eth1", "198.51.100.1/24"), victim.nic("eth0", f"{VICTIM}/24"))
         lab.veth(user.nic("eth1", "10.0.0.1/24"), home.nic("eth0", "10.0.0.2/24"))
@@ -187,3 +175,11 @@ def station_bed(prefix: str = PREFIX) -> Iterator[Bed]:
         home.ip("route", "add", "default", "via", "10.0.0.1")
         user.run("nft", NAT)
         yield Bed(lab, ap, user, victim, home)
+
+
+@pytest.fixture(autouse=True)
+def _clean(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A user's end gives up soon, and no child is left."""
+    monkeypatch.setitem(station.user_talk.TRIES, Kind.HELLO, 4)
+    yield
+    bed.lab.stop_all()

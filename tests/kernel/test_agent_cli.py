@@ -17,19 +17,19 @@ import pytest
 from lab import witness
 from measuring.netns import REPOSITORY
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
+from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_service import Service, like_the_service, status
-from tests.kernel.conftest import Host, entry
-from tests.kernel.engine_bed import bpf_file_system
+from tests.kernel.engine_bed import Host, bpf_file_system
 
 pytestmark = pytest.mark.kernel
 
 LINKS = {
-    "1": entry("192.0.2.11", 500),
-    "2": entry("2001:db8:2::11", 0),
-    "9": {**entry("192.0.2.99", 7), "IsUserAS": False},
+    "1": entry(500, "192.0.2.11"),
+    "2": entry(0, "2001:db8:2::11"),
+    "9": {**entry(7, "192.0.2.99"), "IsUserAS": False},
 }
 AGENT = (sys.executable, "-P", "-m", "ap_agent")
+ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 LIMITER = (sys.executable, "-P", "-m", "ap_agent.commands.limiter_cli")
 
 
@@ -70,15 +70,14 @@ class Operator:
         return self.run(REPOSITORY / "packaging/bin/scionlab_bw_limiter", *arguments, "--config", self.config)
 
     def run(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
+        command = self.inside(*map(str, argv))
         return subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.host.ap.name}", *map(str, argv)],  # it sees the host's mounts
-            cwd=REPOSITORY,
-            env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            command, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
         )
+
+    def inside(self, *argv: str) -> list[str]:
+        """The command there; it sees the host's mounts."""
+        return ["nsenter", f"--net=/run/netns/{self.host.ap.name}", *argv]
 
     def rates(self, minor: int) -> tuple[int | None, int | None]:
         """In kbit/s, to the user and from the user, as `tc` has them."""
@@ -112,13 +111,6 @@ def test_once_enforces_a_file_and_reset_leaves_the_host_as_it_was(operator: Oper
     assert done.returncode == 0, done.stderr
     assert "2 of 2 limited links enforced" in done.stdout
     assert operator.rates(1) == (500, 500)
-    built = operator.host.snapshot()
-    again = operator.limiter("once", "--link-info", path)
-    assert again.returncode == 0, again.stderr
-    assert "The kernel was up to date." in again.stdout
-    assert operator.host.snapshot() == built
-    shown = operator.limiter("show")
-    assert "500 kbit/s" in shown.stdout
     removed = operator.limiter("reset", "-v")
     assert removed.returncode == 0, removed.stderr
     assert "slbw0: remove IFB" in removed.stdout
@@ -132,7 +124,7 @@ def test_command_line_of_the_thesis_limits_shows_and_resets(operator: Operator) 
     done = operator.thesis("-l", "-p", path)
     assert done.returncode == 0, done.stderr
     assert (operator.rates(1), operator.rates(0xFFF)) == ((500, 500), (None, None))
-    operator.link_info({**LINKS, "1": entry("192.0.2.11", 800)})
+    operator.link_info({**LINKS, "1": entry(800, "192.0.2.11")})
     assert operator.thesis("-b", "5000", "-l").returncode == 0  # the path is remembered
     assert (operator.rates(1), operator.rates(0xFFF)) == ((800, 800), (5000, 5000))  # everything else shares it
     assert "800 kbit/s" in operator.thesis("-s").stdout
@@ -154,6 +146,28 @@ def test_looking_needs_no_right_and_changing_says_which(operator: Operator) -> N
     )
 
 
+ENFORCE = """
+import sys
+from pathlib import Path
+from ap_agent.common.errors import NotPermittedError
+from ap_agent.dataplane.engine import Engine
+from tests.kernel.engine_bed import link, wanted
+try:
+    Engine(Path(sys.argv[1])).enforce(wanted(link(7, 500)))
+except NotPermittedError as exc:
+    print(exc.code, exc.message)
+"""
+
+
+def test_an_engine_without_cap_bpf_names_it_and_changes_nothing(operator: Operator) -> None:
+    before = operator.host.snapshot()
+    without = ("setpriv", "--bounding-set=-bpf,-sys_admin", "--inh-caps=-bpf,-sys_admin")
+    done = operator.run(*without, sys.executable, "-c", ENFORCE, operator.maps)
+    assert done.stdout.startswith("no_bpf_right "), done.stderr
+    assert "CAP_BPF" in done.stdout
+    assert operator.host.snapshot() == before
+
+
 # --- the service ------------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +176,7 @@ def service(host: Host) -> Iterator[Service]:
     """A Coordination Service inside the attachment point's namespace."""
     manager = svc.service()
     running = host.ap.call(manager.__enter__)
-    running.answers["/config"] = like_the_service(bundle_bytes({"1": entry("192.0.2.11", 500)}), "1.18", "7")
+    running.answers["/config"] = like_the_service(bundle_bytes({"1": entry(500, "192.0.2.11")}), "1.18", "7")
     yield running
     manager.__exit__(None, None, None)
 
@@ -179,21 +193,9 @@ def running(operator: Operator, program: tuple[str, ...], *wrapper: str) -> Iter
     """The service of a program, started by `wrapper` if there is one. What it printed is shown where a test fails."""
     name = "limiter" if "limiter" in program[-1] else "agent"
     with (operator.folder / f"{name}.log").open("ab") as log:
+        command = operator.inside(*wrapper, *program, "run", "--config", str(operator.config))
         process = subprocess.Popen(
-            [
-                "nsenter",
-                f"--net=/run/netns/{operator.host.ap.name}",
-                *wrapper,
-                *program,
-                "run",
-                "--config",
-                str(operator.config),
-            ],
-            cwd=REPOSITORY,
-            env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
+            command, cwd=REPOSITORY, env=ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT, text=True
         )
     try:
         yield process
@@ -208,7 +210,7 @@ def test_limits_survive_the_death_of_either_program(operator: Operator, service:
     with running(operator, AGENT) as agent:
         with running(operator, LIMITER) as limiter:
             until(lambda: operator.rates(1) == (500, 500), "the first limit")
-            changed = bundle_bytes({"1": entry("192.0.2.11", 900)}, limits_version=8)
+            changed = bundle_bytes({"1": entry(900, "192.0.2.11")}, limits_version=8)
             service.answers["/config"] = like_the_service(changed, "1.18", "8")
             until(lambda: operator.rates(1) == (900, 900), "the changed limit")
             until(lambda: service.receipts()[-1]["limits_version"] == 8, "its receipt")

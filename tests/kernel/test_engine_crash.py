@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.state import ClosedSegment
-from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, link, wanted
+from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, bound, drained, link, wanted
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
@@ -122,8 +123,8 @@ class Prober:
     def __init__(self, bed: EngineBed, stack: contextlib.ExitStack) -> None:
         self._ways: dict[str, tuple[socket.socket, tuple[str, int], socket.socket]] = {}
         for name, host, user, ours in (("limited", bed.u1, U1, AP1), ("blocked", bed.u2, U2, AP2)):
-            theirs = stack.enter_context(host.call(lambda user=user: _bound(user, USER_PORT)))  # type: ignore[misc]
-            mine = stack.enter_context(bed.ap.call(lambda ours=ours: _bound(ours, AP_PORT)))  # type: ignore[misc]
+            theirs = stack.enter_context(host.call(partial(bound, (user, USER_PORT))))
+            mine = stack.enter_context(bed.ap.call(partial(bound, (ours, AP_PORT))))
             self._ways[f"{name} to user"] = mine, (user, USER_PORT), theirs
             self._ways[f"{name} from user"] = theirs, (ours, AP_PORT), mine
 
@@ -133,23 +134,7 @@ class Prober:
                 with contextlib.suppress(OSError):
                     source.sendto(bytes(958), sink)
         time.sleep(0.05)  # what passes at once is there; what waits is counted with the next burst
-        return {name: _drained(sink) for name, (_, _, sink) in self._ways.items()}
-
-
-def _bound(address: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE
-    sock.bind((address, port))
-    sock.setblocking(False)
-    return sock
-
-
-def _drained(sock: socket.socket) -> int:
-    count = 0
-    with contextlib.suppress(BlockingIOError):
-        while sock.recv(2000):
-            count += 1
-    return count
+        return {name: drained(sink) for name, (_, _, sink) in self._ways.items()}
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,22 +43,6 @@ def test_a_version_with_the_same_layout_goes_on_with_every_counter(bed: EngineBe
     assert len(names(bed)) == len(old_names)
     assert bed.enforce(TWO).writes == 0
     assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
-
-
-def test_while_versions_change_no_packet_is_lost_and_none_is_free(bed: EngineBed, tmp_path: Path) -> None:
-    bed.enforce(TWO)
-    old, new = bed.engine, upgraded(bed, tmp_path)
-    try:
-        for number in range(6):
-            engine = (new, old)[number % 2]
-            for one in (old, new):  # each as if it had just started, and the other had ended
-                one._let_go()
-                one._claim.close()
-            assert bed.ap.call(partial(engine.enforce, TWO)).is_ok
-            assert bed.received_kbit(to_user=True, user=U2, seconds=0.1) == 0
-            assert bed.received_kbit(to_user=False, kbit=800, seconds=0.3) == pytest.approx(800, rel=0.1)
-    finally:
-        new.close()
 
 
 def test_a_version_with_another_layout_ends_the_segments_and_begins_anew(

@@ -11,7 +11,7 @@ import pytest
 from ap_agent.document.live import LIVE_FILE, read_live, write_request
 from ap_agent.limiter.events import Change, Listener
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed
 from tests.kernel.limiter_host import LimiterHost, limiter_on
 
 pytestmark = pytest.mark.kernel
@@ -67,16 +67,6 @@ def heard_until_quiet(host: LimiterHost, listener: Listener) -> set[Change]:
     return heard
 
 
-def test_what_the_engine_does_itself_is_no_occasion(host: LimiterHost) -> None:
-    with host.bed.ap.call(Listener) as listener:
-        for what in (wanted(link(7, 500)), wanted(link(7, 900), link(8, 100, port=50_002)), wanted()):
-            outcome = host.bed.enforce(what)
-            assert outcome.writes > 0
-            heard = host.bed.ap.call(lambda: listener.drain_own(outcome.ports))  # noqa: B023  # called at once
-            assert not {one for one in heard.changes if "slbw" not in one.device}
-            assert heard.is_all
-
-
 def passes_when_quiet(host: LimiterHost) -> int:
     """How many passes there were, once none has come for a while."""
     deadline = time.monotonic() + 20
@@ -122,18 +112,3 @@ def test_a_flood_of_changes_of_others_makes_few_passes_and_nothing_is_slept_thro
     assert 1 <= passes_when_quiet(host) - before <= took_s / 0.1 + 3
     host.bed.tc("qdisc", "del", "dev", "slbw0", "root")
     host.until(lambda state: host.rates() == ["500Kbit"] and state.is_ok)
-
-
-def test_a_fight_with_another_tool_is_reported_by_name(host: LimiterHost) -> None:
-    start_with_one_link(host)
-    passes_when_quiet(host)
-    for _ in range(7):
-        host.bed.tc("qdisc", "del", "dev", "slbw0", "root")
-        deadline = time.monotonic() + 20
-        while host.rates() != ["500Kbit"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    state = host.until(lambda one: [problem.code for problem in one.problems] == ["repeatedly_changed"])
-
-    assert state.problems[0].subject == "slbw0"
-    assert state.problems[0].message.startswith("On slbw0: ")

@@ -52,45 +52,6 @@ def test_handed_document_limits_packets_and_the_state_file_counts_them(host: Lim
     assert state.problems == ()
 
 
-def test_document_of_another_host_limits_nothing_until_an_address_of_it_is_here(host: LimiterHost) -> None:
-    elsewhere = {"Local-IP": "198.51.100.77"}
-    host.start()
-    host.hand({number: {**one, **elsewhere} for number, one in TWO.items()})
-    state = host.until(lambda one: bool(one.links))
-    assert [one.code for one in state.problems] == ["wrong_host"]
-    assert [one.state for one in state.links.values()] == ["error", "error"]
-    assert host.rates() == []
-
-    host.bed.ap.run("ip", "address", "add", "198.51.100.77/32", "dev", "lo")
-    state = host.until(has_links(7, 8))
-    assert (state.problems, host.rates()) == ((), ["500Kbit", "800Kbit"])
-
-
-def test_link_whose_local_address_is_missing_is_limited_by_the_rest_and_in_error(host: LimiterHost) -> None:
-    host.start()
-    host.bed.ap.run("ip", "address", "add", "198.51.100.77/32", "dev", "lo")
-    missing, here = {"Local-IP": "198.51.100.78"}, {"Local-IP": "198.51.100.77"}
-    host.hand({"7": {**ONE["7"], **missing}, "8": {**TWO["8"], **here}})
-    state = host.until(lambda one: bool(one.links))
-    assert [(one.code, one.subject) for one in state.problems] == [("local_address_missing", "link 7")]
-    assert {number: one.state for number, one in state.links.items()} == {7: "error", 8: "enforced"}
-    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
-
-
-def test_changed_limit_is_in_the_kernel_without_a_dump_and_loses_no_counter(host: LimiterHost) -> None:
-    host.hand(TWO)
-    host.start()
-    before = host.until(has_links(7, 8))
-    host.hand({**TWO, "7": entry(900, U1, USER_PORT)}, limits=8)
-    after = host.until(lambda state: state.links[7].limits.to_user_kbit == 900)
-
-    assert host.rates() == ["800Kbit", "900Kbit"]
-    assert after.links[7].to_user is not None
-    assert before.links[7].to_user is not None
-    assert after.links[7].to_user.segment == before.links[7].to_user.segment
-    assert after.writes - before.writes <= 6
-
-
 def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> None:
     host.hand(ONE)
     host.start()
@@ -107,49 +68,6 @@ def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> N
     assert after.links[7].to_user is not None
     assert before.links[7].to_user is not None
     assert after.links[7].to_user.segment == before.links[7].to_user.segment
-
-
-def test_stopped_limiter_leaves_the_limits_and_says_that_it_is_gone(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
-    assert host.end() == 0
-
-    assert host.state is not None
-    assert not host.state.is_running
-    assert host.rates() == ["500Kbit"]
-
-
-def test_own_copy_holds_after_a_reboot_without_the_agent(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
-    host.end()
-    for name in ("slbw0", "slbw1"):  # a reboot leaves nothing of the kernel
-        host.bed.ap.ip("link", "del", name)
-    (host.state_dir / "document.json").unlink()
-    host.start()
-    host.until(lambda state: state.is_running and bool(state.links) and state.is_ok)
-
-    assert host.rates() == ["500Kbit"]
-
-
-def test_removed_link_is_closed_in_the_state_file_with_its_last_counters(host: LimiterHost) -> None:
-    host.hand(TWO)
-    host.start()
-    host.until(has_links(7, 8))
-    host.bed.received_kbit(to_user=True)
-    before = host.until(lambda state: passed(state) > 0)
-    host.hand({"8": TWO["8"]}, limits=8)
-    after = host.until(has_links(8))
-    host.end()
-    host.start()
-    again = host.until(lambda state: state.run != after.run and bool(state.links))
-
-    for state in (after, again):
-        (ended,) = [one for one in state.closed if (one.interface_id, one.direction) == (7, "to_user")]
-        assert ended.counters.passed_bytes >= passed(before)
-        assert ended.segment == before.links[7].to_user.segment  # type: ignore[union-attr]
 
 
 def test_in_peace_nothing_is_written_to_the_kernel(host: LimiterHost) -> None:

@@ -23,10 +23,11 @@ import pytest
 
 from measuring.netns import REPOSITORY, Lab
 from tests import agent_service as svc
-from tests.agent_bundles import bundle_bytes
+from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_service import like_the_service
-from tests.kernel.conftest import MISSING, PREFIX, Host, entry
-from tests.kernel.test_agent_cli import AGENT, Operator, until
+from tests.kernel.conftest import MISSING, PREFIX
+from tests.kernel.engine_bed import Host
+from tests.kernel.test_agent_cli import AGENT, ENVIRONMENT, Operator, until
 
 pytestmark = pytest.mark.kernel
 
@@ -38,13 +39,13 @@ BYTES = 1_000_000
 WITHIN = "5"  # the shortest time for a confirmation
 
 
-def uplinks(gateway: str = "254", table: int = 1000, dev: str = "eth1") -> str:
+def uplinks(gateway: str = "254") -> str:
     """`gateway`: the last number of that of eth1; any but 254 is nobody's."""
     texts = []
     for number, device in enumerate(DEVICES):
         last = gateway if number == 1 else "254"
         texts.append(
-            f'[[uplink]]\nname = "net{number}"\ndev = "{dev if number == 1 else device}"\ntable = {table + number}\n'
+            f'[[uplink]]\nname = "net{number}"\ndev = "{device}"\ntable = {1000 + number}\n'
             f'addresses = ["{NETS4[number]}1", "{NETS6[number]}1"]\n'
             f'gateway4 = "{NETS4[number]}{last}"\ngateway6 = "{NETS6[number]}{last}"\n'
         )
@@ -65,8 +66,7 @@ class Rig(Operator):
         return self.agent("routes", *arguments)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        env = {"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]}
-        return self.host.ap.popen([*AGENT, "routes", *arguments, "--config", str(self.config)], env=env)
+        return self.host.ap.popen([*AGENT, "routes", *arguments, "--config", str(self.config)], env=ENVIRONMENT)
 
     def kernel(self) -> str:
         """Every rule and route as iproute2 prints them."""
@@ -194,7 +194,7 @@ def test_verify_tells_right_from_wrong_and_from_nothing(rig: Rig) -> None:
     }
 
 
-def test_apply_twice_writes_once_and_disturbs_nobody_and_removal_leaves_what_was_there(rig: Rig) -> None:
+def test_apply_twice_writes_once_and_removal_leaves_what_was_there(rig: Rig) -> None:
     ap = rig.host.ap
     ap.ip("rule", "add", "from", "10.1.0.0/16", "lookup", "77", "priority", "9999", "protocol", "201")  # near, not ours
     ap.ip("rule", "add", "fwmark", "5", "lookup", "main", "priority", "10192")
@@ -206,29 +206,7 @@ def test_apply_twice_writes_once_and_disturbs_nobody_and_removal_leaves_what_was
     assert rig.kernel() == before
     assert rig.routes("apply").returncode == 0
     built = rig.kernel()
-
-    monitor = ap.popen(["ip", "monitor", "route", "rule"])
-    with (
-        ap.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as end,
-        rig.host.u2.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as far,
-    ):
-        end.bind(("198.51.100.1", 50000))
-        far.bind(("10.99.0.11", 50000))
-        far.settimeout(5)
-        again = rig.start("apply", "--json")
-        count = 0
-        while again.poll() is None:
-            end.sendto(b"x" * 100, ("10.99.0.11", 50000))
-            assert len(far.recv(200)) == 100  # else a timeout
-            count += 1
-            time.sleep(0.001)
-    assert count > 100
-    assert json.loads(again.communicate()[0])["operations"] == []
-    ap.ip("rule", "add", "priority", "20000", "lookup", "main")  # so that it is certain that the monitor sees
-    time.sleep(0.2)
-    monitor.terminate()
-    assert [line for line in monitor.communicate()[0].splitlines() if line] == ["20000:\tfrom all lookup main"]
-    ap.ip("rule", "del", "priority", "20000")
+    assert json.loads(rig.routes("apply", "--json").stdout)["operations"] == []
     assert rig.kernel() == built
     assert rig.routes("remove").returncode == 0
     assert rig.kernel() == before
@@ -236,19 +214,11 @@ def test_apply_twice_writes_once_and_disturbs_nobody_and_removal_leaves_what_was
 
 def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
     ap = rig.host.ap
-    rig.write(uplinks().replace("198.51.100.254", "198.51.101.1"))
-    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is not a host" in rig.routes("apply").stderr
-    rig.write(uplinks())
     for command, undo, code in (
         ("rule add from 10.1.2.3 lookup main priority 10000", "rule del priority 10000", "priority_taken"),
-        ("rule add from 10.1.2.3 lookup main priority 10191", "rule del priority 10191", "priority_taken"),
         ("route add 10.2.0.0/16 dev eth0 table 1002", "route flush table 1002", "table_taken"),
-        ("addr del 198.51.100.1/24 dev eth1", "addr add 198.51.100.1/24 dev eth1", "address_missing"),
         ("link set eth1 down", "link set eth1 up", "device_down"),
-        ("link set eth1 name other", "link set other name eth1", "unknown_device"),
     ):
-        if code == "unknown_device":
-            ap.ip("link", "set", "eth1", "down")
         ap.ip(*command.split())
         before = rig.kernel()
         for action in ("plan", "apply"):
@@ -285,16 +255,6 @@ def test_what_the_kernel_refuses_half_way_is_undone(rig: Rig, options: tuple[str
     assert not options or rig.trial() == "rolled_back"
 
 
-def test_a_right_is_needed_to_change_and_none_to_look(rig: Rig) -> None:
-    without = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
-    assert rig.run(*without, *AGENT, "routes", "plan", "--config", rig.config).returncode == 0
-    refused = rig.run(*without, *AGENT, "routes", "apply", "--config", rig.config)
-    assert (refused.returncode, refused.stderr) == (
-        3,
-        "scionlab-bw-agent routes: Changing routes needs root (CAP_NET_ADMIN); use sudo.\n",
-    )
-
-
 # --- roll back --------------------------------------------------------------------------------------------------------
 
 
@@ -303,9 +263,9 @@ def begin(rig: Rig, *options: str, within: str = WITHIN) -> subprocess.Popen[str
     command = " ".join([*AGENT, "routes", "apply", "--confirm-within", within, *options, "--config", str(rig.config)])
     rig.write(uplinks("253"))
     shell = subprocess.Popen(
-        ["nsenter", f"--net=/run/netns/{rig.host.ap.name}", "sh", "-c", f"{command}; echo ended $?"],
+        rig.inside("sh", "-c", f"{command}; echo ended $?"),
         cwd=REPOSITORY,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        env=ENVIRONMENT,
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -395,7 +355,7 @@ def test_a_service_that_is_reached_confirms(rig: Rig, answers: bool) -> None:
     service = rig.host.ap.call(manager.__enter__)
     rig.use(service)
     if answers:
-        service.answers["/config"] = like_the_service(bundle_bytes({"1": entry("192.0.2.11", 5)}), "1.18", "7")
+        service.answers["/config"] = like_the_service(bundle_bytes({"1": entry(5, "192.0.2.11")}), "1.18", "7")
     else:
         service.answers["/config"] = svc.status(401)
     try:

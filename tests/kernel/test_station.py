@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,46 +11,25 @@ from types import SimpleNamespace
 import pytest
 
 import station.user_end
-import station.user_talk
-from measuring.iproute import cleanup_stale
-from measuring.netns import Namespace
 from station.messages import Kind, Opening, OpeningCodec
 from station.plan import Phase
-from station.report import COMPLETED, CUT, ERROR, NOBODY
-from tests.kernel.conftest import MISSING
+from station.report import COMPLETED, CUT, NOBODY
 from tests.kernel.station_bed import (
     AP,
     BOTH_WAYS,
     ID,
     KEY,
     PORT,
-    PREFIX,
     TO_USER,
-    USER,
-    USER_TOO,
     VICTIM,
     Bed,
+    _clean,
+    bed,
     report,
-    station_bed,
 )
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
-NOT_ROOT = 65_533
-
-
-@pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
-    cleanup_stale(PREFIX)
-    with station_bed() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _clean(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A user's end gives up soon, and no child is left."""
-    monkeypatch.setitem(station.user_talk.TRIES, Kind.HELLO, 4)
-    yield
-    bed.lab.stop_all()
+__all__ = ["_clean", "bed"]  # fixtures
+pytestmark = pytest.mark.kernel
 
 
 def now_ms() -> int:
@@ -79,28 +56,6 @@ def test_every_kind_of_phase_both_ways(bed: Bed) -> None:
     assert user.phases[2].rtt_us is not None
 
 
-def test_between_link_local_addresses(bed: Bed) -> None:
-    """The attachment point's has the index of the interface; the user's has its name."""
-    ap_ip, user_ip = (_link_local(one) for one in (bed.ap, bed.user))
-    child = bed.start_ap(remote_ip=user_ip, ifindex=_index(bed.ap, "eth0"), local_ip=ap_ip)
-    user = bed.run_user(ip=ap_ip, bind=f"{user_ip}%eth0")
-    assert (user.outcome, report(child).outcome) == (COMPLETED, COMPLETED)
-    child = bed.start_ap(remote_ip=user_ip, ifindex=_index(bed.ap, "eth1"))
-    assert bed.run_user(ip=ap_ip, bind=f"{user_ip}%eth0").outcome == NOBODY  # it is another host's on that interface
-    assert bed.run_user(ip=ap_ip).why == (
-        f"{ap_ip} is a link-local address. Use --bind ADDRESS%INTERFACE, e.g. --bind fe80::1%eth0."
-    )
-
-
-def _link_local(host: Namespace) -> str:
-    shown = host.ip("-6", "-o", "addr", "show", "dev", "eth0", "scope", "link")
-    return shown.split()[3].partition("/")[0]
-
-
-def _index(host: Namespace, dev: str) -> int:
-    return int(host.ip("-o", "link", "show", "dev", dev).partition(":")[0])
-
-
 def test_behind_nat_and_the_path_mtu_is_found_both_ways(bed: Bed) -> None:
     """The registered address is that of the NAT, the port is whichever comes. A router refuses what is longer than 1400
     bytes on its way to the user, and drops it in silence on its way from there."""
@@ -111,24 +66,6 @@ def test_behind_nat_and_the_path_mtu_is_found_both_ways(bed: Bed) -> None:
     assert user.phases[0].received_packets == ap.phases[0].sent_packets == 93
     assert (ap.phases[2].mtu, user.phases[2].mtu) == ((1400, 1400), (1400, 1400))
     assert bed.told == ["From here, packets of more than 1400 bytes do not pass: they vanish."]
-
-
-@pytest.mark.parametrize(
-    ("narrow", "mtu", "words"),
-    [("home", 1300, "the interface of this host has a smaller MTU"), ("user", 1350, "a router refuses them")],
-)
-def test_what_blocks_large_packets_is_said(bed: Bed, narrow: str, mtu: int, words: str) -> None:
-    search = (Phase(0, "mtu", "both", 200, 1452, 8000, 0),)
-    host = bed.lab.namespaces[narrow]
-    host.ip("link", "set", "eth0", "mtu", str(mtu))
-    try:
-        child = bed.start_ap(search)
-        found = bed.run_user(search, host=bed.home).phases[0].mtu
-        assert (found or (0, 0))[1] == mtu
-        assert bed.told == [f"From here, packets of more than {mtu} bytes do not pass: {words}."]
-        assert report(child).phases[0].mtu == found
-    finally:
-        host.ip("link", "set", "eth0", "mtu", "1500")
 
 
 def test_the_clock_of_the_user_may_be_wrong_by_an_hour(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,25 +107,6 @@ def test_who_has_the_wrong_key_or_comes_early_or_late_gets_no_packet(bed: Bed) -
             user = bed.run_user(**of_user)
             assert (user.outcome, tap.frames()) == (NOBODY, [])
             bed.lab.stop(child)
-
-
-def test_what_was_recorded_opens_nothing_when_it_is_sent_again(bed: Bed) -> None:
-    """All that a user's end sent, again from its own port and from another, to a second run of the same test."""
-    with bed.tap(bed.ap) as from_user:
-        assert bed.both()[0].outcome == COMPLETED
-        recorded = [one.payload for one in from_user.frames()]
-    kinds = [OpeningCodec(ID, KEY).read(one) for one in recorded[:2]]
-    assert [one.kind for one in kinds if one] == [Kind.HELLO, Kind.RESPONSE]
-    child = bed.start_ap()
-    with bed.tap(bed.user) as tap:
-        for payload in recorded[:30]:
-            for port in (50_000, 50_001):
-                bed.user.call(partial(send, (USER, port), payload))
-        time.sleep(0.3)
-        answers = tap.frames()
-    assert [len(one.payload) for one in answers] == [69, 69]  # a challenge for each HELLO, as long as that
-    assert not any(one.is_data for one in answers)
-    bed.lab.stop(child)
 
 
 def test_a_registered_address_that_is_somebody_elses_gets_no_data_and_no_more_than_was_sent_in_its_name(
@@ -237,27 +155,6 @@ def test_nothing_leaves_after_until_and_the_child_is_gone(bed: Bed) -> None:
 # --- what people are told ---------------------------------------------------------------------------------------------
 
 
-def test_the_users_end_says_why_nothing_answered(bed: Bed) -> None:
-    assert bed.run_user().outcome == NOBODY
-    assert bed.told == [
-        "192.0.2.1, UDP port 30300, is closed: the attachment point answers, but its end of the test does not run. "
-        "Its operator may have stopped tests, or its agent did not start it."
-    ]
-    child = bed.start_ap(remote_ip=USER_TOO)
-    assert bed.run_user().outcome == NOBODY
-    assert bed.told == [
-        "No answer from 192.0.2.1, UDP port 30300. This host sends from 192.0.2.11; the attachment point answers "
-        "only the registered address of this link. If that is another one, use --bind with it; if not, a firewall "
-        "stops UDP."
-    ]
-    assert bed.run_user(bind=USER_TOO).outcome == COMPLETED
-    assert report(child).peer is not None
-    assert bed.run_user(bind="192.0.2.77").outcome == ERROR
-    assert bed.told == ["This host has no address 192.0.2.77. Use --bind with an address of this host that is up."]
-    assert bed.run_user(ip="2001:db8:9::1").outcome in {ERROR, NOBODY}
-    assert bed.told == ["This host cannot send to 2001:db8:9::1: Network is unreachable. Check its routes."]
-
-
 # --- what the child may ----------------------------------------------------------------------------------------------
 
 
@@ -278,23 +175,3 @@ def test_the_child_has_no_right_and_bounds(bed: Bed) -> None:
     ):
         assert words in limits
     bed.lab.stop(child)
-
-
-def test_capabilities_that_were_handed_on_are_given_up(bed: Bed) -> None:
-    """As a service of systemd with AmbientCapabilities= has them: not root, and they pass to every child."""
-    program = f"""
-import ctypes, os
-from pathlib import Path
-from station.confine import confine
-libc = ctypes.CDLL(None)
-libc.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
-os.setresuid({NOT_ROOT}, {NOT_ROOT}, {NOT_ROOT})
-libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(*[1 << 12] * 3))  # CAP_NET_ADMIN
-assert libc.prctl(47, 2, 12, 0, 0) == 0  # PR_CAP_AMBIENT_RAISE
-print(Path("/proc/self/status").read_text())
-confine(5)
-print(Path("/proc/self/status").read_text())
-"""
-    said = bed.ap.run(sys.executable, "-c", program)
-    found = [int(line.split()[1], 16) for line in said.splitlines() if line.startswith(("CapPrm", "CapEff", "CapAmb"))]
-    assert found == [1 << 12] * 3 + [0] * 3

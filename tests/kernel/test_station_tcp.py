@@ -6,21 +6,13 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
-import station.connections
-import station.user_talk
-from measuring.framing import tcp_goodput_bound
-from measuring.iproute import cleanup_stale
 from measuring.netns import Namespace
-from station.messages import ConversationCodec, Kind
+from station.messages import ConversationCodec
 from station.plan import Phase, ap_bytes
 from station.report import COMPLETED, CUT, REFUSED, PhaseReport
-from station.tools import TOOLS
-from tests.engine_host import EngineHost, key, limited
-from tests.kernel.conftest import MISSING
 from tests.kernel.station_bed import (
     AP,
     PORT,
@@ -28,18 +20,14 @@ from tests.kernel.station_bed import (
     USER_TOO,
     VICTIM,
     Bed,
+    _clean,
+    bed,
     report,
-    station_bed,
     until_it,
 )
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.measured,
-    pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}"),
-]
-TCP = TOOLS["tcp"]
-PREFIX = "slbwtp"
+__all__ = ["_clean", "bed"]  # fixtures
+pytestmark = [pytest.mark.kernel, pytest.mark.measured]
 
 
 def tcp(direction: str, duration_ms: int = 600, kbit: int = 2000, flows: int = 1, number: int = 0) -> Phase:
@@ -47,20 +35,6 @@ def tcp(direction: str, duration_ms: int = 600, kbit: int = 2000, flows: int = 1
 
 
 BOTH_WAYS = (tcp("to_user", flows=2), tcp("from_user", flows=2, number=1))
-
-
-@pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
-    cleanup_stale(PREFIX)
-    with station_bed(PREFIX) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _clean(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(station.user_talk.TRIES, Kind.HELLO, 4)
-    yield
-    bed.lab.stop_all()
 
 
 def arrived(phase: PhaseReport) -> int:
@@ -106,57 +80,6 @@ def test_both_ways_over_two_connections_and_both_ends_tell_the_same(bed: Bed) ->
         assert arrived(receiver) <= 2000 * 600 / 8
         assert receiver.tcp[1][-1][1] == pytest.approx(arrived(receiver) / 2, rel=0.3)
     assert not listens(bed)
-
-
-def test_connections_are_cubic_whatever_the_host_prefers(bed: Bed) -> None:
-    """Each host prefers reno here, and both ends send."""
-    for host in (bed.ap, bed.user):
-        host.run("sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno")
-    plan = (tcp("to_user", 1500), tcp("from_user", 1500, number=1))
-    child = bed.start_ap(plan)
-    ends: list[object] = []
-    talk = threading.Thread(target=lambda: ends.append(bed.run_user(plan)))
-    talk.start()
-    for host, ours in ((bed.ap, f"{AP}:{PORT}"), (bed.user, USER)):
-        until_it(lambda host=host: f"{PORT}" in host.run("ss", "-Htn"), 10)  # type: ignore[misc]
-        shown = host.run("ss", "-Htin").replace("\n\t", " ")
-        assert [(" cubic " in line, ours in line) for line in shown.splitlines() if str(PORT) in line] == [(True, True)]
-    talk.join()
-    assert report(child).outcome == COMPLETED
-
-
-# --- what a limit leaves ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flows", [1, 2])
-def test_tcp_gets_what_headers_leave_of_the_limit_and_the_class_passes_no_more(bed: Bed, flows: int) -> None:
-    """Within 2 %, after the first second; a quarter more than the limit is what TCP is given. 50 Mbit/s are a claim of
-    `./dev evaluate tests`: beside other tests the processors are too slow for it."""
-    limit_kbit = 2000
-    phases = TCP.phases(TCP.read({"flows": flows}), limit_kbit, limit_kbit)
-    with EngineHost(bed.ap) as engine:
-        engine.must_enforce(limited(1, limit_kbit, key(USER, local_port=PORT)))
-        began = time.monotonic()
-        ap, user = bed.both(phases)
-        took_s = time.monotonic() - began
-        counters = engine.counters(1)
-    assert (ap.outcome, user.outcome, ap.why, user.why) == (COMPLETED, COMPLETED, "", "")
-    for phase, counted in zip((user.phases[0], ap.phases[1]), counters, strict=True):
-        seconds = phase.seconds[1 : max(rows[-1][0] for rows in phase.tcp or ()) // 1000]
-        kbit = sum(row[3] for row in seconds) * 8 / 1000 / len(seconds)
-        assert kbit == pytest.approx(tcp_goodput_bound(limit_kbit), rel=0.02), phase.direction
-        assert counted.passed_bytes * 8 <= limit_kbit * 1000 * took_s + 8 * (24_000 + limit_kbit * 13)
-    assert arrived(user.phases[0]) <= counters[0].passed_bytes
-
-
-def test_without_the_key_of_its_port_tcp_would_escape_the_limit(bed: Bed) -> None:
-    """The negative control."""
-    phases = (tcp("to_user", 2000, 8000),)
-    with EngineHost(bed.ap) as engine:
-        engine.must_enforce(limited(1, 2000, key(USER, 50_000, AP, 51_000)))
-        _, user = bed.both(phases)
-        passed = engine.counters(1)[0].passed_packets
-    assert (passed, arrived(user.phases[0]) * 8 / 2000 > 4000) == (0, True)
 
 
 # --- who gets no byte -------------------------------------------------------------------------------------------------
@@ -238,28 +161,6 @@ def test_the_byte_budget_holds_with_what_is_sent_again(bed: Bed) -> None:
 
 
 @pytest.mark.alone  # it times the end
-def test_a_sender_without_reports_of_the_other_end_stops_within_two_seconds(bed: Bed) -> None:
-    """The user's end is killed; its kernel resets the connections, or is cut off as here."""
-    plan = (tcp("to_user", 8000),)
-    child = bed.start_ap(plan)
-    user = bed.start_user(plan)
-    until_it(lambda: "ESTAB" in bed.user.run("ss", "-Htn", f"dport = :{PORT}"))
-    time.sleep(1)
-    bed.user.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; }; "
-                 f"add rule inet cut out udp dport {PORT} drop")  # fmt: skip
-    cut_at = time.monotonic()
-    try:
-        until_it(lambda: "ESTAB" not in bed.ap.run("ss", "-Htn", f"sport = :{PORT}"))
-        assert time.monotonic() - cut_at < 2.3
-        found = report(child)
-    finally:
-        bed.user.run("nft", "delete table inet cut")
-        user.kill()
-    assert time.monotonic() - cut_at < 4
-    assert (found.outcome, found.why) == (CUT, "No report arrived for 2 s.")
-
-
-@pytest.mark.alone  # it times the end
 def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:
     until_ms = time.time_ns() // 1_000_000 + 2500
     plan = (tcp("to_user", 8000),)
@@ -269,23 +170,6 @@ def test_nothing_is_left_after_the_time_of_the_test(bed: Bed) -> None:
     assert (found.outcome, found.why, user.outcome) == (CUT, "The time of the test has ended.", CUT)
     assert not listens(bed)
     assert str(PORT) not in bed.ap.run("ss", "-Htn")
-
-
-def test_a_firewall_that_lets_udp_pass_alone_is_named(bed: Bed) -> None:
-    bed.user.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; }; "
-                 f"add rule inet cut out tcp dport {PORT} drop")  # fmt: skip
-    plan = (tcp("to_user", 4000),)
-    child = bed.start_ap(plan)
-    try:
-        user = bed.run_user(plan)
-    finally:
-        bed.user.run("nft", "delete table inet cut")
-    assert user.outcome == CUT
-    assert bed.told == [
-        "No TCP connection to the attachment point could be established (no answer within 2.5 s), although UDP passes; "
-        "allow TCP to the same port too."
-    ]
-    assert report(child).outcome == CUT
 
 
 def test_a_test_that_is_not_one_of_tcp_opens_no_tcp_port(bed: Bed) -> None:

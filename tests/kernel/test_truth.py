@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import socket
-import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
-from tests.kernel.limiter_host import LimiterHost, limiter_on
+from tests.kernel.engine_bed import BPF_PROG_TYPE_XDP, U1, USER_PORT, EngineBed, link, load_program, wanted
+from tests.kernel.limiter_host import LimiterHost, limiter_on, run_limiter
 
 pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
-BPF_PROG_TYPE_XDP, BPF_XDP = 6, 37
+BPF_XDP = 37
 XDP_PASS = 2
 MODES = {"native": 1 << 2, "generic": 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 
@@ -38,11 +36,7 @@ def host(bed: EngineBed, tmp_path: Path) -> Iterator[LimiterHost]:
 
 def _xdp_program() -> int:
     """It passes every frame on, as it is."""
-    code = b"".join(struct.pack("=BBhi", *one) for one in ((0xB4, 0, 0, XDP_PASS), (0x95, 0, 0, 0)))
-    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    fd = int(libbpf.bpf_prog_load(BPF_PROG_TYPE_XDP, b"foreign", b"GPL", code, ctypes.c_size_t(2), None))
-    assert fd >= 0, os.strerror(ctypes.get_errno())
-    return fd
+    return load_program(BPF_PROG_TYPE_XDP, (0xB4, 0, 0, XDP_PASS), (0x95, 0, 0, 0))
 
 
 def _attach(bed: EngineBed, device: str, flags: int, fd: int) -> None:
@@ -93,29 +87,27 @@ def _has_hooks(host: LimiterHost) -> bool:
     return "direct-action" in host.bed.tc("filter", "show", "dev", "eth0", "egress", check=False)
 
 
-class Churn:
+@contextmanager
+def _churn(host: LimiterHost) -> Iterator[None]:
     """Containers that come and go: devices and addresses that are not ours."""
+    ended = threading.Event()
 
-    def __init__(self, host: LimiterHost) -> None:
-        self._host, self._ended = host, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Churn:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run() -> None:
         number = 0
-        while not self._ended.wait(0.3):
+        while not ended.wait(0.3):
             number += 1
             ours, theirs = f"veth{number}", f"peer{number}"
             lines = [f"link add {ours} type veth peer name {theirs}", f"addr add 10.9.{number}.1/24 dev {ours}"]
             lines += [f"link set {one} up" for one in (ours, theirs)]
-            self._host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
+            host.bed.ap.ip_batch(lines + [f"link del veth{number - 1}"] * (number > 1))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.long
@@ -125,7 +117,7 @@ def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: L
     host.start()
     host.until(lambda state: state.is_ok and 7 in state.links)
     waits = []
-    with Churn(host):
+    with _churn(host):
         time.sleep(5)
         for _ in range(8):
             began = time.monotonic()
@@ -176,19 +168,9 @@ def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
     bed: EngineBed, tmp_path: Path, may_mount: bool
 ) -> None:
     """`ip netns exec` has a /sys of its own, without it."""
-    config, links = tmp_path / "agent.toml", tmp_path / "link_info.json"
-    folders = "".join(f'{key} = "{tmp_path / key}"\n' for key in ("state_dir", "limiter_run_dir", "limiter_state_dir"))
-    config.write_text(f'maps_dir = "/sys/fs/bpf/scionlab-bw-of-a-test"\n{folders}')
-    links.write_text(json.dumps({"7": entry(500, U1, USER_PORT)}))
-    limiter = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "once"]
-    rights = [] if may_mount else ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    done = subprocess.run(
-        ["ip", "netns", "exec", bed.ap.name, *rights, *limiter, "--config", str(config), "--link-info", str(links)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    maps_dir, links = Path("/sys/fs/bpf/scionlab-bw-of-a-test"), {"7": entry(500, U1, USER_PORT)}
+    rights = () if may_mount else ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+    done = run_limiter(bed, tmp_path, "once", links, maps_dir=maps_dir, rights=rights)
     assert done.returncode == (0 if may_mount else 1), done.stderr
     if may_mount:
         assert "1 of 1 limited links enforced" in done.stdout
@@ -198,20 +180,3 @@ def test_a_missing_bpf_file_system_is_mounted_or_the_problem_says_how(
 
 
 # --- hundreds of devices ----------------------------------------------------------------------------------------------
-
-
-def test_a_pass_without_changes_grows_with_the_devices_and_no_faster(bed: EngineBed) -> None:
-    """The best of five with 100 devices and with 800: eight times as many may take sixteen times as long."""
-    best = []
-    for count, first in ((100, 0), (800, 100)):
-        bed.ap.ip_batch(f"link add d{n} type veth peer name p{n}" for n in range(first // 2, count // 2))
-        assert bed.enforce(ONE).is_ok
-        times = []
-        for _ in range(5):
-            began = time.process_time()
-            bed.ap.call(bed.engine.host)
-            assert bed.enforce(ONE).writes == 0
-            times.append(time.process_time() - began)
-        best.append(min(times))
-    print(f"measured: {best[1] * 1000:.0f} ms of the processor with 800 devices")
-    assert best[1] < 16 * best[0], best

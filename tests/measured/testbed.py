@@ -1,9 +1,9 @@
 """An attachment point and user ASes on one switch, limited by the agent's engine, loaded and judged by the lab.
 
     with Testbed() as bed:
-        link = bed.link(1, kbit=2000, user=1)
+        link = TestLink(1, kbit=2000, user=1)
         bed.enforce([link])
-        results = run_traffic(bed.flood([link], times=2), seconds=4)
+        results = run_traffic(bed.plan([(link, link.ends((data(4000),)))]), seconds=4)
         assert_limit(results, bed.ap, link)
 
 Every tolerance is one of `measuring.judge`: a frame and the clock's slack for a steady rate, bucket + frames for any
@@ -22,17 +22,13 @@ import pytest
 
 from ap_agent.dataplane.engine import Outcome
 from ap_agent.dataplane.wanted import LimitedLink
-from lab import witness
-from measuring.framing import Wire
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes, room_bytes
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, bucket_bytes
 from measuring.netns import Lab, Namespace, Nic
-from measuring.tagged import PRIORITY_TAG, Tagged
-from measuring.traffic import Address, Endpoint, Results, Stream, TrafficRun, data, ends
+from measuring.traffic import Address, Endpoint, Results, Stream, TrafficRun, ends
 from tests.engine_host import EngineHost, key, limited
 
 PREFIX = "sltest"
 AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
-HEARTBEAT_BUCKET_S = 0.2  # of the limit's own rate: what heartbeats may bring ahead of the link's queue (ADR 0028)
 
 
 def user_address(user: int, family: int = 4) -> str:
@@ -54,7 +50,6 @@ class TestLink:
     local_port: int = 0
     local_address: str = ""
     remote_address: str = ""
-    observed: bool = False
 
     @property
     def name(self) -> str:
@@ -70,7 +65,7 @@ class TestLink:
 
     def limited(self) -> LimitedLink:
         """What the engine is told."""
-        return limited(self.interface_id, self.kbit, key(*self.remote, *self.local), observed=self.observed)
+        return limited(self.interface_id, self.kbit, key(*self.remote, *self.local))
 
     def ends(self, streams: Sequence[Stream], **options: Any) -> tuple[Endpoint, Endpoint]:
         """Both ends with the same streams, the attachment point's first."""
@@ -84,7 +79,6 @@ class Testbed:
     __test__ = False
 
     users: int = 4
-    mtu_bytes: int = 1500
 
     def __enter__(self) -> Testbed:
         self.lab = Lab(PREFIX).__enter__()
@@ -110,7 +104,7 @@ class Testbed:
         self.lab.__exit__(kind, value, trace)
 
     def _plug(self, nic: Nic) -> None:
-        self.switch.plug(nic, mtu_bytes=self.mtu_bytes)
+        self.switch.plug(nic)
         # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
         # waits in a limited queue.
         nic.host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
@@ -127,11 +121,6 @@ class Testbed:
         """Take all limits off, with what waits in their queues."""
         self.engine.must_enforce()
 
-    def tagged(self, number: int, tags: tuple[int, ...] = (PRIORITY_TAG,)) -> tuple[Tagged, Tagged]:
-        """How frames with priority tags go to a user and back."""
-        macs = [str(witness.links(host)["eth0"]["address"]) for host in (self.ap, self.user(number))]
-        return Tagged("eth0", *macs, tags), Tagged("eth0", *macs[::-1], tags)
-
     def plan(self, pairs: Iterable[tuple[TestLink, tuple[Endpoint, Endpoint]]]) -> dict[Namespace, list[Endpoint]]:
         """Who runs which endpoints."""
         plan: dict[Namespace, list[Endpoint]] = {}
@@ -139,18 +128,6 @@ class Testbed:
             plan.setdefault(self.ap, []).append(at_ap)
             plan.setdefault(self.user(link.user), []).append(at_user)
         return plan
-
-    def flood(
-        self, links: Iterable[TestLink], times: float, payload_bytes: int | None = None, more: Sequence[Stream] = ()
-    ) -> dict[Namespace, list[Endpoint]]:
-        """Each link loaded with `times` its limit in both directions, in full frames unless said otherwise."""
-        return self.plan(
-            (
-                link,
-                link.ends((data(link.kbit * times, payload_bytes or (1472 if link.family == 4 else 1452)), *more)),
-            )
-            for link in links
-        )
 
 
 def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int | None = None, **window: Any) -> float:
@@ -161,16 +138,10 @@ def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int
     return verdict.measured_kbit
 
 
-def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES) -> float:
+def allowed_excess_bytes(kbit: int) -> float:
     """What a window of any length may carry above rate*T: HTB's burst, a frame that begins on its last byte, and one
-    that found the link's queue empty. Heartbeats go past HTB, so with them all that the queue has room for.
-
-    `largest_bytes` is what counts as one: a datagram in fragments arrives whole, at the moment of its last fragment.
-    """
-    allowed = bucket_bytes(kbit) + 2 * largest_bytes + kbit * 125 * CLOCK_SLACK_S
-    if with_heartbeats:
-        allowed += room_bytes(kbit)
-    return allowed
+    that found the link's queue empty."""
+    return bucket_bytes(kbit) + 2 * FRAME_BYTES + kbit * 125 * CLOCK_SLACK_S
 
 
 # A station that stands still this long sends what is due at once, more than queues and sockets are made for: a quiet
@@ -208,23 +179,6 @@ def check_excess(excess: float, allowed: float, where: str) -> None:
     """Raises `WindowExceededError`."""
     if excess > allowed:
         raise WindowExceededError(f"{where}: {excess:.0f} B above rate*T, allowed {allowed:.0f}")
-
-
-def assert_never_exceeded(
-    results: Results, host: Namespace, link: TestLink, *, wire: Wire | None = None, **what: Any
-) -> float:
-    """No window of the run carried more than rate*T + bucket + frame; returns the worst excess in bytes.
-
-    `what`: see `allowed_excess_bytes`.
-    """
-    excess = results.excess_bytes(host, link.name, link.kbit, wire=wire)
-    check_excess(excess, allowed_excess_bytes(link.kbit, **what), f"{link.name} at {host.short}")
-    return excess
-
-
-def seconds(results: Results, second: float) -> int:
-    """A moment of the run as CLOCK_MONOTONIC ns."""
-    return results.start_ns + int(second * NS)
 
 
 def report(**figures: object) -> None:
