@@ -75,13 +75,6 @@ def test_what_is_only_observed_is_not_published() -> None:
     assert metadata(host_with(observe_only=True)) == {"Bandwidth": {}}
 
 
-def test_the_number_is_that_of_link_info() -> None:
-    members = members_of(with_link(host_with(), 11, bandwidth_kbit=900, from_user_kbit=1234))
-    limits = json.loads(members["etc/scion/link_info.json"])
-    published = json.loads(members[PATH_METADATA_PATH])["Bandwidth"]
-    assert published == {one: {"Inter": limits[one]["Bandwidth"]} for one in ("2", "11")}
-
-
 # --- the operator's entries ---------------------------------------------------------------------------------------
 
 ENTRIES = {
@@ -115,12 +108,6 @@ def test_limits_take_the_place_of_the_operator_s_numbers_of_these_links_and_of_n
 def test_a_blocked_link_keeps_what_the_operator_says_of_its_inside() -> None:
     entries = {"Bandwidth": {"10": {"Inter": 8, "Intra": {"1": 5}}}}
     assert build_path_metadata(entries, {10: 0}) == {"Bandwidth": {"10": {"Intra": {"1": 5}}}}
-
-
-def test_the_same_values_give_the_same_bytes_in_any_order() -> None:
-    backwards = {name: ENTRIES[name] for name in reversed(ENTRIES)}
-    first, second = (members_of(host_with(metadata_entries=one)) for one in (ENTRIES, backwards))
-    assert first == second
 
 
 # --- where --------------------------------------------------------------------------------------------------------
