@@ -88,16 +88,11 @@ def test_an_infrastructure_as_comes_with_host_and_border_router() -> None:
 @table(
     ("as_text", "values", "code"),
     [
-        ("ffaa:0", {}, "as_id_invalid"),
-        ("ffaa:1:b6", {}, "as_id_for_users"),
         ("ffaa:0:1107", {}, "as_id_taken"),
         ("ffaa:0:2", {"isd": 65_536}, "isd_range"),
         ("ffaa:0:2", {"isd": 0}, "isd_range"),
         ("0:0:0", {}, "as_id_zero"),
         ("ffaa:0:2", {"public_ipv4": None}, "address_required"),
-        ("ffaa:0:2", {"public_ipv4": "127.0.0.1"}, "address_refused"),
-        ("ffaa:0:2", {"public_ipv4": "2001:db8::1"}, "address_family"),
-        ("ffaa:0:2", {"bind_ip": "1.2"}, "address_invalid"),
     ],
 )
 def test_an_infrastructure_as_that_breaks_a_rule_is_not_made(as_text: str, values: dict[str, Any], code: str) -> None:
@@ -122,23 +117,6 @@ def test_an_attachment_point_gives_its_default_from_the_start() -> None:
         attachment_point_create(as_=as_)
 
 
-@table(
-    ("values", "code"),
-    [
-        ({"default_bandwidth_kbit": -1}, "bandwidth_negative"),
-        ({"default_bandwidth_kbit": 100_000_001}, "bandwidth_too_high"),
-        ({"vpn_subnet": "10.10.3.1/24"}, "subnet_invalid"),
-        ({"vpn_subnet": "10.10.3.0/31"}, "subnet_too_small"),
-    ],
-)
-def test_an_attachment_point_that_breaks_a_rule_is_not_made(values: dict[str, Any], code: str) -> None:
-    as_ = make("ffaa:0:1", public_ipv4="192.0.2.1")
-    with pytest.raises(RuleError) as caught:
-        attachment_point_create(as_=as_, **values)
-    assert caught.value.code == code
-    assert not AttachmentPoint.objects.exists()
-
-
 def test_an_infrastructure_link_gives_both_hosts_a_new_configuration_once() -> None:
     a, b, other = (make(f"ffaa:0:{n}", is_core=True, public_ipv4=f"192.0.2.{n}") for n in (1, 2, 3))
     link = infrastructure_link_create(a=a, b=b, type=Link.Type.CORE)
@@ -149,41 +127,21 @@ def test_an_infrastructure_link_gives_both_hosts_a_new_configuration_once() -> N
     assert (second.interface_a.interface_id, second.interface_a.public_port) == (2, 50_001)
 
 
+def test_a_user_as_has_no_infrastructure_link() -> None:
+    seed.seed_demo()
+    ap, user_as = AS.objects.get(label="ETHZ-AP"), AS.objects.get(label="Home lab")
+    count = Link.objects.count()
+    with pytest.raises(RuleError) as caught:
+        infrastructure_link_create(a=ap, b=user_as, type=Link.Type.PROVIDER)
+    assert (caught.value.code, Link.objects.count()) == ("link_of_user_as", count)
+
+
 def test_an_infrastructure_link_uses_the_family_that_both_have() -> None:
     a = make("ffaa:0:1", public_ipv4="192.0.2.1", public_ipv6="2001:db8::1", bind_ip="10.0.0.1")
     b = make("ffaa:0:2", public_ipv6="2001:db8::2")
     link = infrastructure_link_create(a=a, b=b, type=Link.Type.PROVIDER)
     ends = (link.interface_a.public_ip, link.interface_a.bind_ip, link.interface_b.public_ip)
     assert ends == ("2001:db8::1", None, "2001:db8::2")
-
-
-def test_an_infrastructure_link_that_breaks_a_rule_is_not_made() -> None:
-    seed.seed_demo()
-    core, ap = AS.objects.get(label="Zurich core"), AS.objects.get(label="ETHZ-AP")
-    user_as = AS.objects.get(label="Home lab")
-    v6_only = make("ffaa:0:9", public_ipv6="2001:db8::9")
-    count = Link.objects.count()
-    broken: list[tuple[AS, AS, Link.Type, int, str]] = [
-        (core, core, Link.Type.PROVIDER, 1000, "link_to_itself"),
-        (core, ap, Link.Type.CORE, 1000, "core_link_needs_core_ases"),
-        (ap, user_as, Link.Type.PROVIDER, 1000, "link_of_user_as"),
-        (core, ap, Link.Type.PROVIDER, 0, "infrastructure_bandwidth"),
-        (core, ap, Link.Type.PROVIDER, -1, "bandwidth_negative"),
-        (core, v6_only, Link.Type.PROVIDER, 1000, "address_family"),
-    ]
-    for a, b, link_type, bandwidth_kbit, code in broken:
-        with pytest.raises(RuleError) as caught:
-            infrastructure_link_create(a=a, b=b, type=link_type, bandwidth_kbit=bandwidth_kbit)
-        assert caught.value.code == code
-    assert Link.objects.count() == count
-
-
-def test_a_production_site_wants_addresses_that_the_internet_reaches(settings: Any) -> None:
-    settings.UNDERLAY_GLOBAL_ONLY = True
-    with pytest.raises(RuleError) as caught:
-        make("ffaa:0:1", public_ipv4="192.0.2.1")
-    assert caught.value.code == "address_not_global"
-    assert make("ffaa:0:1", public_ipv4="129.132.1.1").hosts.count() == 1
 
 
 # --- all that is seen of one demo -------------------------------------------------------------------------------
