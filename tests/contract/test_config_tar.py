@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import tarfile
@@ -26,7 +25,6 @@ from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
-    FULL_AP_HOST,
     HOSTS,
     KEYS,
     SITE_URL,
@@ -74,31 +72,6 @@ def test_router_without_active_links_is_left_out() -> None:
     one_router = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3])
     assert list(document(tar_of(one_router), "etc/scion/topology.json")["border_routers"]) == ["br-1"]
     assert document(tar_of(replace(AP_HOST, link_ends=())), "etc/scion/topology.json")["border_routers"] == {}
-
-
-def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
-    files = config_members(tar_of(AP_HOST))
-    manifest = json.loads(files.pop("scionlab-config.json"))
-    signed = {name: manifest.pop(name) for name in ("signed", "signatures")}
-    assert [type(one) for one in signed.values()] == [str, list]  # test_signed_manifest.py
-    assert manifest == {
-        "host_id": "a0000000000000000000000000001107",
-        "host_secret": "5ec4e700000000000000000000000000",
-        "url": "https://scionlab.example.org",
-        "version": "1.18",
-        "limits_version": 7,
-        "link_info_schema": 1,
-        "files": {name: hashlib.sha1(content, usedforsecurity=False).hexdigest() for name, content in files.items()},
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-        "systemd_units": [
-            "openvpn@server.service",
-            "scion-border-router@br-1.service",
-            "scion-border-router@br-2.service",
-            "scion-control-service@cs-1.service",
-            "scion-daemon.service",
-            "scion-dispatcher.service",
-        ],
-    }
 
 
 def test_vpn_client_names_the_unit_of_its_attachment_point() -> None:
@@ -174,12 +147,6 @@ def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
         host.limits_version,
     )
     assert list(bundle.links) == [end.interface_id for end in host.link_ends]
-
-
-def test_full_attachment_point_stays_small_enough_for_a_poll() -> None:
-    tarball = tar_of(FULL_AP_HOST)
-    assert len(tarball) < 200_000
-    assert len(read_bundle(tarball, host_id=FULL_AP_HOST.uid).links) == 4094
 
 
 # --- the download for people --------------------------------------------------------------------------------

@@ -116,9 +116,6 @@ def test_a_host_without_links_has_an_empty_document() -> None:
     assert parse_link_info(b"{}") == {}
 
 
-_ips = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
-
-
 def _is_usable(text: str) -> bool:
     try:
         check_underlay_address(text)
