@@ -19,6 +19,7 @@ from measuring.judge import (
     jain_bound,
     judge_heartbeats,
     judge_rate,
+    missing_count,
     steady_rate,
 )
 
@@ -119,6 +120,12 @@ def test_three_missing_heartbeats_in_a_row_are_a_down_and_two_are_not() -> None:
     assert judge_heartbeats(without(5, 6), start_ns=0, stop_ns=4 * NS).downs == 0
     assert judge_heartbeats(without(5, 6, 7), start_ns=0, stop_ns=4 * NS).downs == 1
     assert judge_heartbeats(without(5, 6, 7, 12, 13, 14), start_ns=0, stop_ns=4 * NS).downs == 2
+
+
+def test_a_duplicate_does_not_make_up_for_a_loss() -> None:
+    run = arrivals((0.1, 958), (0.2, 958), (0.3, 958))
+    run.sequence[2] = 1
+    assert missing_count(run, 3) == 1
 
 
 def test_goodput_counts_payload_after_the_warm_up_over_the_whole_time() -> None:
