@@ -55,6 +55,7 @@ def test_a_report_is_read_as_it_was_written() -> None:
         ("phases.0.sent_packets", -1, "phases[0].sent_packets is -1 and not a whole number from 0 to"),
         ("phases.0.begins_at_ms", 0, "phases[0].begins_at_ms is 0 and not a Unix time in ms from 1"),
         ("phases.4.begins_at_ms", 2**53 - 1, "phases[4].begins_at_ms is 9007199254740991 and not a Unix time in ms"),
+        ("phases.0.reordered_packets", True, "phases[0].reordered_packets is True and not"),
         ("phases.0.seconds", [[0, 0, 0]], "phases[0].seconds[0] has 3 numbers and not 4"),
         ("phases.0.seconds", [[0, 0, 0, 0]] * 71, "phases[0].seconds is not a list of at most 70"),
         ("phases.2.mtu", [1500, "x"], "phases[2].mtu[1] is 'x' and not"),
