@@ -313,29 +313,6 @@ def test_host_stores_results_of_its_own_tests_alone(link: Link, host: Host, host
     assert not TestResult.objects.exists()
 
 
-def test_receipt_arms_the_tests_of_its_host_alone(link: Link, host: Host, owner: User) -> None:
-    made = create(link, owner)
-    host.refresh_from_db()
-    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-24T23:59:58Z", "writes": 0, "problems": []}
-    row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}}
-
-    def post(one: Host, **more: Any) -> int:
-        answer = Client().post(
-            f"/api/v4/host/{one.uid}/enforcement",
-            json.dumps({**row, **more}),
-            content_type="application/json",
-            headers={"Authorization": basic(one, one.secret)},
-        )
-        return answer.status_code
-
-    assert post(host, tests=["x"]) == 400
-    assert post(host) == 200
-    assert not HostReceipt.objects.get(host=host).says_tests
-    assert post(host, tests=[made.test_id, "ab" * 16], observed_at="2026-10-24T23:59:59Z") == 200
-    made.refresh_from_db()
-    assert (made.armed_at, HostReceipt.objects.get(host=host).says_tests) == (T0, True)
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [
