@@ -94,6 +94,14 @@ def test_a_reboot_never_shortens_it(began: int, up_s: int) -> None:
         assert found.left_s(up_s) <= HOLD_S  # nor does it last for days
 
 
+def test_another_configuration_in_force_begins_another_hold() -> None:
+    former = hold_for(bundle_of(11), bundle_of(11, 6), None, 0, is_accepted=lambda: False)
+    found = hold_for(bundle_of(13), bundle_of(13, 8), former, 900, is_accepted=lambda: False)
+
+    assert found is not None
+    assert found.since_s == 900
+
+
 # --- in the running agent ---------------------------------------------------------------------------------------------
 
 ALL, FEW = data_of(range(1, 13)), data_of(range(1, 4), "1.19")
