@@ -225,6 +225,10 @@ def test_infrastructure_only() -> None:
     assert [info.is_user_as for info in parse_link_info(json.dumps(document)).values()] == [False, False]
 
 
+def test_entries_come_in_the_order_of_their_numbers() -> None:
+    assert list(parse_link_info(json.dumps({"10": FOUR_KEYS, "9": FOUR_KEYS}))) == [9, 10]
+
+
 DOCUMENTS: dict[str, tuple[bytes | str, str]] = {
     "empty": (b"", "not_json"),
     "cut off": (LISTING_5_1[:100], "not_json"),

@@ -110,6 +110,12 @@ def test_a_blocked_link_keeps_what_the_operator_says_of_its_inside() -> None:
     assert build_path_metadata(entries, {10: 0}) == {"Bandwidth": {"10": {"Intra": {"1": 5}}}}
 
 
+def test_the_same_values_give_the_same_bytes_in_any_order() -> None:
+    backwards = {name: ENTRIES[name] for name in reversed(ENTRIES)}
+    first, second = (members_of(host_with(metadata_entries=one)) for one in (ENTRIES, backwards))
+    assert first == second
+
+
 # --- where --------------------------------------------------------------------------------------------------------
 
 
