@@ -9,7 +9,7 @@ import pytest
 
 from scionlab_bw.credentials import checked_url
 from scionlab_bw.errors import UsageError
-from scionlab_bw.units import parse_bandwidth, parse_duration, parse_moment
+from scionlab_bw.units import format_bytes, format_seconds, parse_bandwidth, parse_duration, parse_moment
 from terminal import clean, table
 from tests.platform.test_bandwidth_text import REFUSED, UNDERSTOOD
 
@@ -93,3 +93,8 @@ def test_addresses_are_written_alike() -> None:
 def test_text_of_others_does_not_steer_the_terminal() -> None:
     assert clean("a\x1b[2Jb\nc\u202e") == "a [2Jb c "
     assert table(["A", "N"], [["x", 5], ["longer", 1000]], right=("N",)) == "A          N\nx          5\nlonger  1000"
+
+
+def test_figures_are_short() -> None:
+    assert [format_bytes(one) for one in (0, 999, 1234567, 10**15)] == ["0 B", "999 B", "1.23 MB", "1 PB"]
+    assert [format_seconds(one) for one in (0, 59.6, 5400, 90061)] == ["0 s", "1 min", "1 h 30 min", "1 d 1 h"]
