@@ -157,15 +157,6 @@ def test_rename_gives_an_as_another_label(run: Run, logged_in: str, user_as: Use
     assert (code, "`scionlab-bw ases` lists them" in err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "command", ["ases", "links", "show {}", "history {}", "timed {}", "usage {}", "set {} 400", "set {} 300 --for 60"]
-)
-def test_json_is_what_the_service_sent(run: Run, logged_in: str, link: Link, command: str) -> None:
-    code, out, err = run(*command.format(link.pk).split(), "--json")
-    assert (code, err) == (0, "")
-    json.loads(out)
-
-
 def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Link, url: str, owner: User) -> None:
     one = str(link.pk)
     assert run("set", one, "120M")[::2] == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from django.utils import timezone
 
 from scionlab.accounts.models import User
-from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.joint_test import joint_test_create
 from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.testbed.models import AttachmentPoint, UserAS
@@ -64,15 +62,6 @@ def test_it_prints_what_passed_alone_and_together_of_each_link_and_of_all(
     assert table[3].split() == ["sum", "1", "482", "1", "482", "1", "500", "1", "482", "33.7", "%"]
 
 
-def test_json_is_that_of_the_service_and_parameters_are_its(
-    run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]
-) -> None:
-    code, out, _ = run("test", str(wide.pk), "--all-links", "--set", "seconds=8", "--json")
-    found = json.loads(out)
-    assert (code, found["state"], found["to_user"]["total"]["limit_kbit"]) == (0, "finished", 1500)
-    assert [one["parameters"]["seconds"] for one in found["parts"]] == [8] * 4
-
-
 def test_interrupted_all_of_it_is_cancelled(run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]) -> None:
     ends["interrupt"] = True
     assert run("test", wide.isd_as, "--all-links")[0] == 130
@@ -94,14 +83,9 @@ def test_one_that_was_scheduled_on_the_page(
 def test_wrong_input_and_refusals_have_their_exit_codes(
     run: Run, logged_in: str, wide: UserAS, ends: dict[str, Any]
 ) -> None:
-    for wrong in (["reach", "--all-links"], ["--all-links", "--set", "percent=3"]):
-        assert run("test", wide.isd_as, *wrong)[0] == 2, wrong
-    assert run("test", "nothing", "--all-links")[0] == 2
+    assert run("test", wide.isd_as, "--all-links", "--set", "percent=3")[0] == 2
     code, _, err = run("test", wide.isd_as, "--all-links", "--set", "seconds=99")
     assert (code, "99 s for each direction are outside 3 to 20 s" in err) == (1, True)
-    HostReceipt.objects.update(sending_tests="off")
-    code, _, err = run("test", wide.isd_as, "--all-links")
-    assert (code, "has not enabled tests that send" in err) == (1, True)
     assert not JointTest.objects.exists()
 
 

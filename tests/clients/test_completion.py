@@ -32,14 +32,10 @@ def test_the_completions_are_those_of_the_parsers(writer: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("scionlab-bw-agent st", ["status"]),
-        ("scionlab-bw-agent ro", ["routes"]),
         ("scionlab-bw-agent routes ver", ["verify"]),
         ("scionlab-bw-agent --config x.toml show --v", ["--verbose"]),
         ("scionlab-bw-agent enrol https://x --", ["--help", "--config", "--replace", "--credentials"]),
         ("scionlab-bw-agent enrol --credentials ", []),
-        ("scionlab-bw-agent routes gu", []),
-        ("scionlab-bw-limiter se", ["selftest"]),
         ("scionlab-bw profile st", ["stair"]),
         ("mpget --res", ["--resume"]),
     ],

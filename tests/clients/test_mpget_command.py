@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import stat
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ import pytest
 
 from multipath.__main__ import main
 from tests.cases import case
-from tests.terminal import run_in_terminal
 
 ROOT = Path(__file__).parents[2]
 SIZE = 300_000
@@ -181,23 +179,6 @@ def test_a_name_that_the_server_chose_replaces_nothing_and_is_not_hidden(
         assert (tmp_path / "mine").read_bytes() == web.right
 
 
-def test_what_cannot_be_written_is_said(
-    web: Web, tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    table = {
-        "none/out": "No such file",
-        "file/out": "Not a directory",
-        "a" * 250: "File name too long",
-        "a" * 300: "too",
-    }
-    for name, words in table.items():
-        with case(subtests, name[:20]):
-            assert main(["-o", name, "--path", web.url("etag")]) == 5
-            assert words in capsys.readouterr().err
-    assert left(tmp_path) == ["file"]
-
-
 def test_nothing_is_left_of_a_download_that_received_nothing(
     web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,20 +186,6 @@ def test_nothing_is_left_of_a_download_that_received_nothing(
     assert "Nothing was received." in capsys.readouterr().err
     assert left(tmp_path) == []
     assert main(["-o", "out", "--path", web.url("etag")]) == 0
-
-
-def test_progress_of_five_paths_leaves_no_debris_on_a_terminal(web: Web, tmp_path: Path) -> None:
-    def slow(_number: int) -> bytes:
-        time.sleep(0.5)
-        return web.right
-
-    web.of = slow
-    given = [word for number in range(5) for word in ("--path", web.url("etag", f"a-long-name-of-a-file.iso?{number}"))]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    code, screen = run_in_terminal([sys.executable, "-m", "multipath", "-o", "out", *given], env=env, cwd=tmp_path)
-    assert (code, (tmp_path / "out").read_bytes()) == (0, web.right)
-    assert not [row for row in screen.rows if "[" in row]
-    assert screen.rows[0].startswith("mpget: ")
 
 
 # --- what its 0 means -------------------------------------------------------------------------------------------------

@@ -59,15 +59,3 @@ def test_whatever_is_lost_the_bytes_are_bounded(passed: list[bool]) -> None:
         search.passes(search.size) if passed and passed.pop() else search.no_answer()
     answers = MTU_PROBE_BYTES // SMALLEST_MTU
     assert sent_bytes - HEADERS + answers * DATA_HEAD_BYTES <= MTU_SEARCH_BYTES
-
-
-def test_a_search_that_is_given_up_knows_what_passed() -> None:
-    search = MtuSearch()
-    search.too_large()
-    search.passes(SMALLEST_MTU)
-    search.passes(1038)
-    search.give_up()
-    assert (search.is_over, search.passed) == (True, 1038)
-    nothing = MtuSearch()
-    nothing.give_up()
-    assert (nothing.is_over, nothing.passed) == (True, 0)

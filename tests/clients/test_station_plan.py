@@ -81,10 +81,8 @@ def test_tcp_is_given_a_quarter_more_than_the_limit_and_at_most_what_any_test_ma
     [
         ("tcp", {"flows": 3}, '"flows" is 3. Choose a whole number from 1 to 2 connections.'),
         ("quick", {"seconds": 21}, '"seconds" is 21. Choose a whole number from 3 to 20 s.'),
-        ("quick", {"seconds": "5"}, "\"seconds\" is '5'. Choose a whole number from 3 to 20 s."),
         ("quick", {"seconds": True}, '"seconds" is True. Choose a whole number from 3 to 20 s.'),
         ("quick", {"rate": 5}, '"rate" is not a parameter of quick. It has seconds, percent, payload_bytes.'),
-        ("reach", {"seconds": 5}, '"seconds" is not a parameter of reach. It has none.'),
         (
             "sizes",
             {"from_bytes": 5000, "to_bytes": 5000},
@@ -122,11 +120,8 @@ def test_a_frame_costs_what_the_measuring_library_says(version: int) -> None:
     ("changed", "words"),
     [
         ({"kind": "flood"}, "kind is 'flood' and not one of echo, stream, mtu, tcp"),
-        ({"kind": "tcp", "count": 3}, "count is 3 and not a whole number from 1 to 2"),
         ({"direction": "both"}, "direction is 'both' and not one of to_user, from_user"),
         ({"kbit": 0}, "kbit is 0 and not a whole number from 1 to 1000000"),
-        ({"payload_bytes": 47}, "payload_bytes is 47 and not"),
-        ({"duration_ms": 60_001}, "duration_ms is 60001 and not"),
         ({"count": 1}, "count is 1 and not"),
         ({"number": None}, "number is None and not"),
         ({"more": 1}, "is not an object with exactly number, kind"),

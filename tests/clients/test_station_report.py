@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from station.report import MAX_REPORT_BYTES, PhaseReport, Report, read_report
+from station.report import PhaseReport, Report, read_report
 
 STREAM = PhaseReport(
     0, "stream", "to_user", 750, 1452, 1_795_473_861_225, 314, 455_928, 0, 0, 0, 0, ((63, 91_476, 0, 0),), None, None
@@ -42,46 +42,27 @@ def test_a_report_is_read_as_it_was_written() -> None:
     assert read_report(REPORT.to_json()) == REPORT
 
 
-def test_the_largest_report_fits_the_upload() -> None:
-    """12 phases, as tools make them, of 20 s each; and numbers as large as they get."""
-    row = (10**7, 10**10, 10**7, 10**10)
-    many = [{**written()["phases"][0], "number": number, "seconds": [row] * 22} for number in range(12)]
-    assert len(json.dumps({**written(), "phases": many})) < MAX_REPORT_BYTES // 4
-
-
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
         ("schema", 2, "schema is 2 and not 1"),
-        ("side", "service", "side is 'service' and not one of ap, user"),
         ("outcome", "fine", "outcome is 'fine' and not one of completed, nobody, cut, refused, error"),
         ("why", "a\nb", "why is not a printable text of at most 500 characters"),
-        ("why", None, "why is not a printable text"),
         ("peer", "1" * 81, "peer is not a printable text of at most 80 characters"),
         ("phases", {}, "phases is not a list of at most 32"),
         ("phases.1.number", 2, "phases are not numbered from 0"),
-        ("phases.1.kind", "flood", "phases[1]: kind is 'flood' and not one of"),
         ("phases.0.direction", "both", "phases[0]: direction is 'both' and not one of to_user, from_user"),
         ("phases.0.sent_packets", -1, "phases[0].sent_packets is -1 and not a whole number from 0 to"),
         ("phases.0.begins_at_ms", 0, "phases[0].begins_at_ms is 0 and not a Unix time in ms from 1"),
         ("phases.4.begins_at_ms", 2**53 - 1, "phases[4].begins_at_ms is 9007199254740991 and not a Unix time in ms"),
-        ("phases.0.lost_packets", 1.5, "phases[0].lost_packets is 1.5 and not a whole number"),
-        ("phases.0.received_bytes", 2**53, "phases[0].received_bytes is 9007199254740992 and not"),
         ("phases.0.reordered_packets", True, "phases[0].reordered_packets is True and not"),
         ("phases.0.seconds", [[0, 0, 0]], "phases[0].seconds[0] has 3 numbers and not 4"),
-        ("phases.0.seconds", [[0, 0, 0, -1]], "phases[0].seconds[0][3] is -1 and not"),
         ("phases.0.seconds", [[0, 0, 0, 0]] * 71, "phases[0].seconds is not a list of at most 70"),
-        ("phases.1.rtt_us", [1, 2], "phases[1].rtt_us has 2 numbers and not 3"),
         ("phases.2.mtu", [1500, "x"], "phases[2].mtu[1] is 'x' and not"),
         ("phases.2.more", 1, "phases[2]: more is unknown"),
-        ("phases.0.tcp", None, "phases[0]: tcp is unknown"),
-        ("phases.3.tcp", None, "phases[3].tcp is not a list of at most 2"),
         ("phases.3.tcp", [[], [], []], "phases[3].tcp is not a list of at most 2"),
         ("phases.3.tcp.0", [[1, 2]] * 301, "phases[3].tcp[0] is not a list of at most 300"),
-        ("phases.3.tcp.0.1", [500, 28_961], "phases[3].tcp[0][1] has 2 numbers and not 6"),
         ("phases.4.tcp.0.1", [500, 14_999], "phases[4].tcp[0] goes back from (250, 15000) to (500, 14999)"),
-        ("phases.4.tcp.0.1.0", -1, "phases[4].tcp[0][1][0] is -1 and not"),
-        ("more", 1, "report: more is unknown"),
     ],
 )
 def test_a_wrong_report_names_the_place(place: str, value: object, words: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import tarfile
@@ -26,7 +25,6 @@ from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
-    FULL_AP_HOST,
     HOSTS,
     KEYS,
     SITE_URL,
@@ -34,7 +32,6 @@ from tests.contract.config_samples import (
     USER_HOST,
     SampleHost,
 )
-from tests.contract.stock_client import complaints
 from tests.support.polling import config_members
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -49,53 +46,6 @@ def document(tarball: bytes, name: str) -> Any:
 
 
 # --- the documents, written out -----------------------------------------------------------------------------
-
-
-def test_topology_of_an_attachment_point_is_exactly_this() -> None:
-    assert document(tar_of(AP_HOST), "etc/scion/topology.json") == {
-        "isd_as": "17-ffaa:0:1107",
-        "mtu": 1472,
-        "attributes": [],
-        "dispatched_ports": "30000-32767",
-        "border_routers": {
-            "br-1": {
-                "internal_addr": "127.0.0.1:30001",
-                "interfaces": {
-                    "1": {
-                        "isd_as": "17-ffaa:0:1101",
-                        "link_to": "PARENT",
-                        "mtu": 1472,
-                        "underlay": {"local": "192.0.2.7:50000", "remote": "192.0.2.1:50001"},
-                    },
-                    "2": {
-                        "isd_as": "17-ffaa:1:b6",
-                        "link_to": "CHILD",
-                        "mtu": 1472,
-                        "underlay": {"local": "192.0.2.7:50002", "remote": "198.51.100.7:50000"},
-                    },
-                    "10": {
-                        "isd_as": "17-ffaa:1:c0ff",
-                        "link_to": "CHILD",
-                        "mtu": 1472,
-                        "underlay": {"local": "10.10.1.1:50003", "remote": "10.10.1.2:50000"},
-                    },
-                },
-            },
-            "br-2": {
-                "internal_addr": "127.0.0.1:30002",
-                "interfaces": {
-                    "11": {
-                        "isd_as": "17-ffaa:1:1",
-                        "link_to": "CHILD",
-                        "mtu": 1472,
-                        "underlay": {"local": "[2001:db8::7]:50004", "remote": "[2001:db8::b6]:50000"},
-                    }
-                },
-            },
-        },
-        "control_service": {"cs-1": {"addr": "127.0.0.1:30254"}},
-        "discovery_service": {"ds-1": {"addr": "127.0.0.1:30254"}},
-    }
 
 
 def test_topology_of_a_core_as_has_the_core_attributes_and_ipv6_in_brackets() -> None:
@@ -122,93 +72,6 @@ def test_router_without_active_links_is_left_out() -> None:
     one_router = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3])
     assert list(document(tar_of(one_router), "etc/scion/topology.json")["border_routers"]) == ["br-1"]
     assert document(tar_of(replace(AP_HOST, link_ends=())), "etc/scion/topology.json")["border_routers"] == {}
-
-
-def test_link_info_of_an_attachment_point_is_exactly_this() -> None:
-    assert document(tar_of(AP_HOST), "etc/scion/link_info.json") == {
-        "1": {
-            "AS_ID": 0x1101,
-            "IsUserAS": False,
-            "Bandwidth": 1_000_000,
-            "IP-Address": "192.0.2.1",
-            "ISD-AS": "17-ffaa:0:1101",
-            "Port": 50001,
-            "Local-IP": "192.0.2.7",
-            "Local-Port": 50000,
-            "VPN": False,
-        },
-        "2": {
-            "AS_ID": 0xB6,
-            "IsUserAS": True,
-            "Bandwidth": 500,
-            "IP-Address": "198.51.100.7",
-            "ISD-AS": "17-ffaa:1:b6",
-            "Port": 50000,
-            "Local-IP": "192.0.2.7",
-            "Local-Port": 50002,
-            "VPN": False,
-        },
-        "10": {
-            "AS_ID": 0xC0FF,
-            "IsUserAS": True,
-            "Bandwidth": 0,
-            "IP-Address": "10.10.1.2",
-            "ISD-AS": "17-ffaa:1:c0ff",
-            "Port": 50000,
-            "Local-IP": "10.10.1.1",
-            "Local-Port": 50003,
-            "VPN": True,
-        },
-        "11": {
-            "AS_ID": 1,
-            "IsUserAS": True,
-            "Bandwidth": 1000,  # asked for 5000, clamped to the maximum there
-            "IP-Address": "2001:db8::b6",
-            "ISD-AS": "17-ffaa:1:1",
-            "Port": 50000,
-            "Local-IP": "2001:db8::7",
-            "Local-Port": 50004,
-            "VPN": False,
-        },
-    }
-
-
-def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
-    files = config_members(tar_of(AP_HOST))
-    manifest = json.loads(files.pop("scionlab-config.json"))
-    signed = {name: manifest.pop(name) for name in ("signed", "signatures")}
-    assert [type(one) for one in signed.values()] == [str, list]  # test_signed_manifest.py
-    assert manifest == {
-        "host_id": "a0000000000000000000000000001107",
-        "host_secret": "5ec4e700000000000000000000000000",
-        "url": "https://scionlab.example.org",
-        "version": "1.18",
-        "limits_version": 7,
-        "link_info_schema": 1,
-        "files": {name: hashlib.sha1(content, usedforsecurity=False).hexdigest() for name, content in files.items()},
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-        "systemd_units": [
-            "openvpn@server.service",
-            "scion-border-router@br-1.service",
-            "scion-border-router@br-2.service",
-            "scion-control-service@cs-1.service",
-            "scion-daemon.service",
-            "scion-dispatcher.service",
-        ],
-    }
-
-
-def test_host_without_attachment_point_gets_no_link_info() -> None:
-    tarball = tar_of(USER_HOST)
-    assert list(config_members(tarball)) == [
-        "etc/scion/br-1.toml",
-        "etc/scion/cs-1.toml",
-        "etc/scion/disp.toml",
-        "etc/scion/sd.toml",
-        "etc/scion/topology.json",
-        "scionlab-config.json",
-    ]
-    assert "link_info_schema" not in document(tarball, "scionlab-config.json")
 
 
 def test_vpn_client_names_the_unit_of_its_attachment_point() -> None:
@@ -252,15 +115,6 @@ def test_higher_l_changes_the_manifest_alone() -> None:
     assert {name for name in before if before[name] != after[name]} == {"scionlab-config.json"}
 
 
-def test_another_bandwidth_changes_link_info_and_its_hash_alone() -> None:
-    ends = [replace(end, bandwidth_kbit=600) if end.interface_id == 2 else end for end in AP_HOST.link_ends]
-    before, after = config_members(tar_of(AP_HOST)), config_members(tar_of(replace(AP_HOST, link_ends=tuple(ends))))
-    assert {name for name in before if before[name] != after[name]} == {
-        "scionlab-config.json",
-        "etc/scion/link_info.json",
-    }
-
-
 def test_members_carry_nothing_of_this_machine_or_day() -> None:
     with tarfile.open(fileobj=io.BytesIO(tar_of(AP_HOST)), mode="r:gz") as tar:
         members = {one.name: one for one in tar.getmembers()}
@@ -284,21 +138,6 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
 # --- what the clients take ----------------------------------------------------------------------------------
 
 
-@table(
-    ("change", "complaint"),
-    [
-        ({"link_info.json": b"{}"}, "link_info.json is outside of etc/scion and etc/openvpn"),
-        ({"link_info.json": b"{}"}, "link_info.json is not listed"),
-        ({"etc/scion/topology.json": b"{}"}, "etc/scion/topology.json has another sha1"),
-        ({"etc/scion/topology.json": None}, "etc/scion/topology.json is listed and not there"),
-        ({"scionlab-config.json": None}, "there is no manifest"),
-    ],
-)
-def test_checker_sees_what_kills_the_stock_client(change: dict[str, bytes | None], complaint: str) -> None:
-    members: dict[str, bytes | None] = {**config_members(tar_of(AP_HOST)), **change}
-    assert complaint in complaints(pack({name: one for name, one in members.items() if one is not None}))
-
-
 @table("name", [name for name, host in HOSTS.items() if host.attachment_point])
 def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
     host = HOSTS[name]
@@ -308,12 +147,6 @@ def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
         host.limits_version,
     )
     assert list(bundle.links) == [end.interface_id for end in host.link_ends]
-
-
-def test_full_attachment_point_stays_small_enough_for_a_poll() -> None:
-    tarball = tar_of(FULL_AP_HOST)
-    assert len(tarball) < 200_000
-    assert len(read_bundle(tarball, host_id=FULL_AP_HOST.uid).links) == 4094
 
 
 # --- the download for people --------------------------------------------------------------------------------
@@ -349,15 +182,6 @@ def test_download_of_a_user_as_never_has_the_limits_of_its_attachment_point() ->
 def test_file_names_have_underscores_for_colons() -> None:
     assert download_name(USER_HOST) == "scionlab_17-ffaa_1_b6.tar.gz"
     assert host_tar_name(USER_HOST) == "scionlab_17-ffaa_1_b6_v3.tar.gz"
-
-
-def test_same_download_gives_the_same_bytes() -> None:
-    shuffled = replace(AP_HOST, link_ends=tuple(reversed(AP_HOST.link_ends)))
-    first, second = (
-        build_user_download(host, host_members(host, generation=1, site_url=SITE_URL, keys=KEYS))
-        for host in (AP_HOST, shuffled)
-    )
-    assert first == second
 
 
 def test_what_a_download_adds_shows_the_secret_to_its_owner_alone() -> None:

@@ -60,52 +60,6 @@ def full(host: SampleHost, **options: Any) -> bytes:
 # --- exactly these files ----------------------------------------------------------------------------------------------
 
 
-def test_an_attachment_point_gets_all_that_its_as_needs() -> None:
-    members = members_of(AP_HOST, added_files=ADDED_FILES)
-    assert sorted(members) == [
-        "etc/openvpn/ccd/17-ffaa_1_c0ff",
-        "etc/openvpn/server.conf",
-        "etc/scion/br-1.toml",
-        "etc/scion/br-2.toml",
-        "etc/scion/certs/ISD17-B1-S1.trc",
-        "etc/scion/crypto/as/ISD17-ASffaa_0_1107.pem",
-        "etc/scion/crypto/as/cp-as.key",
-        "etc/scion/cs-1.toml",
-        "etc/scion/disp.toml",
-        "etc/scion/keys/master0.key",
-        "etc/scion/keys/master1.key",
-        "etc/scion/link_info.json",
-        "etc/scion/sd.toml",
-        "etc/scion/topology.json",
-        "scionlab-config.json",
-    ]
-
-
-def test_settings_of_the_programs_are_exactly_these() -> None:
-    members = members_of(AP_HOST)
-    assert members["etc/scion/br-2.toml"].decode() == (
-        '[general]\nid = "br-2"\nconfig_dir = "/etc/scion"\n[log.console]\nlevel = "info"\n'
-        '[metrics]\nprometheus = "127.0.0.1:30443"\n'
-    )
-    assert members["etc/scion/cs-1.toml"].decode() == (
-        '[general]\nid = "cs-1"\nconfig_dir = "/etc/scion"\n[log.console]\nlevel = "info"\n'
-        '[metrics]\nprometheus = "127.0.0.1:30441"\n'
-        '[beacon_db]\nconnection = "/var/lib/scion/cs-1.beacon.db"\n'
-        '[path_db]\nconnection = "/var/lib/scion/cs-1.path.db"\n'
-        '[trust_db]\nconnection = "/var/lib/scion/cs-1.trust.db"\n'
-    )
-    assert members["etc/scion/sd.toml"].decode() == (
-        '[general]\nid = "sd"\nconfig_dir = "/etc/scion"\n[log.console]\nlevel = "info"\n'
-        '[path_db]\nconnection = "/var/lib/scion/sd.path.db"\n'
-        '[trust_db]\nconnection = "/var/lib/scion/sd.trust.db"\n'
-    )
-    assert members["etc/scion/disp.toml"].decode() == (
-        '[dispatcher]\nid = "dispatcher"\n[dispatcher.service_addresses]\n'
-        '"17-ffaa:0:1107,CS" = "127.0.0.1:30254"\n"17-ffaa:0:1107,DS" = "127.0.0.1:30254"\n'
-        '[log.console]\nlevel = "info"\n'
-    )
-
-
 def test_upstream_s_packages_look_for_other_files_and_have_other_units() -> None:
     """As dist/systemd of SCION names them; SCIONLab's are in the test above."""
     host = replace(AP_HOST, scion_packages="upstream")
@@ -299,8 +253,6 @@ def test_today_s_tarball_is_the_published_sample() -> None:
 
 # --- the download for people ------------------------------------------------------------------------------------------
 
-MASTER_KEYS = {name: content for name, content in TRUST_FILES.items() if "/keys/" in name}
-
 
 def download_of(host: SampleHost, *, in_virtual_machine: bool = False, **files: Any) -> dict[str, bytes]:
     download = build_user_download(host, members_of(host, **files), in_virtual_machine=in_virtual_machine)
@@ -309,39 +261,6 @@ def download_of(host: SampleHost, *, in_virtual_machine: bool = False, **files: 
 
 def readme_of(host: SampleHost, **options: Any) -> str:
     return download_of(host, **options)["README.md"].decode()
-
-
-def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
-    readme = readme_of(AP_HOST, added_files=ADDED_FILES)
-    table = readme.partition("|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
-    assert table == [
-        "| `etc/scion/topology.json` | the links and addresses of the AS | everyone |",
-        "| `etc/scion/*.toml` (5) | settings of SCION's programs | everyone |",
-        "| `etc/scion/certs/*` (1) | TRCs: the trust anchors of SCION | everyone |",
-        "| `etc/scion/*.key` (3) | private keys of the AS | `scion`, the user of SCION |",
-        "| `etc/scion/crypto/*` (1) | certificates of the AS | everyone |",
-        "| `etc/scion/link_info.json` | the bandwidth limits, for `scionlab-bw-agent` | everyone |",
-        "| `etc/openvpn/*.conf` (1) | settings and keys of OpenVPN | root |",
-        "| `etc/openvpn/*` (1) | addresses of the VPN's clients | everyone |",
-        "| `scionlab-config.json` | what was installed; the host's secret | `scion` |",
-    ]
-
-
-@table(
-    ("host", "files", "said"),
-    [
-        (USER_HOST, {"added_files": TRUST_FILES}, None),
-        (USER_HOST, {}, "folder:** `certs/`, `crypto/`, `keys/`. This service issues no certificates"),
-        (USER_HOST, {"added_files": MASTER_KEYS}, "folder:** `certs/`, `crypto/`. This service"),
-    ],
-)
-def test_readme_says_what_is_not_in_the_folder_where_that_is_so(
-    host: SampleHost, files: dict[str, Any], said: str | None
-) -> None:
-    readme = readme_of(host, **files)
-    assert ("Missing from this folder" in readme) is (said is not None)
-    assert said is None or said in readme
-    assert ("Then start SCION, when these files are there:" in readme) is (said is not None)
 
 
 def test_readme_has_the_commands_and_the_links_of_this_host() -> None:

@@ -70,20 +70,13 @@ def test_tests_of_a_limited_link_stand_in_its_entry_and_are_read_back() -> None:
     assert check_link_info(document)[1].tests == (WATCH,)
 
 
-def test_what_nobody_limits_is_not_observed_either() -> None:
-    assert "Observe" not in generate_link_info(OneHost([End(is_limited=False, observe_only=True)]))["1"]
-
-
 @pytest.mark.parametrize(
     ("isd_as", "as_id"),
     [
         ("17-ffaa:1:1", 1),
-        ("17-ffaa:1:9", 9),
         ("17-ffaa:1:a", 10),
-        ("17-ffaa:1:10", 16),
         ("17-ffaa:1:b6", 0xB6),
         ("17-ffaa:1:9999", 0x9999),  # the default class of the thesis
-        ("17-ffaa:1:ffff", 0xFFFF),
         ("17-ffaa:0:1107", 0x1107),
     ],
 )
@@ -121,9 +114,6 @@ def test_entries_stand_in_the_order_of_their_numbers_whatever_order_they_come_in
 def test_a_host_without_links_has_an_empty_document() -> None:
     assert generate_link_info(OneHost()) == {}
     assert parse_link_info(b"{}") == {}
-
-
-_ips = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
 
 
 def _is_usable(text: str) -> bool:
@@ -239,41 +229,21 @@ def test_entries_come_in_the_order_of_their_numbers() -> None:
     assert list(parse_link_info(json.dumps({"10": FOUR_KEYS, "9": FOUR_KEYS}))) == [9, 10]
 
 
-def test_bytes_and_text_are_the_same_document() -> None:
-    assert parse_link_info(LISTING_5_1.encode()) == parse_link_info(LISTING_5_1)
-    assert check_link_info(json.loads(LISTING_5_1)) == parse_link_info(LISTING_5_1)
-
-
-@pytest.mark.parametrize("bound", [0, MAX_BANDWIDTH_KBIT])
-def test_the_bounds_of_a_bandwidth_are_read(bound: int) -> None:
-    assert read({**FOUR_KEYS, "Bandwidth": bound})[1].bandwidth_kbit == bound
-
-
 DOCUMENTS: dict[str, tuple[bytes | str, str]] = {
     "empty": (b"", "not_json"),
-    "white space": (b"  \n", "not_json"),
-    "HTML": (b"<html>503</html>", "not_json"),
     "cut off": (LISTING_5_1[:100], "not_json"),
     "something after it": (LISTING_5_1 + "{}", "not_json"),
-    "a trailing comma": (b'{"1": {},}', "not_json"),
-    "a comment": (b"// links\n{}", "not_json"),
     "another encoding": ('{"ä": 1}'.encode("latin-1"), "not_utf8"),
-    "UTF-16": ("{}".encode("utf-16"), "not_utf8"),
     "a byte order mark": (b"\xef\xbb\xbf{}", "not_json"),
     "a list": (b"[]", "not_an_object"),
-    "null": (b"null", "not_an_object"),
     "a number": (b"17", "not_an_object"),
-    "a text": (b'"{}"', "not_an_object"),
     "NaN": (b'{"1": NaN}', "not_json"),
-    "Infinity inside": (b'{"1": {"Bandwidth": -Infinity}}', "not_json"),
     "a duplicate interface": (b'{"1": {}, "1": {}}', "duplicate_key"),
     "a duplicate interface, escaped": (b'{"1": {}, "\\u0031": {}}', "duplicate_key"),
-    "a duplicate key": (b'{"1": {"Bandwidth": 1, "Bandwidth": 2}}', "duplicate_key"),
     "a duplicate key in what is ignored": (b'{"1": {"x": {"y": 1, "y": 2}}}', "duplicate_key"),
     "nested 100000 deep": (b"[" * 100_000, "not_json"),
     "a number of 5000 digits": (b'{"1": ' + b"9" * 5000 + b"}", "not_json"),
     "one key of many that is bad": (json.dumps({"1": FOUR_KEYS, "0": FOUR_KEYS}), "interface_id"),
-    "a version at the top": (json.dumps({"version": 1}), "interface_id"),
 }
 
 
@@ -420,13 +390,6 @@ def test_any_value_at_any_key_is_read_or_refused_by_name(values: dict[str, objec
     else:
         assert isinstance(found, LinkInfoError)
         assert found.message.startswith("link_info.json")
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused_by_name(document: bytes) -> None:
-    found = outcome(lambda: parse_link_info(document))
-    codes = {"not_json", "not_utf8", "not_an_object", "interface_id", "duplicate_key", "entry"}
-    assert found == {} or (isinstance(found, LinkInfoError) and found.code in codes)
 
 
 def test_two_entries_of_one_address_are_two_links() -> None:

@@ -75,13 +75,6 @@ def test_what_is_only_observed_is_not_published() -> None:
     assert metadata(host_with(observe_only=True)) == {"Bandwidth": {}}
 
 
-def test_the_number_is_that_of_link_info() -> None:
-    members = members_of(with_link(host_with(), 11, bandwidth_kbit=900, from_user_kbit=1234))
-    limits = json.loads(members["etc/scion/link_info.json"])
-    published = json.loads(members[PATH_METADATA_PATH])["Bandwidth"]
-    assert published == {one: {"Inter": limits[one]["Bandwidth"]} for one in ("2", "11")}
-
-
 # --- the operator's entries ---------------------------------------------------------------------------------------
 
 ENTRIES = {

@@ -248,20 +248,3 @@ def test_restored_backup_is_refused_until_the_generation_is_raised(agent: Agent,
     bundle = agent.take()
     assert (bundle.version.split(".")[0], limit_of(bundle)) == ("2", 500)
     assert not selectors.hosts_ahead().exists()
-
-
-@empties_the_database
-@pytest.mark.django_db(transaction=True)
-def test_generation_that_was_raised_since_the_backup_is_raised_above(agent: Agent, link: Link, tmp_path: Path) -> None:
-    backup = tmp_path / "yesterday.json"
-    agent.take()
-    call_command("dumpdata", "--exclude=contenttypes", "--exclude=auth.permission", output=str(backup), verbosity=0)
-    for _ in range(3):
-        generation_raise()
-    agent.take()
-    call_command("flush", interactive=False, verbosity=0)
-    call_command("loaddata", str(backup), verbosity=0)
-    assert agent.refuses() == "version_older"
-    assert agent.proves(with_evidence=True) == {"stored": True}
-    assert generation_raise().new == 5
-    assert agent.take().version.split(".")[0] == "5"

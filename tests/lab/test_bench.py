@@ -1,21 +1,17 @@
-"""The arithmetic under the published figures, what a reader is told of them, and what the peers get."""
+"""The arithmetic under the published figures and their targets, and a place in docs for each suite."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from lab.bench.__main__ import SUITES, load, page_of, parse
+from lab.bench.__main__ import SUITES, load, page_of
 from lab.bench.core import Outcome, Scale, median, percentile, quartiles
-from lab.bench.plots import Plot
-from lab.bench.publish import PUBLISHED, Page, into_docs
-from lab.bench.report import Verdict, figure, replace_between, tables_of, write_json
+from lab.bench.publish import PUBLISHED
+from lab.bench.report import Verdict, replace_between
 from lab.bench.suites import install, packet, save, service
-
-# --- samples, turns, steps -------------------------------------------------------------------------------------------
 
 
 def test_medians_quartiles_and_percentiles() -> None:
@@ -28,61 +24,6 @@ def test_medians_quartiles_and_percentiles() -> None:
             nothing([])
 
 
-def test_samples_with_the_same_labels_are_one_series_and_all_of_them_are_kept(tmp_path: Path) -> None:
-    outcome = Outcome("x", notes=["a note"], failures=["a step: gone"])
-    for value in (3.0, 1.0, 2.0):
-        outcome.add(value, "ns", variant="ours", size=10)
-    outcome.add(9.0, "ns", variant="theirs", size=10)
-    assert (outcome.median(variant="ours"), outcome.median(variant="nobody")) == (2.0, None)
-    assert outcome.values("variant", size=10) == ["ours", "theirs"]
-    with pytest.raises(LookupError, match="2 series"):
-        outcome.median(size=10)
-    write_json(tmp_path / "r.json", {"kernel": "Linux"}, "./dev bench x", [outcome])
-    (suite,) = json.loads((tmp_path / "r.json").read_text())["suites"]
-    assert (suite["notes"], suite["failures"]) == (["a note"], ["a step: gone"])
-    assert suite["series"][0] == {
-        "labels": {"variant": "ours", "size": 10}, "unit": "ns", "samples": [3.0, 1.0, 2.0], "median": 2.0,
-        "quartiles": [1.5, 2.5],
-    }  # fmt: skip
-
-
-# --- what a reader is told -------------------------------------------------------------------------------------------
-
-
-def test_everything_that_was_measured_is_in_a_table() -> None:
-    """A column for each that is compared, a row for every other combination of labels, a dash where nothing is."""
-    outcome = Outcome("rates")
-    for limiter, kbit, samples in (("ours", 100, (99, 100, 101)), ("ours", 500, (500,)), ("none", 500, (900,))):
-        for sample in samples:
-            outcome.add(sample, "kbit/s", what="rate", limiter=limiter, kbit=kbit)
-    outcome.add(7, "packets", what="lost", kbit=500)
-    rate, lost = (one.markdown() for one in tables_of(outcome))
-    head = "**rate, kbit/s**\n\n| kbit | ours | none |\n| --- | --: | --: |\n"
-    assert rate == f"{head}| 100 | 100 (99 to 101) | - |\n| 500 | 500 | 900 |"
-    assert lost.endswith("| kbit | measured |\n| --- | --: |\n| 500 | 7 |")
-    assert list(map(figure, (0, 0.01234, 4.567, 99.94, 1160.4))) == ["0", "0.0123", "4.57", "99.9", "1,160"]
-
-
-def test_only_what_stands_between_the_markers_of_a_suite_is_replaced(tmp_path: Path) -> None:
-    page = "head\n<!-- bench:install -->\nold \\1\n<!-- /bench:install -->\n"
-    page += "<!-- bench:packet -->\nkept\n<!-- /bench:packet -->\n"
-    assert replace_between(page, "install", "new \\1 figures\n") == page.replace("old \\1", "new \\1 figures")
-    with pytest.raises(LookupError, match="bench:c"):
-        replace_between(page, "c", "")
-    (path := tmp_path / "p.md").write_text(page)
-    (tmp_path / "img").mkdir()
-    machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
-    outcome, verdicts = Outcome("install", notes=["Beside it."]), [Verdict("< 2 ms", "3 ms", is_held=False)]
-    plot = Plot("bench-a", "Cost", "ns", lines={"ours": [(1, 2), (2, 3)]})
-    into_docs(path, machine, "./dev bench a", [Page("install", "t", verdicts, [plot], outcome)])
-    assert (tmp_path / "img/bench-a.svg").exists()
-    text = path.read_text()
-    assert "Measured by `./dev bench a` on ?" in text
-    assert "![Cost](img/bench-a.svg)\n\n**Targets**" in text
-    assert "| < 2 ms | 3 ms | **no** |\n\n- Beside it.\n<!--" in text
-    assert "-->\nkept\n<!--" in text
-
-
 def test_every_suite_has_steps_and_a_place_in_docs_and_says_nothing_of_nothing() -> None:
     folder = Path(__file__).resolve().parents[2] / "lab/bench/suites"
     assert set(SUITES) == {one.stem for one in folder.glob("*.py")} - {"__init__"}
@@ -92,21 +33,6 @@ def test_every_suite_has_steps_and_a_place_in_docs_and_says_nothing_of_nothing()
         assert (page_of(suite, Outcome(name)).verdicts, page_of(suite, Outcome(name)).plots) == ([], [])
     text = (Path(__file__).resolve().parents[2] / "docs/performance.md").read_text(encoding="utf-8")
     assert all(replace_between(text, name, "x") != text for name in PUBLISHED)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(["nosuch"], "no such suite: nosuch"), (["QUICK=1", "--publish"], "not worth publishing")],
-)
-def test_a_wrong_command_line_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(words)
-    assert said in capsys.readouterr().err
-    assert parse(["QUICK=1", "packet"]).quick
-    assert not parse(["packet"]).quick
-
-
-# --- targets: held at the bound, missed a little beyond --------------------------------------------------------------
 
 
 def of_install(
@@ -195,6 +121,3 @@ def test_a_target_is_held_at_its_bound_and_missed_beyond(
     judged: Callable[[], list[Verdict]], missed: list[int]
 ) -> None:
     assert [number for number, one in enumerate(judged()) if not one.is_held] == missed
-
-
-# --- messages, peers, frames -----------------------------------------------------------------------------------------

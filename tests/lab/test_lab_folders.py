@@ -66,7 +66,7 @@ def test_a_folder_goes_with_its_program_unless_it_is_kept() -> None:
     assert remove_abandoned("x") == []
 
 
-@pytest.mark.parametrize("bind", ["8013", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", ":80"])
+@pytest.mark.parametrize("bind", ["8013", "127.0.0.1:http", "127.0.0.1:99999"])
 def test_run_refuses_a_malformed_address(bind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve.main(["--bind", bind, "--var", str(tmp_path / "var")]) == 1
     assert f"--bind {bind} is not ADDRESS:PORT" in capsys.readouterr().err

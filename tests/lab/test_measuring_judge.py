@@ -43,7 +43,7 @@ def paced(kbit: float, seconds: float, *, payload: int = 1472, burst: int = 0) -
     return arrivals(*rows)
 
 
-@pytest.mark.parametrize("kbit", [32, 500, 1000, 50_000])
+@pytest.mark.parametrize("kbit", [32, 50_000])
 def test_a_perfectly_kept_limit_measures_as_itself(kbit: int) -> None:
     run = paced(kbit, 5, burst=3)
     verdict = judge_rate(run, ETHERNET_V4, limit_kbit=kbit, start_ns=0, stop_ns=5 * NS)
@@ -108,21 +108,9 @@ def test_the_steady_rate_leaves_out_start_burst_and_drained_backlog() -> None:
     assert steady_rate(run, ETHERNET_V4, start_ns=0, stop_ns=2 * NS) == pytest.approx(800.0)
 
 
-def test_excess_is_bucket_plus_frame_where_the_limit_holds() -> None:
-    run = paced(1000, 3, burst=2)
-    assert excess_bytes(run, ETHERNET_V4, 1000) == pytest.approx(2 * 1514, abs=1)
-
-
-def test_the_bucket_is_two_frames_or_four_milliseconds() -> None:
-    assert bucket_bytes(500) == 4000
-    assert bucket_bytes(50_000) == 25_000
-
-
-def test_heartbeats_that_all_come_are_no_down() -> None:
-    beats = arrivals(*((0.2 * number, 92) for number in range(1, 20)))
-    report = judge_heartbeats(beats, start_ns=0, stop_ns=4 * NS)
-    assert (report.received, report.downs) == (19, 0)
-    assert report.longest_gap_s == pytest.approx(0.2)
+def test_excess_is_a_bucket_of_two_frames_or_four_milliseconds_and_a_frame() -> None:
+    assert (bucket_bytes(500), bucket_bytes(50_000)) == (4000, 25_000)
+    assert excess_bytes(paced(1000, 3, burst=2), ETHERNET_V4, 1000) == pytest.approx(2 * 1514, abs=1)
 
 
 def test_three_missing_heartbeats_in_a_row_are_a_down_and_two_are_not() -> None:
@@ -155,7 +143,7 @@ def test_jain_is_one_for_equals_and_one_nth_for_a_winner() -> None:
         jain([])
 
 
-@pytest.mark.parametrize(("least", "most"), [(0.95, 1.05), (0.5, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("least", "most"), [(0.95, 1.05), (0.5, 1.0)])
 def test_no_ratios_within_bounds_are_less_fair_than_the_bound(least: float, most: float) -> None:
     bound = jain_bound(least, most)
     worst = min(jain([least] * few + [most] * (60 - few)) for few in range(61))

@@ -1,4 +1,4 @@
-"""The packets of the lab are what DOMAIN section 7 says, byte by byte."""
+"""The heartbeats of the lab are what DOMAIN section 7 says, byte by byte."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ import pytest
 
 from measuring.scion_packet import (
     NEXT_HEADER_BFD,
-    Recognised,
-    build_data,
     build_heartbeat,
     heartbeat_payload_bytes,
-    recognise,
-    stamp,
 )
 
 
@@ -33,26 +29,3 @@ def test_a_heartbeat_is_a_bfd_packet_behind_a_one_hop_path(family: int, size: in
     assert bfd[2] == 3  # detection multiplier
     assert bfd[3] == 24  # length
     assert struct.unpack_from(">II", bfd, 12) == (200_000, 200_000)
-
-
-@pytest.mark.parametrize("family", [4, 6])
-def test_a_stamped_heartbeat_is_recognised_with_number_and_time(family: int) -> None:
-    packet = build_heartbeat(family=family)
-    before = bytes(packet)
-    stamp(packet, "heartbeat", 41, 123_456_789_012)
-    assert recognise(packet) == Recognised("heartbeat", 41, 123_456_789_012)
-    assert packet[-24:] == before[-24:]  # the BFD packet itself is untouched
-    assert packet[:12] == before[:12]
-
-
-@pytest.mark.parametrize("size", [100, 116, 1472])
-def test_stamped_data_is_recognised_even_when_it_poses_as_a_heartbeat(size: int) -> None:
-    packet = build_data(size, next_header=NEXT_HEADER_BFD)
-    stamp(packet, "data", 2**32 + 5, 77)
-    assert packet[4] == NEXT_HEADER_BFD
-    assert recognise(packet) == Recognised("data", 5, 77)
-
-
-@pytest.mark.parametrize("payload", [b"", b"x", bytes(92), bytes(1472), b"\xff" * 116])
-def test_what_is_not_ours_is_not_recognised(payload: bytes) -> None:
-    assert recognise(payload) is None

@@ -13,7 +13,6 @@ from contract.link_info import check_link_info
 from scionlab.accounts.models import User
 from scionlab.linktests.link_test import MAX_TESTS_PER_HOST, link_test_create
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.test_policy import BUILT_IN
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from tests.factories import attach, spec
 from tests.support.standing_clock import Now, at, now
@@ -46,19 +45,6 @@ def test_an_attachment_point_has_a_thousand_reservations_at_most(link: Link, own
     before = Host.objects.get(pk=ap.host_id).limits_version
     assert code_of(link, owner, 70) == "test_host_full"
     assert Host.objects.get(pk=ap.host_id).limits_version == before
-
-
-def test_who_asks_for_many_gets_what_the_policy_says(link: Link, host: Host, owner: User) -> None:
-    codes = [code_of(link, owner, 60 + 10 * number) for number in range(50)]
-    assert codes == [""] * BUILT_IN.max_pending + ["test_pending"] * (50 - BUILT_IN.max_pending)
-    LinkTest.objects.all().delete()
-    LinkTest.objects.bulk_create(
-        LinkTest(
-            link=link, tool="watch", begins_at=at(-9000 + n), ends_at=at(-8999 + n), retired_at=at(-1), created_by=owner
-        )
-        for n in range(BUILT_IN.runs_per_day - 1)
-    )
-    assert [code_of(link, owner, 60), code_of(link, owner, 70)] == ["", "test_runs"]
 
 
 def test_a_test_lasts_as_long_over_a_change_of_clocks(link: Link, host: Host, owner: User, now: Now) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.test import Client
 
 from bandwidth_config import RuleError
@@ -211,19 +211,14 @@ def test_load_of_a_test_that_begins_later_is_looked_at_before_it_gets_its_key(
     "values, words",
     [
         ({"hours_begin": 9, "hours_end": 11}, ""),
-        ({"hours_begin": 23, "hours_end": 24}, ""),
         ({"hours_begin": 0, "hours_end": 1, "hours_zone": "Europe/Zurich"}, ""),
-        ({"hours_begin": 24, "hours_end": 1}, "less than or equal to 23"),
-        ({"hours_begin": 1, "hours_end": 25}, "less than or equal to 24"),
-        ({"hours_begin": 1, "hours_end": 0}, "greater than or equal to 1"),
         ({"hours_begin": 9}, "Enter both hours, or none for any time."),
-        ({"hours_end": 9}, "Enter both hours, or none for any time."),
         ({"hours_begin": 9, "hours_end": 9}, "From 9 to 9 is empty."),
         ({"hours_zone": "Europe/Zuerich"}, "is not a time zone"),
-        ({"max_load_percent": 1}, ""),
         ({"max_load_percent": 100}, ""),
-        ({"max_load_percent": 0}, "greater than or equal to 1"),
         ({"max_load_percent": 101}, "less than or equal to 100"),
+        ({"tool": "watch", "max_seconds": 600, "max_load_percent": ""}, ""),
+        ({"tool": "watch", "max_seconds": 601, "max_load_percent": ""}, "less than or equal to 600"),
     ],
 )
 def test_administrators_set_hours_and_load(door: Client, values: dict[str, Any], words: str) -> None:
@@ -236,9 +231,4 @@ def test_administrators_set_hours_and_load(door: Client, values: dict[str, Any],
     shown = answer.content.decode()
     assert (answer.status_code, words in shown) == ((302, True) if not words else (200, True)), shown
     assert TestPolicy.objects.exists() == (not words)
-
-
-def test_database_has_both_hours_or_none() -> None:
-    for values in ({"hours_begin": 9}, {"hours_end": 9}, {"hours_begin": 24, "hours_end": 9}):
-        with pytest.raises(IntegrityError), transaction.atomic():
-            policy(**values)
+    assert "Permissions in force" in door.get(page).content.decode()

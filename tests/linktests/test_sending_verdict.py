@@ -225,25 +225,10 @@ def test_a_stranger_of_the_class_is_seen_as_other_traffic() -> None:
     ],
 )
 def test_reach_has_no_load_and_answers_by_its_echo(lost: int, mtu: list[int] | None, good: bool, text: str) -> None:
+    both = {"direction": "both", "payload_bytes": 64, "duration_ms": 2}
     planned = [
-        {
-            "number": 0,
-            "kind": "echo",
-            "direction": "both",
-            "kbit": 16,
-            "payload_bytes": 64,
-            "duration_ms": 2,
-            "count": 20,
-        },
-        {
-            "number": 1,
-            "kind": "mtu",
-            "direction": "both",
-            "kbit": 99,
-            "payload_bytes": 64,
-            "duration_ms": 2,
-            "count": 0,
-        },
+        {"number": 0, "kind": "echo", "kbit": 16, "count": 20, **both},
+        {"number": 1, "kind": "mtu", "kbit": 99, "count": 0, **both},
     ]
     rtt = None if lost == 20 else [11_000, 12_300, 20_000]
     user = {

@@ -35,13 +35,11 @@ def samples(
         (samples([94_999] * 10), "free", "No: at most 95 % of the limit was used; the bottleneck is elsewhere."),
         (samples([95_000, 0, 0]), "at_times", "At times: for 1 of 3 s this link was full to your AS; 0 %"),
         (samples([95_000, 0]), "full", "Yes: for 1 of 2 s this link was full to your AS; 0 %"),
-        (samples([37_000] * 4), "free", "No: at most 37 % of the limit was used"),
         (samples([4_999] * 4), "idle", "Not enough was sent to tell: at most 5 % of the limit was used."),
         (samples([5_000] * 4), "free", "No: at most 5 %"),
         (samples([1_000] * 4, [0, 0, 0, 1]), "at_times", "At times: for 1 of 4 s this link was full to your AS; < 1 %"),
         (samples([88_000] * 60, [12_000] * 41 + [0] * 19), "full", "Yes: for 41 of 60 s this link was full to your AS"),
         (samples([100_000] * 4, [100_000] * 4), "full", "; 50 % of what was sent to your AS was dropped."),
-        (samples([0] * 4), "idle", "Not enough was sent to tell: at most 0 %"),
         # a timed limit halves it after two seconds: the same rate is full then
         (samples([50_000] * 4, limits=[LIMIT, LIMIT, LIMIT // 2, LIMIT // 2]), "full", "Yes: for 2 of 4 s"),
         (samples([0] * 4, [1_000] * 4, limits=[0]), "full", "Yes: for 4 of 4 s this link was full to your AS; 100 %"),

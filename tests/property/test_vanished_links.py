@@ -50,16 +50,6 @@ def test_more_than_half_of_more_than_ten_links_is_the_bound(limited: int, lost: 
     assert (held(limited, lost) is not None) == is_held
 
 
-@given(limited=st.integers(1, 60), share=st.floats(0, 1))
-def test_it_is_held_exactly_beyond_the_bound(limited: int, share: float) -> None:
-    lost = round(limited * share)
-    hold = held(limited, lost)
-
-    assert (hold is not None) == (limited >= 11 and lost >= limited // 2 + 1)
-    if hold is not None:
-        assert (hold.missing, hold.limited) == (lost, limited)
-
-
 def test_links_that_nobody_limits_do_not_count() -> None:
     assert held(10, 10, others=30) is None
 

@@ -77,11 +77,6 @@ def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     assert len(keys) > 20
     assert re.findall(r"^\.It Li ([a-z_]+) = ", page, flags=re.MULTILINE) == keys
     assert "Reject a larger configuration" in page
-    assert page.count(".Bl ") == page.count(".El")
-    # What stands at the beginning of a line is a request to roff, or text.
-    requests = set(re.findall(r"^\.(\S+)", page, flags=re.MULTILINE)) - {'\\"'}
-    assert requests == {"Dd", "Dt", "Os", "Sh", "Nm", "Nd", "Pa", "Ss", "Bl", "El", "It", "Pp", "Ic", "Xr"}
-    assert not re.search(r"^'", page, flags=re.MULTILINE)
 
 
 def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_python() -> None:
