@@ -6,13 +6,13 @@ tell of stays. The faults share a host: what a repair leaves changed is undone b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from lab.fault_world import NETS, FaultWorld
-from lab.faults import DEVICES, FAULTS, Act, measure
+from lab.faults import DEVICES, FAULTS, measure
 from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
@@ -34,7 +34,7 @@ def _move_addresses_back(world: FaultWorld) -> None:
 
 
 # For the faults that change more than what the limiter made.
-UNDO: dict[str, Act] = {
+UNDO: dict[str, Callable[[FaultWorld], object]] = {
     "the interface gets another name": lambda world: world.ap.ip("link", "set", "wan0", "name", "eth0"),
     "the interface gets another MTU": lambda world: world.ap.ip("link", "set", "eth0", "mtu", "1500"),
     "there is another card, and a link moves there": _take_third_card_away,
