@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test import Client
 
 from scionlab.accounts.models import User
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed import selectors
-from scionlab.testbed.models import AttachmentPoint, Link
+from scionlab.testbed.models import AttachmentPoint, Host, Link
 from scionlab.testbed.selectors import links_of
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
@@ -59,6 +60,18 @@ def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
     """Two people's Links at one attachment point."""
     made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
     return [links_of(one)[0] for one in made]
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def versions(ap: AttachmentPoint) -> tuple[int, int]:
+    """H and L of its host."""
+    found = Host.objects.get(pk=ap.host_id)
+    return found.config_version, found.limits_version
 
 
 class Meeting:

@@ -1,19 +1,17 @@
-"""Accounts with two at once: a link works for one of them, nobody has one token too many, and nobody is told twice."""
+"""Accounts with two at once: a link works for one of them, and nobody is told twice."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from bandwidth_config import RuleError
-from scionlab.accounts import account, api_token, mail_links
+from scionlab.accounts import account, mail_links
 from scionlab.accounts.account import email_change
-from scionlab.accounts.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
-from scionlab.accounts.models import ApiToken, Mail, User
+from scionlab.accounts.models import Mail, User
 from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, NoticeWatch
 from scionlab.enforcement.notices import notices_find
@@ -22,41 +20,16 @@ from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
 
 
-def token_for(purpose: str, email: str, user: User | None = None) -> str:
-    """What stands in the link of the mail."""
-    asked = Mail.objects.create(key=get_random_string(9), purpose=purpose, recipient=email, user=user)
-    return mail_links.confirm_link(asked).rstrip("/").rsplit("/", 1)[-1]
-
-
-def codes(answers: list[Any]) -> list[str]:
-    """What each got: the code of its refusal, or "done"."""
-    return sorted(
-        one.code if isinstance(one, RuleError) else "done" if isinstance(one, User) else repr(one) for one in answers
-    )
-
-
 def test_a_link_works_for_one_of_two_who_have_both_looked(at_once: AtOnce, owner: User, meet_in: MeetIn) -> None:
-    token = token_for("email", "new@example.org", owner)
+    asked = Mail.objects.create(key=get_random_string(9), purpose="email", recipient="new@example.org", user=owner)
+    token = mail_links.confirm_link(asked).rstrip("/").rsplit("/", 1)[-1]
     meeting = meet_in(account, "mail_of_link")
-    assert codes(at_once(*[lambda: email_change(token=token)] * 2)) == ["done", "link_invalid"]
+    answers = at_once(*[lambda: email_change(token=token)] * 2)
+    assert [one.code for one in answers if isinstance(one, RuleError)] == ["link_invalid"], answers
+    assert sum(isinstance(one, User) for one in answers) == 1
     assert meeting.met
     assert User.objects.get().email == "new@example.org"
     assert Mail.objects.filter(purpose="").count() == 1
-
-
-@pytest.mark.parametrize("is_locked", [False, True])
-def test_the_last_token_is_one_person_s_last(
-    at_once: AtOnce, owner: User, meet_in: MeetIn, is_locked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the lock two count at the same time, and both have room."""
-    for number in range(MAX_TOKENS - 1):
-        api_token_create(user_id=owner.pk, name=f"number {number}")
-    if not is_locked:
-        monkeypatch.setattr(api_token, "lock_user", lambda user_id: User.objects.get(pk=user_id))
-    meet_in(api_token, "_hash", patience_s=0.5 if is_locked else 5.0)  # behind the counting
-    made = at_once(*[lambda name=name: api_token_create(user_id=owner.pk, name=name) for name in ("a", "b")])
-    assert sum(isinstance(one, IssuedApiToken) for one in made) == (1 if is_locked else 2)
-    assert ApiToken.objects.count() == (MAX_TOKENS if is_locked else MAX_TOKENS + 1)
 
 
 @pytest.mark.parametrize("is_locked", [False, True])

@@ -7,29 +7,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from scionlab.accounts import account
 from scionlab.accounts.models import User
-from tests.concurrency.conftest import AtOnce, MeetIn, failures
-from tests.factories import UserFactory
-
-PASSWORD = "a long enough password"
+from tests.concurrency.conftest import AtOnce, MeetIn, browser_of, failures
+from tests.factories import PASSWORD, UserFactory
 
 
 @pytest.fixture
 def two(transactional_db: None) -> list[User]:
-    made = [UserFactory(email=f"{name}@example.org", is_staff=True) for name in ("ada", "bob")]
-    for user in made:
-        user.set_password(PASSWORD)
-        user.save()
-    return made
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
+    return [UserFactory(email=f"{name}@example.org", is_staff=True) for name in ("ada", "bob")]
 
 
 def at_the_account_page(me: User, _other: User) -> Callable[[], Any]:
@@ -40,20 +27,12 @@ def deletes_the_other(me: User, other: User) -> Callable[[], Any]:
     return partial(browser_of(me).post, f"/admin/accounts/user/{other.pk}/delete/", {"post": "yes"})
 
 
-def edits_the_other(me: User, other: User, **left: str) -> Callable[[], Any]:
-    values = {"email": other.email, "full_name": other.full_name, "as_quota": other.as_quota, **left}
+def demotes_the_other(me: User, other: User) -> Callable[[], Any]:
+    values = {"email": other.email, "full_name": other.full_name, "as_quota": other.as_quota, "is_active": "on"}
     return partial(browser_of(me).post, f"/admin/accounts/user/{other.pk}/change/", values)
 
 
-def demotes_the_other(me: User, other: User) -> Callable[[], Any]:
-    return edits_the_other(me, other, is_active="on")
-
-
-def deactivates_the_other(me: User, other: User) -> Callable[[], Any]:
-    return edits_the_other(me, other, is_staff="on")
-
-
-DOORS = [at_the_account_page, deletes_the_other, demotes_the_other, deactivates_the_other]
+DOORS = [at_the_account_page, deletes_the_other, demotes_the_other]
 
 
 def administrators() -> list[str]:

@@ -37,39 +37,23 @@ def test_two_creates_at_two_attachment_points_get_two_as_ids(
 # --- interface ids and ports of one attachment point --------------------------------------------------------------
 
 
-def _add(link_of: UserAS, ap: AttachmentPoint, port: int) -> UserAS:
-    """One attachment more for an AS that exists: no AS id is involved, so only the attachment point's row guards."""
-    kept = [
-        AttachmentSpec(
-            attachment_point_id=ap.pk,
-            public_ip=link.interface_b.public_ip,
-            public_port=link.interface_b.public_port,
-            bandwidth_kbit=link.bandwidth_kbit,
-            link_id=link.pk,
-        )
-        for link in links_of(link_of)
-    ]
-    added = spec(ap, public_ip=kept[0].public_ip, public_port=port)
+def _attach_anew(one: UserAS, *attachments: AttachmentSpec) -> UserAS:
     return user_as_update(
-        user_as_id=link_of.pk, actor=None, label="", installation_type="dedicated", attachments=[*kept, added]
+        user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=list(attachments)
     )
+
+
+def _add(one: UserAS, ap: AttachmentPoint) -> UserAS:
+    """One attachment more for an AS that exists: no AS id is involved, so only the attachment point's row guards."""
+    (link,) = links_of(one)
+    address = str(link.interface_b.public_ip)
+    kept = spec(ap, public_ip=address, public_port=50_000, bandwidth_kbit=link.bandwidth_kbit, link_id=link.pk)
+    return _attach_anew(one, kept, spec(ap, public_ip=address, public_port=50_001))
 
 
 @pytest.fixture
 def two_ases(owner: User, teammate: User, ap: AttachmentPoint) -> list[UserAS]:
     return [attach(owner, spec(ap)), attach(teammate, spec(ap, public_ip="198.51.100.8"))]
-
-
-def test_two_links_added_at_one_attachment_point_get_two_ids_and_ports(
-    two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
-) -> None:
-    meeting = meet_in(numbers, "free_port")
-    before = Host.objects.get(pk=ap.host.pk).config_version
-    assert failures(at_once(*(partial(_add, one, ap, 50001) for one in two_ases))) == []
-    assert not meeting.met
-    near = Interface.objects.filter(AS=ap.AS).order_by("interface_id")
-    assert [(one.interface_id, one.public_port) for one in near] == [(1, 50000), (2, 50001), (3, 50002), (4, 50003)]
-    assert Host.objects.get(pk=ap.host.pk).config_version == before + 2
 
 
 # What is scarce, the error that names it, and how the last one of it is made to be at hand.
@@ -84,14 +68,9 @@ def _take_last(what: str, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch) 
     bound = LAST[what][2]
     if bound is not None:
         monkeypatch.setattr(numbers, *bound)
-        return lambda one: _add(one, ap, 50_001)
+        return lambda one: _add(one, ap)
     VPN.objects.filter(host=ap.host).update(subnet="10.10.1.0/30")  # the server and one client
-
-    def move_into_the_vpn(one: UserAS) -> UserAS:
-        into = [spec(ap, use_vpn=True, link_id=links_of(one)[0].pk)]
-        return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=into)
-
-    return move_into_the_vpn
+    return lambda one: _attach_anew(one, spec(ap, use_vpn=True, link_id=links_of(one)[0].pk))
 
 
 @pytest.mark.parametrize("what", LAST)
@@ -114,30 +93,24 @@ def test_the_last_one_is_given_once_and_the_other_is_told_that_there_is_none(
     assert grown == ((0, 1) if what == "VPN address" else (2, 0)), "the one has it, the other nothing half"
 
 
-def _behind_one_nat(people: list[User], aps: list[AttachmentPoint]) -> list[Callable[[], UserAS]]:
-    """ASes of two people that exist move behind one NAT, each at an attachment point of its own."""
-    ases = [
-        attach(person, spec(ap, public_ip=f"198.51.100.{number}"))
-        for number, (person, ap) in enumerate(zip(people, aps, strict=True), start=10)
-    ]
-    return [partial(_move_to, one, ap) for one, ap in zip(ases, aps, strict=True)]
-
-
 def test_a_forwarded_port_is_given_once_at_two_attachment_points(
     owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
-    moves = _behind_one_nat([owner, teammate], [ap, ap_b])
+    """ASes of two people that exist move behind one NAT, each at an attachment point of its own."""
+    moves = [
+        partial(
+            _attach_anew,
+            attach(person, spec(at, public_ip=f"198.51.100.{number}")),
+            spec(at, public_ip="198.51.100.77", public_port=50_077),
+        )
+        for number, person, at in ((10, owner, ap), (11, teammate, ap_b))
+    ]
     meeting = meet_in(attachment_rules, "_taken")
     (refused,) = failures(at_once(*moves))
     assert isinstance(refused, FieldRuleError), repr(refused)
     assert refused.code == "endpoint_taken"
     assert not meeting.met
-    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 1
-
-
-def _move_to(one: UserAS, ap: AttachmentPoint) -> UserAS:
-    there = spec(ap, public_ip="198.51.100.77", public_port=50077)
-    return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=[there])
+    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50_077).count() == 1
 
 
 # --- quota -------------------------------------------------------------------------------------------------------
@@ -158,17 +131,13 @@ def test_the_quota_holds_when_two_creates_race(
 # --- one AS in two windows ------------------------------------------------------------------------------------------
 
 
-def _as_attachment_point(one: UserAS) -> AttachmentPoint:
-    host = one.hosts.get()
-    Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.7")
-    return AttachmentPoint.objects.create(AS=one, host=host, maximum_kbit=1000)
-
-
 def test_an_as_is_not_deleted_under_somebody_who_is_attaching_to_it(
     owner: User, teammate: User, ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = attach(owner, spec(ap))
-    own = _as_attachment_point(provider)
+    host = provider.hosts.get()
+    Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.7")
+    own = AttachmentPoint.objects.create(AS=provider, host=host, maximum_kbit=1000)
     attaching, original = threading.Event(), attachment_rules.check_attachments
 
     def checked_and_slow(*args: Any, **kwargs: Any) -> Any:

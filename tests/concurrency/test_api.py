@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from scionlab.accounts.models import User
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
 from scionlab.user_ases.rest import link_views
 from scionlab.web.models import ApiRequest
-from scionlab.web.rest import base, idempotency
+from scionlab.web.rest import base
 from tests.concurrency.conftest import AtOnce, MeetIn
 from tests.factories import attach, spec
 
@@ -41,26 +40,6 @@ def test_with_it_it_is_done_once_and_all_get_the_same_answer(
     assert [one.status_code for one in answers] == [201] * 4
     assert len({one.content for one in answers}) == 1
     assert sorted("Idempotency-Replayed" in one for one in answers) == [False, True, True, True]
-    assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
-
-
-def test_work_that_fails_lets_the_next_one_with_its_key_in(
-    at_once: AtOnce, api: APIClient, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The key is rolled back with the work: whoever waited for it does the work himself."""
-    failed: list[bool] = []
-    replay = idempotency.Answer
-
-    def fail_once(*arguments: Any, **values: Any) -> Any:
-        if not failed:
-            failed.append(True)
-            time.sleep(0.2)
-            raise idempotency.RuleError("broken", "It broke after its work.")
-        return replay(*arguments, **values)
-
-    monkeypatch.setattr("scionlab.web.rest.base.Answer", fail_once)
-    answers = at_once(*[create(api, ap, 30, "k")] * 2)
-    assert sorted(one.status_code for one in answers) == [201, 400]
     assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
 
 

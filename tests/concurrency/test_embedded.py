@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,23 @@ from tests.factories import AttachmentPointFactory, UserFactory
 AttachmentPointFactory()
 for number in range({workers}):
     UserFactory(email=f"w{{number}}@example.org", as_quota=50)
+"""
+# Its name and the number of rounds; it waits for a line on its standard input, so that all of them begin together.
+WORK = """
+import django; django.setup()
+import sys
+from scionlab.accounts.models import User
+from scionlab.limits.update import link_set_bandwidth
+from scionlab.testbed.models import AttachmentPoint
+from scionlab.testbed.selectors import links_of
+from tests.factories import attach, spec
+owner, ap = User.objects.get(email=f"{sys.argv[1]}@example.org"), AttachmentPoint.objects.get()
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[2])):
+    made = attach(owner, spec(ap, public_ip=f"198.51.100.{owner.pk}", public_port=50_000 + number))
+    for kbit in (100, 200, 300):
+        link_set_bandwidth(link_id=links_of(made)[0].pk, bandwidth_kbit=kbit, actor=owner)
 """
 LOOK = """
 import django; django.setup()
@@ -62,16 +80,9 @@ def _python(environment: dict[str, str], code: str) -> str:
 
 def test_processes_that_save_at_once_lose_nothing(embedded: dict[str, str]) -> None:
     _python(embedded, PREPARE.format(workers=WORKERS))
-    command = [sys.executable, "-m", "tests.concurrency.embedded_worker"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     workers = [
-        subprocess.Popen(
-            [*command, f"w{number}", str(ROUNDS)],
-            env=embedded,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen([sys.executable, "-c", WORK, f"w{number}", str(ROUNDS)], env=embedded, text=True, **pipes)
         for number in range(WORKERS)
     ]
     for worker in workers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +10,6 @@ from scionlab.accounts.models import Mail, User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_format import Receipt
-from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import Host, Link
 from tests.concurrency.conftest import AtOnce, failures
 from tests.factories import AttachmentPointFactory, attach, spec
@@ -41,27 +40,3 @@ def test_first_receipt_that_comes_twice_at_once_is_stored_once(links: list[Link]
     assert HostReceipt.objects.count() == 1
     assert LinkEnforcement.objects.count() == LINKS
     assert Mail.objects.count() == LINKS
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(
-    links: list[Link], owner: User, at_once: AtOnce, is_first: bool
-) -> None:
-    """Saves lock Links, then hosts; a receipt refers to Links, then to the host."""
-    host = links[0].interface_a.host
-    if not is_first:
-        receipt_store(host_id=host.pk, receipt=receipt(host, 1000, T0), now=T0)
-
-    def saves() -> None:
-        for n in range(20):
-            link_set_bandwidth(link_id=links[n % LINKS].pk, bandwidth_kbit=100 + n, actor=owner)
-
-    def receipts() -> None:
-        for n in range(1, 21):
-            moment = T0 + timedelta(seconds=n)
-            receipt_store(host_id=host.pk, receipt=receipt(host, 1000, moment), now=moment)
-
-    assert failures(at_once(saves, receipts)) == []
-    assert HostReceipt.objects.get().observed_at == T0 + timedelta(seconds=20)
-    host.refresh_from_db()
-    assert host.limits_version == Link.objects.order_by("-wanted_limits_version")[0].wanted_limits_version

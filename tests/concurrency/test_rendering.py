@@ -9,27 +9,15 @@ import threading
 from typing import Any
 
 import pytest
-from django.db import connection
 
 import config_tar
 from scionlab.accounts.models import User
 from scionlab.delivery import render
 from scionlab.limits.update import link_set_bandwidth
-from scionlab.testbed.models import Host, Link
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
-
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def owner() -> User:
-    return UserFactory(email="owner@example.org")
-
-
-@pytest.fixture
-def link(owner: User) -> Link:
-    attach(owner, spec(AttachmentPointFactory()))
-    return Link.objects.get()
+from scionlab.testbed.models import AttachmentPoint, Host
+from scionlab.testbed.selectors import links_of
+from tests.concurrency.conftest import AtOnce, failures
+from tests.factories import attach, spec
 
 
 def version_and_limit(content: bytes) -> tuple[int, int]:
@@ -39,35 +27,30 @@ def version_and_limit(content: bytes) -> tuple[int, int]:
     return files["scionlab-config.json"]["limits_version"], files["etc/scion/link_info.json"]["1"]["Bandwidth"]
 
 
-def render_while_somebody_saves(link: Link, owner: User, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """L and limit of a tarball between whose two reads (the host, its Links) a save of 500 kbit/s tries to commit."""
-    done = threading.Event()
-
-    def save() -> None:
-        try:
-            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
-        finally:
-            connection.close()
-            done.set()
-
-    saver = threading.Thread(target=save)
+def test_a_save_between_its_two_reads_is_not_in_it(
+    owner: User, ap_b: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host is read, then its Links; a save of 500 kbit/s tries to commit between the two."""
+    link = links_of(attach(owner, spec(ap_b)))[0]
+    version = Host.objects.get(pk=ap_b.host_id).limits_version
+    building, saved = threading.Event(), threading.Event()
     original = config_tar.host_members
 
     def build_after_the_save_tried(host: Any, **options: Any) -> dict[str, bytes]:
-        saver.start()
-        done.wait(0.5)  # with the lock the save cannot finish before us, however long we wait
+        building.set()
+        saved.wait(0.5)  # with the lock the save cannot finish before us, however long we wait
         return original(host, **options)
 
+    def save() -> None:
+        assert building.wait(30)
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
+        saved.set()
+
+    def render_now() -> bytes:
+        return bytes(render.config_for(Host.objects.get(pk=ap_b.host_id)).content)
+
     monkeypatch.setattr(config_tar, "host_members", build_after_the_save_tried)
-    rendered = render.config_for(Host.objects.get(pk=link.interface_a.host_id))
-    saver.join(10)
-    assert done.is_set()
-    return version_and_limit(rendered.content)
-
-
-def test_with_the_lock_it_holds_its_own(link: Link, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    host_id = link.interface_a.host_id
-    version = Host.objects.get(pk=host_id).limits_version
-    with monkeypatch.context() as patched:
-        assert render_while_somebody_saves(link, owner, patched) == (version, 1000)
-    assert version_and_limit(render.config_for(Host.objects.get(pk=host_id)).content) == (version + 1, 500)
+    results = at_once(render_now, save)
+    assert failures(results) == []
+    assert version_and_limit(results[0]) == (version, 1000)
+    assert version_and_limit(render_now()) == (version + 1, 500)

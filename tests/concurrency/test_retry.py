@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.test import Client
-from django.utils import timezone
 
-from scionlab.accounts.models import Mail, User
-from scionlab.enforcement.receipt import receipt_store
+from scionlab.accounts.models import User
 from scionlab.limits.tasks import fan_out_defaults
 from scionlab.platform import outage, retry
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.testbed.selectors import links_of
-from tests.concurrency.conftest import AtOnce
+from tests.concurrency.conftest import AtOnce, browser_of, versions
 from tests.factories import UserFactory, attach, spec
-from tests.receipts import receipt_at
 
 DEADLINE_S = 20.0
 
@@ -34,12 +30,6 @@ def link(owner: User, ap: AttachmentPoint) -> Link:
 @pytest.fixture
 def administrator(transactional_db: None) -> User:
     return UserFactory(email="boss@example.org", is_staff=True)
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def somebody_waits() -> bool:
@@ -82,11 +72,6 @@ def attempts(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
     return lambda: sum(record.getMessage().startswith("retry.conflict") for record in caplog.records)
 
 
-def counters(ap: AttachmentPoint) -> tuple[int, int]:
-    host = Host.objects.get(pk=ap.host_id)
-    return host.config_version, host.limits_version
-
-
 def at_the_page(link: Link, owner: User, _administrator: User) -> Callable[[], Any]:
     path = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/bandwidth/"
     return partial(browser_of(owner).post, path, {f"link-{link.pk}-bandwidth_kbit": "300", "save": "1"})
@@ -112,14 +97,14 @@ def test_a_save_that_the_database_ended_is_done_again(
     attempts: Callable[[], int],
     door: Callable[[Link, User, User], Callable[[], Any]],
 ) -> None:
-    config, limits = counters(ap)
+    config, limits = versions(ap)
     work = door(link, owner, administrator)
     hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
     answer = meets_a_rival(at_once, work, hosts, aps)
     assert answer.status_code in {200, 302}
     link.refresh_from_db()
     assert link.bandwidth_kbit == 300
-    assert counters(ap) == (config, limits + 1), "once"
+    assert versions(ap) == (config, limits + 1), "once"
     assert BandwidthChange.objects.filter(new_kbit=300).count() == 1
     assert attempts() == 1
 
@@ -127,44 +112,23 @@ def test_a_save_that_the_database_ended_is_done_again(
 def test_a_task_that_the_database_ended_is_done_again(
     link: Link, ap: AttachmentPoint, at_once: AtOnce, attempts: Callable[[], int]
 ) -> None:
-    _config, limits = counters(ap)
+    _config, limits = versions(ap)
     BandwidthPolicy.objects.update(default_bandwidth_kbit=200)
     hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
     assert meets_a_rival(at_once, fan_out_defaults, hosts, aps) is None
-    assert (counters(ap)[1], attempts()) == (limits + 1, 1)
+    assert (versions(ap)[1], attempts()) == (limits + 1, 1)
 
 
 def test_after_three_times_it_is_told_that_nothing_was_saved(
     link: Link, owner: User, administrator: User, ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "ATTEMPTS", 1)
-    before = counters(ap)
+    before = versions(ap)
     hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
     answer = meets_a_rival(at_once, by_the_api(link, owner, administrator), hosts, aps)
     assert (answer.status_code, answer.has_header("Retry-After")) == (503, True)
     assert answer.json() == {"code": "conflict", "message": outage.CONFLICT, "fields": {}}
-    assert counters(ap) == before
+    assert versions(ap) == before
     answer = meets_a_rival(at_once, at_the_page(link, owner, administrator), hosts, aps)
     assert (answer.status_code, outage.CONFLICT in answer.content.decode()) == (503, True)
     assert "cannot reach its database" not in answer.content.decode()
-
-
-def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
-    link: Link, ap: AttachmentPoint, at_once: AtOnce, attempts: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = receipt_at(timezone.now(), {}, agent_version="0.1.0")
-    receipt_store(host_id=ap.host_id, receipt=said)
-    later = receipt_at(timezone.now(), {}, agent_version="0.2.0")
-    from scionlab.enforcement import receipt  # noqa: PLC0415  patched here alone
-
-    original = receipt.enforced_mails
-
-    def with_a_mail(*args: Any, **others: Any) -> list[Mail]:
-        list(Link.objects.filter(pk=link.pk).select_for_update(no_key=True))  # after the receipt's row
-        return [*original(*args, **others), Mail(key="link:1:1.1", recipient="o@example.org", subject="s", body="b")]
-
-    monkeypatch.setattr(receipt, "enforced_mails", with_a_mail)
-    work = partial(receipt_store, host_id=ap.host_id, receipt=later)
-    receipts = ap.host.receipt.__class__.objects.filter(host=ap.host_id)
-    answer = meets_a_rival(at_once, work, Link.objects.filter(pk=link.pk), receipts)
-    assert (answer.stored, receipts.get().agent_version, Mail.objects.count(), attempts()) == (True, "0.2.0", 1, 1)

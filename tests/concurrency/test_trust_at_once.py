@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -18,7 +17,7 @@ from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki.keys import key_from_pem
 from scionlab.scion_config.pki.updates import verify
 from scionlab.testbed import infrastructure
-from scionlab.testbed.models import AS, Host
+from scionlab.testbed.models import AS
 from tests.concurrency.conftest import AtOnce, MeetIn
 
 
@@ -44,29 +43,15 @@ def candidates(transactional_db: None) -> list[AS]:
     return [make(number, is_core=False) for number in (2, 3)]
 
 
-def promoted(candidates: list[AS], at_once: AtOnce) -> list[Any]:
-    promote = infrastructure.infrastructure_as_update
-    return at_once(*(partial(promote, as_id=one.pk, label="", is_core=True) for one in candidates))
-
-
 def test_two_ases_that_become_core_at_once_make_two_trcs(
     candidates: list[AS], at_once: AtOnce, meet_in: MeetIn
 ) -> None:
     meeting = meet_in(isd, "newest_trc")
-    assert [type(one) for one in promoted(candidates, at_once)] == [AS, AS]
+    promote = partial(infrastructure.infrastructure_as_update, label="", is_core=True)
+    promoted = at_once(*(partial(promote, as_id=one.pk) for one in candidates))
+    assert [type(one) for one in promoted] == [AS, AS]
     assert not meeting.met
     assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2", "ISD17-B1-S3"]
-
-
-def test_two_workers_renew_a_chain_once(candidates: list[AS], at_once: AtOnce, meet_in: MeetIn) -> None:
-    hosts = Host.objects.order_by("pk").values_list("config_version", flat=True)
-    assert list(hosts) == [1, 1, 1]
-    meeting = meet_in(renewal, "ases_due")
-    later = timezone.now() + timedelta(days=60)
-    made = at_once(*(partial(renewal.keys_renew, now=later) for _ in range(2)))
-    assert meeting.met
-    assert sorted(made) == [0, 3]
-    assert list(hosts.all()) == [2, 2, 2]
 
 
 def test_a_key_that_is_renewed_while_all_are_encrypted_anew_stays_that_of_its_certificate(

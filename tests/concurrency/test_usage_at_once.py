@@ -42,15 +42,6 @@ def test_batches_with_the_same_samples_at_once_count_them_once(host: Host, at_on
     assert levels() == [2000, 2000, 2000]
 
 
-def test_two_workers_add_each_batch_once(host: Host, at_once: AtOnce, meet_in: MeetIn) -> None:
-    for n in range(3):
-        store(host, simple(host, T0 + timedelta(minutes=n), [n * 1000 + 500, n * 1000 + 1000]), NOW)
-    meeting = meet_in(rollup, "_add")
-    assert sum(at_once(roll_up, roll_up)) == 3
-    assert not meeting.met
-    assert levels() == [3000, 3000, 3000]
-
-
 def test_a_batch_that_comes_while_others_are_added_is_not_forgotten(
     host: Host, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import email
-import os
 import re
 import time
 from email import policy
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import requests
@@ -17,7 +15,8 @@ from playwright.sync_api import Page, expect
 
 from lab.demo.world import SITE_URL
 from tests.e2e.conftest import Stack
-from tests.e2e.test_browser import CHROMIUM, in_browser
+from tests.e2e.test_browser import in_browser
+from tests.support.browser import CHROMIUM, RULES, narrow
 
 pytestmark = [
     pytest.mark.browser,
@@ -26,9 +25,6 @@ pytestmark = [
 ]
 
 ADDRESS, FIRST, SECOND = "greta@example.org", "a long first phrase", "a long second phrase"
-DARK = {"login", "profile", "tokens"}
-PICTURES = os.environ.get("SLBW_PICTURES", "")  # a folder: what the pages look like
-RULES: dict[str, Any] = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 
 
 def link_of_mail(stack: Stack, subject: str, *, within_s: float = 40.0) -> str:
@@ -45,21 +41,11 @@ def link_of_mail(stack: Stack, subject: str, *, within_s: float = 40.0) -> str:
 
 
 def judge(page: Page, name: str) -> None:
-    """No barrier that axe knows of, in the dark too for some, and nothing to scroll sideways on a telephone."""
-    page.wait_for_load_state()  # a click waits until the next page begins to arrive only
-    schemes: list[Literal["light", "dark"]] = ["light", "dark"]
-    for scheme in schemes if PICTURES or name in DARK else schemes[:1]:
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # a colour that changes has no contrast yet
-        found = Axe().run(page, options=RULES)
-        assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
-        if PICTURES:
-            page.screenshot(path=Path(PICTURES) / f"{name}-{scheme}.png", full_page=True)
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360, f"{name} is wider than a telephone"
-    if PICTURES:
-        page.screenshot(path=Path(PICTURES) / f"{name}-mobile.png", full_page=True)
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.emulate_media(color_scheme="light")
+    """No barrier that axe knows of, and nothing to scroll sideways on a telephone."""
+    narrow(page, name)
+    page.emulate_media(reduced_motion="reduce")  # a colour that changes has no contrast yet
+    found = Axe().run(page, options=RULES["light"])
+    assert found.violations_count == 0, f"{name}: {found.generate_report()}"
 
 
 def ask_for_mail(page: Page, link: str, name: str) -> None:

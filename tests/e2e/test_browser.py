@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,19 +12,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from lab.demo.world import PASSWORD, SITE_URL
 from tests.e2e.conftest import Stack
+from tests.support.browser import ARGUMENTS, CHROMIUM
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "test-artifacts"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
 pytestmark = [
@@ -39,7 +28,7 @@ pytestmark = [
 def a_page(name: str, *, with_javascript: bool) -> Iterator[Page]:
     """A fresh browser; when the block fails, what it shows is kept as a picture."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
         page = browser.new_context(java_script_enabled=with_javascript, base_url=SITE_URL).new_page()
         page.set_default_timeout(15_000)
         try:
@@ -97,41 +86,7 @@ def wait_for_kernel(
 
 
 @pytest.mark.parametrize("with_javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-def test_a_number_in_the_form_becomes_a_class_in_the_kernel(stack: Stack, with_javascript: bool) -> None:
-    owner, port, label = "anna@example.org", 50_100 + with_javascript, f"Browser {with_javascript}"
-
-    def interface_id() -> int:
-        links = stack.site.links(owner)
-        return next(int(link["attachment_point_interface_id"]) for link in links if link["as_label"] == label)
-
-    def visit(page: Page) -> None:
-        log_in(page, owner)
-        fill_in_new_as(page, label=label, ip="192.0.2.11", port=port, bandwidth="500")
-        expect(page.get_by_role("heading", name=label)).to_be_visible()
-        wait_for_kernel(stack, interface_id(), 500)
-        reload_until_stage(page, "Enforced")
-
-        page.get_by_role("link", name="Edit", exact=True).click()
-        page.get_by_label(BANDWIDTH).fill("2000")
-        page.get_by_role("button", name="Save", exact=True).last.click()
-        wait_for_kernel(stack, interface_id(), 2000)
-
-        page.get_by_role("link", name="Edit", exact=True).click()
-        page.get_by_label(BANDWIDTH).fill("0")
-        page.get_by_role("button", name="Save", exact=True).last.click()
-        wait_for_kernel(stack, interface_id(), 0)
-
-        last = interface_id()
-        page.get_by_role("link", name="Delete").click()
-        page.get_by_role("button", name="Delete").click()
-        expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
-        wait_for_kernel(stack, last, None)
-
-    in_browser(stack, f"flow-{with_javascript}", visit, with_javascript=with_javascript)
-
-
-@pytest.mark.parametrize("with_javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-def test_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, with_javascript: bool) -> None:
+def test_a_form_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, with_javascript: bool) -> None:
     owner, port, label = "emma@example.org", 50_400 + with_javascript, f"Directions {with_javascript}"
 
     def visit(page: Page) -> None:
@@ -140,6 +95,12 @@ def test_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, wit
         links = stack.site.links(owner)
         number = next(int(one["attachment_point_interface_id"]) for one in links if one["as_label"] == label)
         wait_for_kernel(stack, number, 1500)
+        reload_until_stage(page, "Enforced")
+
+        page.get_by_role("link", name="Edit", exact=True).click()
+        page.get_by_label(BANDWIDTH).fill("0")
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        wait_for_kernel(stack, number, 0)
 
         page.get_by_role("link", name="Change, usage and history").click()
         page.get_by_label("Bandwidth of this link [kbit/s]").fill("2 Mbit/s")

@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 from bandwidth_config import format_kbit
 from lab.demo.world import ADMIN
 from tests.e2e.conftest import Stack
-from tests.e2e.test_browser import CHROMIUM, fill_in_new_as, in_browser, log_in, wait_for_kernel
+from tests.e2e.test_browser import fill_in_new_as, in_browser, log_in, wait_for_kernel
+from tests.support.browser import CHROMIUM
 
 pytestmark = [
     pytest.mark.browser,

@@ -1,22 +1,19 @@
 """What NTAP asks of a testbed, N1 to N10 (LINK_TESTS section 6), with every program real. N9, routes by source address,
-is in tests/kernel/test_routes.py."""
+is in tests/kernel/test_routes.py; policies (N2), forms from a file (N3), results of both sides (N5) and which time is
+free (N6) in tests/linktests/test_sending_tests.py.
+"""
 
 from __future__ import annotations
 
-import json
 import time
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-import station
-from ap_agent.document.series import Series, read_series
 from lab.browser import Browser
 from lab.demo.client import run_client
 from lab.demo.world import PASSWORD, SITE_URL, UserAs
@@ -105,8 +102,7 @@ def anna(made: Anna) -> Iterator[Anna]:
     shell(
         made.stack,
         "from datetime import timedelta\nfrom django.utils import timezone\n"
-        "from scionlab.linktests.link_test import link_tests_retire\nfrom scionlab.linktests.models import TestPolicy\n"
-        "TestPolicy.objects.all().delete()\n"
+        "from scionlab.linktests.link_test import link_tests_retire\n"
         "print(link_tests_retire(now=timezone.now() + timedelta(days=1)))",
     )
 
@@ -135,44 +131,6 @@ def test_n1_two_stations_from_a_page(anna: Anna) -> None:
     assert all(one["dropped_percent"] > 0 for one in steps)
 
 
-def test_n2_policy_by_group_and_parameters_without_restart(anna: Anna) -> None:
-    allowed = anna.reserve(tool="quick", parameters={"seconds": 4}, ahead_s=600)
-    assert allowed.status_code == 201, allowed.text
-    policy = """
-from django.contrib.auth.models import Group
-from scionlab.linktests.models import TestPolicy
-from scionlab.accounts.models import User
-group, _ = Group.objects.get_or_create(name="course")
-User.objects.get(email={owner!r}).groups.add(group)
-whom = dict(group=group, applies_to="group") if {percent} > 100 else dict(applies_to="everybody")
-TestPolicy.objects.create(tool="quick", limit_percent={percent}, max_seconds=60, runs_per_day=50, max_pending=4,
-                          horizon_hours=168, megabytes_per_day=1000, **whom)
-print(1)
-"""
-    shell(anna.stack, policy, owner=ANNA.owner, percent="100")
-    refused = anna.reserve(tool="quick", parameters={"seconds": 4}, ahead_s=900)
-    assert (refused.status_code, "you may offer 100 %" in refused.text) == (400, True), refused.text
-    shell(anna.stack, policy, owner=ANNA.owner, percent="150")
-    allowed = anna.reserve(tool="quick", parameters={"seconds": 4}, ahead_s=900)
-    assert allowed.status_code == 201, allowed.text
-
-
-def test_n3_form_from_a_file(anna: Anna) -> None:
-    """Fields, defaults and bounds of the form are those of the tool's file; so are those of the API."""
-    for tool in ("quick", "sizes", "rates"):
-        file = Path(station.__file__).parent / "tools" / f"{tool}.toml"
-        parameters = tomllib.loads(file.read_text())["parameters"]
-        _, page = anna.host.call(lambda tool=tool: anna.browse(f"{anna.page}test/{tool}/"))
-        fields = page.form(*(f"test-{name}" for name in parameters)).fields
-        assert {name: fields[f"test-{name}"] for name in parameters} == {
-            name: str(one["default"]) for name, one in parameters.items()
-        }
-        for name, one in parameters.items():
-            refused = anna.reserve(tool=tool, parameters={name: one["high"] + 1}, ahead_s=600)
-            assert refused.status_code == 400
-            assert str(one["high"]) in refused.json()["fields"]["parameters"][0]["message"]
-
-
 def test_n4_create_cancel_status_and_wait(anna: Anna) -> None:
     made = anna.reserve(tool="quick", ahead_s=20).json()
     assert made["state"] == "scheduled"
@@ -188,37 +146,7 @@ def test_n4_create_cancel_status_and_wait(anna: Anna) -> None:
     assert (reached["tool"], reached["state"]) == ("reach", "finished")
 
 
-def test_n5_the_result_is_kept_on_both_sides(anna: Anna) -> None:
-    code, said = anna.client("test", str(anna.link["id"]), "quick", "--set", "seconds=3", "--json")
-    assert code == 0, said
-    found = json.loads(said)
-    stored = shell(
-        anna.stack,
-        "import json\nfrom scionlab.linktests.models import LinkTest, TestResult\n"
-        "one = LinkTest.objects.get(pk={number})\n"
-        "print(json.dumps([one.test_id, sorted(r.side for r in TestResult.objects.filter(test=one))]))",
-        number=str(found["id"]),
-    )
-    test_id, sides = json.loads(stored)
-    assert sides == ["ap", "user"]
-    folder = anna.stack.agent.programs.path_of("limiter_run_dir")
-
-    def series() -> Series:
-        return next(one for one in read_series(folder) if one.test_id == test_id)
-
-    assert len(series().samples) > 3
-    wait_until(lambda: series().is_over, "the attachment point did not end it", within_s=30)
-
-
-def test_n6_a_scheduler_with_deadlines(anna: Anna) -> None:
-    first = anna.reserve(tool="quick", ahead_s=300).json()
-    taken = anna.reserve(tool="quick", ahead_s=303)
-    assert (taken.status_code, taken.json()["code"]) == (409, "test_slot_taken")
-    free_at = taken.json()["next_free_at"]
-    assert datetime.fromisoformat(free_at) >= datetime.fromisoformat(first["ends_at"])
-    assert (
-        anna.ask("POST", f"links/{anna.link['id']}/tests/", {"tool": "quick", "begins_at": free_at}).status_code == 201
-    )
+def test_n6_deadlines_of_a_scheduler(anna: Anna) -> None:
     # Nobody runs the user's end of this one: it ends by itself, and says so.
     alone = anna.reserve(tool="reach").json()
     ends_at = datetime.fromisoformat(alone["ends_at"])

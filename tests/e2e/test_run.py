@@ -43,33 +43,28 @@ def site(tmp_path: Path) -> Iterator[str]:
     assert code == 0
 
 
-class Person:
-    """Of the REST API."""
+def logged_in(site: str, email: str, password: str) -> requests.Session:
+    """Somebody's script."""
+    session = requests.Session()
+    answer = session.post(f"{site}/api/v1/token/", json={"email": email, "password": password}, timeout=20)
+    session.headers["Authorization"] = f"Token {answer.json()['token']}"
+    return session
 
-    def __init__(self, site: str, email: str, password: str) -> None:
-        self._links = f"{site}/api/v1/links/"
-        answer = requests.post(f"{site}/api/v1/token/", json={"email": email, "password": password}, timeout=20)
-        self._headers = {"Authorization": f"Token {answer.json()['token']}"}
 
-    def links(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = requests.get(self._links, headers=self._headers, timeout=20).json()["results"]
-        return found
-
-    def set_limit(self, link: int, kbit: int) -> None:
-        answer = requests.patch(
-            f"{self._links}{link}/", json={"bandwidth_kbit": kbit}, headers=self._headers, timeout=20
-        )
-        assert answer.status_code == 200, answer.text
+def links_of(session: requests.Session, site: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = session.get(f"{site}/api/v1/links/", timeout=20).json()["results"]
+    return found
 
 
 def test_each_state_is_there_and_a_saved_limit_is_enforced(site: str) -> None:
-    admin = Person(site, "admin@example.org", "demo-admin-1107")
-    states = Counter(link["status"]["state"] for link in admin.links())
+    admin = logged_in(site, "admin@example.org", "demo-admin-1107")
+    states = Counter(link["status"]["state"] for link in links_of(admin, site))
     assert states == {"enforced": 5, "failed": 1, "no_report": 1, "clamped": 1, "blocked": 1}
-    owner = Person(site, "owner@example.org", "demo-owner-17")
-    link = next(one for one in owner.links() if one["as_label"] == "Laptop over VPN")
-    owner.set_limit(link["id"], 640)
+    owner = logged_in(site, "owner@example.org", "demo-owner-17")
+    (link,) = [one["id"] for one in links_of(owner, site) if one["as_label"] == "Laptop over VPN"]
+    saved = owner.patch(f"{site}/api/v1/links/{link}/", json={"bandwidth_kbit": 640}, timeout=20)
+    assert saved.status_code == 200, saved.text
     deadline = time.monotonic() + 30
-    while next(one for one in owner.links() if one["id"] == link["id"])["status"]["enforced_kbit"] != 640:
+    while owner.get(f"{site}/api/v1/links/{link}/", timeout=20).json()["status"]["enforced_kbit"] != 640:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -16,9 +16,10 @@ from scionlab.scion_config.credentials import files_for
 from scionlab.scion_config.isd import isd_ensure, trc_reset
 from scionlab.scion_config.models import TRC
 from scionlab.scion_config.renewal import keys_renew
-from scionlab.testbed.infrastructure import infrastructure_as_create, infrastructure_as_delete, infrastructure_as_update
-from scionlab.testbed.models import AS, AttachmentPoint, Host
+from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
+from scionlab.testbed.models import AS
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
+from tests.trust_world import host_of, make_core
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scion_programs")]
 
@@ -31,28 +32,14 @@ def scion_pki(*words: str | Path) -> str:
     return done.stdout + done.stderr
 
 
-def make_core(number: int) -> AS:
-    return infrastructure_as_create(
-        isd=17, as_text=f"ffaa:0:11{number:02}", label="", is_core=True, public_ipv4=f"192.0.2.{number}"
-    )
-
-
-def user_as_of(ap: AttachmentPoint) -> AS:
-    return attach(UserFactory(), spec(ap))
-
-
 @pytest.fixture
 def core(db: None) -> AS:
-    return make_core(1)
+    return make_core()
 
 
 @pytest.fixture
 def user_as(core: AS) -> AS:
-    return user_as_of(AttachmentPointFactory())
-
-
-def host_of(as_: AS) -> Host:
-    return Host.objects.filter(AS=as_).order_by("pk")[0]
+    return attach(UserFactory(), spec(AttachmentPointFactory()))
 
 
 def installed(as_: AS, folder: Path) -> Path:
@@ -88,13 +75,10 @@ def test_files_of_a_core_as_are_what_they_are_called(core: AS, tmp_path: Path) -
         scion_pki("certificate", "validate", "--type", kind, scion / path)
 
 
-def test_chain_of_a_user_as_is_verified_by_the_trc_beside_it(user_as: AS, tmp_path: Path) -> None:
-    check_chain(installed(user_as, tmp_path), "ISD17-B1-S1")
-
-
 def test_the_whole_line_of_an_isd_s_life_is_verified(core: AS, user_as: AS, tmp_path: Path) -> None:
     """Further core ASes, lost keys, one that is core no longer, one that is deleted, renewals with another root."""
-    boss, second, third = User.objects.create(email="boss@example.org"), make_core(2), make_core(3)
+    boss = User.objects.create(email="boss@example.org")
+    second, third = make_core("ffaa:0:1102"), make_core("ffaa:0:1103")
     as_new_keys(as_id=second.pk, actor=boss, core=True)
     infrastructure_as_update(as_id=second.pk, label="", is_core=False)
     infrastructure_as_delete(as_id=core.pk)
@@ -133,7 +117,7 @@ def test_a_new_line_of_trcs_is_a_base_and_verifies_the_chains_that_are_there(
     core: AS, user_as: AS, tmp_path: Path
 ) -> None:
     trc_reset(isd_id=core.isd_id, base=7, actor=None)
-    make_core(2)
+    make_core("ffaa:0:1102")
     scion = installed(user_as, tmp_path)
     check_line(scion, "ISD17-B7-S7", "ISD17-B7-S8")
     check_chain(scion, "ISD17-B7-S8")

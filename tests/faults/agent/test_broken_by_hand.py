@@ -1,19 +1,18 @@
 """What somebody does to a limited host by hand: the limiter hears of it from the kernel, and repairs or reports it.
 
 Each fault of `lab.faults` under traffic; nothing polls or compares during a run, so a fault that the kernel does not
-tell of stays. How long a repair takes is printed (`-s`): beside other tests it is longer. The
-faults share a host: what a repair leaves changed is undone before the next one.
+tell of stays. The faults share a host: what a repair leaves changed is undone before the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from lab.fault_world import NETS, FaultWorld
-from lab.faults import DEVICES, FAULTS, Act, Report, measure
+from lab.faults import DEVICES, FAULTS, measure
 from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
@@ -21,14 +20,6 @@ REPAIRED_MS = 3_000
 UNDO_DEADLINE_S = 10.0
 
 pytestmark = [pytest.mark.kernel]
-
-
-def _name_it_back(world: FaultWorld) -> None:
-    world.ap.ip("link", "set", "wan0", "name", "eth0")
-
-
-def _make_frames_large_again(world: FaultWorld) -> None:
-    world.ap.ip("link", "set", "eth0", "mtu", "1500")
 
 
 def _take_third_card_away(world: FaultWorld) -> None:
@@ -42,27 +33,17 @@ def _move_addresses_back(world: FaultWorld) -> None:
     world.route_over(NETS["eth0"])
 
 
-def _move_route_back(world: FaultWorld) -> None:
-    world.route_over(NETS["eth0"])
-
-
-def _delete_rule(world: FaultWorld) -> None:
-    world.ap.ip_batch(["rule del to 203.0.113.11 lookup 77", "route del 203.0.113.11 table 77"])
-
-
-def _delete_root(world: FaultWorld) -> None:
-    world.tc("qdisc", "del", "dev", "eth0", "root")
-
-
 # For the faults that change more than what the limiter made.
-UNDO: dict[str, Act] = {
-    "the interface gets another name": _name_it_back,
-    "the interface gets another MTU": _make_frames_large_again,
+UNDO: dict[str, Callable[[FaultWorld], object]] = {
+    "the interface gets another name": lambda world: world.ap.ip("link", "set", "wan0", "name", "eth0"),
+    "the interface gets another MTU": lambda world: world.ap.ip("link", "set", "eth0", "mtu", "1500"),
     "there is another card, and a link moves there": _take_third_card_away,
     "the address moves": _move_addresses_back,
-    "the route moves": _move_route_back,
-    "a rule moves the route": _delete_rule,
-    "the card's root is another tool's": _delete_root,
+    "the route moves": lambda world: world.route_over(NETS["eth0"]),
+    "a rule moves the route": lambda world: world.ap.ip_batch(
+        ["rule del to 203.0.113.11 lookup 77", "route del 203.0.113.11 table 77"]
+    ),
+    "the card's root is another tool's": lambda world: world.tc("qdisc", "del", "dev", "eth0", "root"),
 }
 # Their programs stay in front of the limiter's for as long as the device is there.
 LAST_OF_A_HOST = {"a tcx program is in front", "a filter in front sets the priority"}
@@ -96,13 +77,6 @@ def hosts() -> Iterator[Hosts]:
     made.close()
 
 
-def show(report: Report) -> None:
-    """For whoever runs this with -s."""
-    print(f"\n{report.fault}: done after {report.cause_ms:.0f} ms, healed after {report.healed_ms:.0f} ms")
-    for name, one in report.stretches.items():
-        print(f"  {name}: unlimited {one.unlimited_ms:.0f} ms, silent {one.silent_ms:.0f} ms, lost {one.lost}")
-
-
 @pytest.mark.measured
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_repaired_or_reported(hosts: Hosts, name: str) -> None:
@@ -110,8 +84,6 @@ def test_a_fault_is_repaired_or_reported(hosts: Hosts, name: str) -> None:
     try:
         world = hosts.world()
         report = measure(world, fault, name)
-        show(report)
-
         for who, one in report.stretches.items():
             assert one.unlimited_ms < REPAIRED_MS or fault.leaves_unlimited, who
             assert one.silent_ms < REPAIRED_MS or fault.leaves_silent, who

@@ -10,20 +10,18 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from measuring.netns import Namespace
 from tests.agent_service import status
-from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, Zygote, a_world, eventually
+from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, eventually
 
 pytestmark = pytest.mark.kernel
 
 OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
-NOBODY = 65534
 
 
 def begin(world: World, **options: object) -> int:
@@ -82,13 +80,9 @@ def test_disk_read_only(world: World) -> None:
     world.configure(usage_interval_s=0)  # a file that is open for writing keeps a disk from becoming read-only
     with small_disk(world, "size=256k"):
         pid = begin(world)
-        world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=MS_REMOUNT | MS_RDONLY, data="size=256k")
-        said = outlives(
-            world,
-            pid,
-            "state_unusable",
-            lambda: world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=MS_REMOUNT, data="size=256k"),
-        )
+        mount_anew = partial(world.zygote.do, "mount", kind="tmpfs", path=str(world.state), data="size=256k")
+        mount_anew(flags=MS_REMOUNT | MS_RDONLY)
+        said = outlives(world, pid, "state_unusable", lambda: mount_anew(flags=MS_REMOUNT))
         assert "Read-only file system" in said
 
 
@@ -98,26 +92,6 @@ def test_disk_that_cannot_sync(world: World) -> None:
     pid = begin(world, disk_that_cannot_sync=str(world.state))
     switch.touch()
     assert "Input/output error" in outlives(world, pid, "state_unusable", switch.unlink)
-
-
-def test_state_directory_of_another_user(attachment_point: tuple[Namespace, Zygote]) -> None:
-    """The service's user cannot read what root left there: it does not begin with half of what was set."""
-    with (
-        tempfile.TemporaryDirectory(prefix="slbw-owner-") as name,  # pytest's folders are closed to other users
-        a_world(*attachment_point, Path(name)) as world,
-    ):
-        world.folder.chmod(0o755)
-        world.offer(OLD)
-        assert world.once() == 0, world.said()
-        for path in [world.folder / "run", *(world.folder / "run").iterdir(), world.config]:
-            os.chown(path, NOBODY, NOBODY)
-        assert world.ended(world.start("run", run_as=NOBODY)) == 2
-        assert str(world.state) in world.said()
-        assert "Permission denied" in world.said()
-        assert world.enforces(OLD)
-        for path in [world.state, *world.state.rglob("*")]:
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        converges(world, world.start("run", run_as=NOBODY), world.offer(NEW))
 
 
 # --- the state directory is gone --------------------------------------------------------------------------------------
@@ -183,48 +157,3 @@ def test_permission_for_the_kernel_lost(world: World) -> None:
     pid = begin(world)
     os.kill(limiter, signal.SIGUSR1)
     outlives(world, pid, "not_permitted", lambda: os.kill(limiter, signal.SIGUSR2))
-
-
-# --- time -------------------------------------------------------------------------------------------------------------
-
-
-def set_off(clock: Path, seconds: int) -> None:
-    """In one step: the agent reads the file at any time."""
-    written = clock.with_suffix(".new")
-    written.write_text(str(seconds))
-    written.replace(clock)
-
-
-@pytest.mark.parametrize("years", [-50, 40])
-def test_wall_clock_wrong_by_decades_while_it_runs(world: World, years: int) -> None:
-    """What to do when comes from another clock; keys that are good at both times stay good."""
-    clock = world.folder / "clock"
-    set_off(clock, 0)
-    pid = begin(world, wall_clock=str(clock))
-    set_off(clock, years * 365 * 86_400)
-    converges(world, pid, world.offer(NEW))
-
-
-# --- two agents -------------------------------------------------------------------------------------------------------
-
-
-def test_second_agent_refuses_and_the_next_takes_over_from_a_dead_one(world: World) -> None:
-    first = begin(world)
-    second = world.start("run")
-    assert world.ended(second) == 4
-    assert f"pid {first}" in world.said()
-    os.kill(first, signal.SIGKILL)
-    assert world.ended(first) == -signal.SIGKILL
-    converges(world, world.start("run"), world.offer(NEW))
-
-
-def test_lock_file_deleted_under_a_running_agent(world: World) -> None:
-    """It is made again; whoever slipped in between stays alone."""
-    first = begin(world)
-    (lock,) = (world.folder / "run").glob("*.lock")
-    lock.unlink()
-    eventually(lock.exists, world.said)
-    second = world.start("run")
-    assert world.ended(second) == 4
-    assert f"pid {first}" in world.said()
-    converges(world, first, world.offer(NEW))

@@ -29,31 +29,6 @@ def bomb() -> bytes:
     return head + block * (GIGABYTE // (1 << 20) - 1)
 
 
-def announced(size: int) -> Answer:
-    """A body with this length, all of it sent if somebody reads it."""
-
-    def answer(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Type", "application/gzip")
-        handler.send_header("Content-Length", str(size))
-        handler.end_headers()
-        handler.close_connection = True
-        for _ in range(size >> 20):
-            handler.wfile.write(bytes(1 << 20))
-
-    return answer
-
-
-def in_chunks_without_end(handler: Handler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/gzip")
-    handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
-    handler.close_connection = True
-    while not handler.service.is_closing.is_set():
-        handler.wfile.write(b"10000\r\n" + bytes(0x10000) + b"\r\n")
-
-
 def huge_header(handler: Handler) -> None:
     handler.send_response(200)
     handler.flush_headers()
@@ -62,18 +37,8 @@ def huge_header(handler: Handler) -> None:
         handler.wfile.write(b"X-A: " + b"a" * (1 << 20))
 
 
-def many_headers(handler: Handler) -> None:
-    handler.send_response(200)
-    handler.flush_headers()
-    handler.close_connection = True
-    for number in range(100_000):
-        handler.wfile.write(f"X-{number}: a\r\n".encode())
-
-
 # Name -> answer, code of the problem, words of its message.
 HOSTILE: dict[str, tuple[Callable[[], Answer], str, str]] = {
-    "a gigabyte announced": (lambda: announced(GIGABYTE), "service_unreachable", "more than the 8388608"),
-    "chunks without end": (lambda: in_chunks_without_end, "service_unreachable", "more than the 8388608"),
     "a body without end": (endless, "service_unreachable", "more than the 8388608"),
     "a byte now and then": (lambda: trickle(with_length=False), "service_unreachable", "did not finish"),
     "a header now and then": (
@@ -82,7 +47,6 @@ HOSTILE: dict[str, tuple[Callable[[], Answer], str, str]] = {
         "did not finish",
     ),
     "a header of 64 MB": (lambda: huge_header, "service_unreachable", "cannot be reached"),
-    "100 000 headers": (lambda: many_headers, "service_unreachable", "cannot be reached"),
     "a page": (
         lambda: reply(200, b"<html>log in</html>", Content_Type="text/html"),
         "service_unreachable",
@@ -108,7 +72,6 @@ def polling(world: World) -> Iterator[tuple[World, int]]:
 def test_hostile_answers_harm_nothing_and_are_named(polling: tuple[World, int]) -> None:
     world, pid = polling
     good = world.service.answers["/config"]
-    peaks = {"before": peak_bytes(pid)}
     for name, (make, code, words) in HOSTILE.items():
         before = peak_bytes(pid)
         answer = make()
@@ -116,14 +79,13 @@ def test_hostile_answers_harm_nothing_and_are_named(polling: tuple[World, int]) 
         world.service.answers["/config"] = answer
         eventually(lambda code=code, words=words: words in world.problems().get(code, ""), lambda: _told(world))
         assert world.enforces(OLD), name
-        peaks[name] = peak_bytes(pid)
-        assert peaks[name] - before < MEMORY_BYTES, (name, before, peaks[name])
+        peak = peak_bytes(pid)
+        assert peak - before < MEMORY_BYTES, (name, before, peak)
         world.service.answers["/config"] = good
         eventually(lambda: not world.problems(), lambda: _told(world))
     new = world.offer(NEW)
     eventually(lambda: world.told(new), lambda: _told(world))
     assert world.enforces(NEW)
-    print("  measured: peak MB", {name: round(peak / 1e6) for name, peak in peaks.items()})
 
 
 def _told(world: World) -> str:
@@ -134,6 +96,3 @@ def peak_bytes(pid: int) -> int:
     """VmHWM: the most memory that was resident since the peak was forgotten."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmHWM:")[2].split()[0]) * 1024
-
-
-# --- cut off anywhere -------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ With the service in reach the next start repairs it; without, what is in the ker
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,10 +27,6 @@ def flip_a_bit(path: Path) -> None:
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def turn_into_a_folder(path: Path) -> None:
@@ -56,7 +51,7 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
-DAMAGES = (flip_a_bit, cut, empty, turn_into_a_folder, turn_into_a_link, make_endless, delete)
+DAMAGES = (flip_a_bit, cut, turn_into_a_folder, turn_into_a_link, make_endless, delete)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -91,18 +86,3 @@ def test_damaged_trust_is_repaired_from_the_bundle(world: World, damage: Callabl
     assert world.once() == 0, world.said()
     assert world.enforces(NEW)
     assert world.told(new)
-
-
-def test_a_state_directory_that_is_a_file_is_named(world: World) -> None:
-    world.offer(OLD)
-    assert world.once() == 0, world.said()
-    shutil.rmtree(world.state)
-    world.state.write_text("not a folder")
-    world.offer(NEW)
-    assert world.once() != 0
-    assert str(world.state) in world.said()
-    assert world.enforces(OLD)
-    world.state.unlink()
-    world.configure(service_keys=world.keys())
-    assert world.once() == 0, world.said()
-    assert world.enforces(NEW)

@@ -36,68 +36,19 @@ _WALL = 0x40000000  # threads too
 
 # arch/x86/entry/syscalls/syscall_64.tbl: the calls that change something outside of the process.
 CALLS = {
-    1: "write",
-    18: "pwrite64",
-    20: "writev",
-    42: "connect",
-    44: "sendto",
-    46: "sendmsg",
-    307: "sendmmsg",
-    48: "shutdown",
-    49: "bind",
-    2: "open",
-    85: "creat",
-    257: "openat",
-    82: "rename",
-    264: "renameat",
-    316: "renameat2",
-    86: "link",
-    265: "linkat",
-    88: "symlink",
-    266: "symlinkat",
-    87: "unlink",
-    263: "unlinkat",
-    83: "mkdir",
-    258: "mkdirat",
-    84: "rmdir",
-    76: "truncate",
-    77: "ftruncate",
-    74: "fsync",
-    75: "fdatasync",
-    73: "flock",
-    90: "chmod",
-    91: "fchmod",
-    268: "fchmodat",
-    92: "chown",
-    93: "fchown",
-    94: "lchown",
-    260: "fchownat",
-    165: "mount",
-    321: "bpf",
-    231: "exit_group",
-}
-_OF_A_DESCRIPTOR = {"write", "pwrite64", "writev", "connect", "sendto", "sendmsg", "sendmmsg", "shutdown", "bind"} | {
-    "ftruncate",
-    "fsync",
-    "fdatasync",
-    "flock",
-    "fchmod",
-    "fchown",
+    1: "write", 18: "pwrite64", 20: "writev", 42: "connect", 44: "sendto", 46: "sendmsg", 307: "sendmmsg",
+    48: "shutdown", 49: "bind", 2: "open", 85: "creat", 257: "openat", 82: "rename", 264: "renameat",
+    316: "renameat2", 86: "link", 265: "linkat", 88: "symlink", 266: "symlinkat", 87: "unlink", 263: "unlinkat",
+    83: "mkdir", 258: "mkdirat", 84: "rmdir", 76: "truncate", 77: "ftruncate", 74: "fsync", 75: "fdatasync",
+    73: "flock", 90: "chmod", 91: "fchmod", 268: "fchmodat", 92: "chown", 93: "fchown", 94: "lchown",
+    260: "fchownat", 165: "mount", 321: "bpf", 231: "exit_group",
+}  # fmt: skip
+_OF_A_DESCRIPTOR = {
+    *("write", "pwrite64", "writev", "connect", "sendto", "sendmsg", "sendmmsg", "shutdown", "bind"),
+    *("ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchown"),
 }
 # enum bpf_cmd: those that change something. What a limiter writes into the memory of a map is no call: it is between.
 _BPF = {0: "a map", 2: "an entry", 3: "an entry that goes", 5: "a program", 6: "a name", 26: "entries of a map"}
-# Which arguments are names: (descriptor of a folder, name), or the position of a text that is no path.
-_Where = tuple[int | None, int] | int | None
-_FIRST: tuple[_Where, _Where] = ((None, 0), None)
-_BELOW: tuple[_Where, _Where] = ((0, 1), None)
-_NAMES_AT: dict[str, tuple[_Where, _Where]] = {
-    **dict.fromkeys(("openat", "unlinkat", "mkdirat", "fchmodat", "fchownat"), _BELOW),
-    **dict.fromkeys(("renameat", "renameat2", "linkat"), ((0, 1), (2, 3))),
-    **dict.fromkeys(("rename", "link"), ((None, 0), (None, 1))),
-    "mount": ((None, 1), None),
-    "symlink": ((None, 1), 0),
-    "symlinkat": ((1, 2), 0),
-}
 _FLAGS_AT = {"open": 1, "openat": 2}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -116,16 +67,13 @@ needs_tracer = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 @dataclass(frozen=True)
 class Effect:
-    """One system call that is about to happen. `path` is what it works on, in the kernel's words for a socket;
-    `target` the second name of a rename or the content of a symbolic link.
-    """
+    """One system call that is about to happen. `on` is the descriptor that it works on, where it has one."""
 
     call: str
-    path: str
-    target: str = ""
+    on: str = ""
 
     def __str__(self) -> str:
-        return f"{self.call} {self.path}{f' -> {self.target}' if self.target else ''}"
+        return f"{self.call} {self.on}".strip()
 
 
 @dataclass
@@ -214,8 +162,6 @@ class _Tracer:
 
 def _effect(thread: int, call: str, arguments: list[int]) -> Effect | None:
     """None for what is not counted."""
-    if call == "exit_group":
-        return Effect(call, "the process itself")
     if call == "bpf":
         return Effect(call, _BPF[arguments[0]]) if arguments[0] in _BPF else None
     if call in _OF_A_DESCRIPTOR:
@@ -225,27 +171,7 @@ def _effect(thread: int, call: str, arguments: list[int]) -> Effect | None:
         return Effect(call, path)
     if call in _FLAGS_AT and not arguments[_FLAGS_AT[call]] & _WRITING:
         return None
-    path, target = (_name(thread, arguments, where) for where in _NAMES_AT.get(call, _FIRST))
-    return Effect(call, path, target)
-
-
-def _name(thread: int, arguments: list[int], where: _Where) -> str:
-    """A path (folder and name, or a name alone), a text as it is, or nothing."""
-    if where is None:
-        return ""
-    if isinstance(where, int):
-        return _text(thread, arguments[where])
-    folder, name = where
-    return _path(thread, None if folder is None else arguments[folder], arguments[name])
-
-
-def _path(thread: int, folder: int | None, address: int) -> str:
-    name = _text(thread, address)
-    if name.startswith("/"):
-        return os.path.normpath(name)
-    at_working_folder = folder is None or ctypes.c_int(folder & 0xFFFFFFFF).value == -100  # AT_FDCWD
-    base = str(Path(f"/proc/{thread}/cwd").readlink()) if at_working_folder else _descriptor(thread, folder or 0)
-    return os.path.normpath(f"{base}/{name}")
+    return Effect(call)
 
 
 def _descriptor(thread: int, number: int) -> str:
@@ -253,18 +179,6 @@ def _descriptor(thread: int, number: int) -> str:
         return str(Path(f"/proc/{thread}/fd/{ctypes.c_int(number & 0xFFFFFFFF).value}").readlink())
     except OSError:
         return f"descriptor {number}"
-
-
-def _text(thread: int, address: int) -> str:
-    """What stands there up to the first zero byte, of at most 4096 bytes."""
-    memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
-    try:
-        found = b""
-        while len(found) < 4096 and b"\0" not in found:  # page by page: what lies behind it may not be there
-            found += os.pread(memory, 4096 - (address + len(found)) % 4096, address + len(found))
-        return found.split(b"\0")[0].decode()
-    finally:
-        os.close(memory)
 
 
 def _ptrace(request: int, thread: int, address: int = 0, data: int = 0) -> None:

@@ -13,7 +13,6 @@ process from outside is prepared in the child before the program's `main`: `OPTI
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import errno
 import json
@@ -23,7 +22,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +34,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 # --- what is done to a child before the agent begins ------------------------------------------------------------------
-
-
-def run_as(user: int) -> None:
-    """An unprivileged user without any capability, as the agent's unit has it."""
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
 
 
 def permission_switch(_: object) -> None:
@@ -74,33 +65,9 @@ def disk_that_cannot_sync(disk: str) -> None:
     os.fsync = fsync
 
 
-def wall_clock(file: str) -> None:
-    """The wall clock goes wrong by as many seconds as the file says, from one reading to the next.
-
-    CLOCK_REALTIME has no namespace, and everybody on this machine needs the right one.
-    """
-    real_time = time.time
-
-    def off_by() -> float:
-        return float(Path(file).read_text())
-
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Wrong:
-            moment = datetime.now(tz) + timedelta(seconds=off_by())
-            return cls.fromtimestamp(moment.timestamp(), tz)
-
-    time.time = lambda: real_time() + off_by()
-    for name, module in list(sys.modules.items()):
-        if name.startswith("ap_agent") and getattr(module, "datetime", None) is datetime:
-            module.datetime = Wrong  # type: ignore[attr-defined]
-
-
 OPTIONS: dict[str, Callable[[Any], None]] = {
-    "run_as": run_as,
     "permission_switch": permission_switch,
     "disk_that_cannot_sync": disk_that_cannot_sync,
-    "wall_clock": wall_clock,
 }
 
 
@@ -128,8 +95,7 @@ def _watch(command: dict[str, Any]) -> dict[str, Any]:
     return {
         "exit_code": found.exit_code,
         "killed_at": str(found.killed_at) if found.killed_at else None,
-        "count": len(found.effects),
-        "effects": [vars(one) for one in found.effects],
+        "calls": [one.call for one in found.effects],
     }
 
 
@@ -177,8 +143,6 @@ def _unmount(command: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve() -> None:
-    for codec in ("ascii", "idna", "latin-1"):  # which Python looks for when it first needs them, and `run_as` closes
-        codecs.lookup(codec)
     commands = {"watch": _watch, "start": _start, "wait": _wait, "mount": _mount, "unmount": _unmount}
     print(json.dumps({"pid": os.getpid()}), flush=True)
     for line in sys.stdin:

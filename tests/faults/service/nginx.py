@@ -51,12 +51,15 @@ class Nginx(nginx.Nginx):
             connection.close()
 
 
-def unfinished(nginx: Nginx, path: str, *, length: int, sent: int, address: str) -> socket.socket:
+def unfinished(
+    nginx: Nginx, path: str, *, length: int, sent: int, address: str, credentials: str = ""
+) -> socket.socket:
     """An upload whose last bytes never come."""
-    line = socket.create_connection(("127.0.0.1", nginx.port))
-    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}"
+    context = ssl._create_unverified_context()  # noqa: S323  the certificate is the test's own
+    line = context.wrap_socket(socket.create_connection(("127.0.0.1", nginx.tls_port)))
+    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}\r\n"
     with contextlib.suppress(OSError):  # refused already
-        line.sendall(f"{head}\r\n\r\n".encode() + bytes(sent))
+        line.sendall(f"{head}{credentials}\r\n".encode() + bytes(sent))
     return line
 
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,7 +89,7 @@ class Site:
 
     def another(self, port: int, **environment: str) -> CoordinationService:
         """One more web tier on the same database and Redis, unless the environment names others."""
-        return CoordinationService(
+        made = CoordinationService(
             self.folder / f"var-{port}",
             bind=f"127.0.0.1:{port}",
             site_url=f"http://127.0.0.1:{self.port}",
@@ -105,6 +106,20 @@ class Site:
                 **environment,
             },
         )
+        (made.var_dir / "log").mkdir(parents=True, exist_ok=True)
+        return made
+
+    @contextmanager
+    def web_tier(self, **environment: str) -> Iterator[int]:
+        """One more that runs; its port."""
+        port = free_port()
+        tier = self.another(port, **environment)
+        try:
+            tier.start_part("web")
+            wait_for(lambda: self.answers(port), "another web tier is up")
+            yield port
+        finally:
+            tier.stop()
 
     def answers(self, port: int) -> bool:
         """True when the web tier at this port can work."""
@@ -114,14 +129,17 @@ class Site:
             return False
 
     def prepare(self) -> None:
-        (self.service.var_dir / "log").mkdir(parents=True)
         self.facts = json.loads(self.python(PREPARE).splitlines()[-1])
+
+    def in_place(self, command: list[str]) -> list[str]:
+        """A command that sees the files of the service."""
+        return command
 
     def python(self, code: str, *, must_succeed: bool = True) -> str:
         """A script with the service's settings, as one more process of it."""
         done = subprocess.run(
-            [sys.executable, "-c", code], env=self.service.environment | {"LOG_LEVEL": "ERROR"}, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False, timeout=240,
+            self.in_place([sys.executable, "-c", code]), env=self.service.environment | {"LOG_LEVEL": "ERROR"},
+            cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0 or not must_succeed, done.stderr
         return done.stdout
@@ -206,46 +224,35 @@ class Site:
     # --- hosts ------------------------------------------------------------------------------------------------
 
     def poll(
-        self,
-        *,
-        version: str,
-        limits: int | None = None,
-        digest: str = "",
-        wait_s: int = 0,
-        host: int = 0,
+        self, *, version: str, limits: int | None = None, digest: str = "", wait_s: int = 0, host: int = 0,
         port: int | None = None,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """The host of one of the attachment points asks."""
-        uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
-        credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
         query = {"version": version} | ({} if limits is None else {"limits": str(limits)})
         query |= {"digest": digest} if digest else {}
         query |= {"wait": str(wait_s)} if wait_s else {}
-        path = f"/api/v4/host/{uid}/config?{urlencode(query)}"
-        headers = {"Authorization": f"Basic {credentials}", "User-Agent": "scionlab-bw-agent/0.9.0"}
-        return self.request("GET", path, headers=headers, port=port)
+        return self._as_host(host, "GET", f"config?{urlencode(query)}", port=port)
+
+    def _as_host(self, host: int, method: str, path: str, *, body: bytes = b"", port: int | None = None) -> Answer:
+        uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
+        headers = {
+            "Authorization": f"Basic {base64.b64encode(f'{uid}:{secret}'.encode()).decode()}",
+            "User-Agent": "scionlab-bw-agent/0.9.0",
+            "Content-Type": "application/json",
+        }
+        return self.request(method, f"/api/v4/host/{uid}/{path}", body=body, headers=headers, port=port)
 
     def report(
-        self,
-        *,
-        version: str,
-        limits: int,
-        links: dict[str, int],
-        host: int = 0,
-        port: int | None = None,
-        counted: int = 0,
-        **values: Any,
+        self, *, version: str, limits: int, links: dict[str, int], host: int = 0, port: int | None = None, **values: Any
     ) -> Answer:
         """The agent of an attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""
-        uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
-        credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
-        counters = {"bytes": 0, "packets": counted, "drops": 0, "backlog_bytes": 0}
+        zeros = dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), 0)
         entries = {
             key: {
                 "kbit": kbit,
                 "state": "enforced",
-                "to_user": {"dev": "eth0", "rate_kbit": kbit, **counters},
-                "from_user": {"dev": "slbw0", "rate_kbit": kbit, **counters},
+                "to_user": {"dev": "eth0", "rate_kbit": kbit, **zeros},
+                "from_user": {"dev": "slbw0", "rate_kbit": kbit, **zeros},
             }
             for key, kbit in links.items()
         }
@@ -260,10 +267,7 @@ class Site:
             "problems": [],
             **values,
         }
-        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
-        return self.request(
-            "POST", f"/api/v4/host/{uid}/enforcement", body=json.dumps(receipt).encode(), headers=headers, port=port
-        )
+        return self._as_host(host, "POST", "enforcement", body=json.dumps(receipt).encode(), port=port)
 
     def fetch(self, *, version: str, limits: int, **others: Any) -> Answer:
         """The answer with something newer: the web tier may believe for a second that there is nothing (ADR 0011)."""

@@ -13,7 +13,6 @@ import itertools
 import json
 import shutil
 import socket
-import ssl
 import tempfile
 import threading
 import time
@@ -28,7 +27,7 @@ import pytest
 
 from lab import nginx as lab_nginx
 from tests.faults.service.mailbox import Mailbox
-from tests.faults.service.nginx import Nginx, bodies_on_disk
+from tests.faults.service.nginx import Nginx, bodies_on_disk, unfinished
 from tests.faults.service.servers import Postgres, Redis, wait_for
 from tests.faults.service.site import Answer, Site
 
@@ -82,21 +81,20 @@ class Shipped(Site):
         return self.front.ask(method, path, body=body, headers={"Referer": "https://lab.example.org/", **headers})
 
     def log_in(self, email: str, password: str, address: str) -> Answer:
-        csrf = "x" * 32
-        fields = {"username": email, "password": password, "csrfmiddlewaretoken": csrf}
-        return self._form("/login/", fields, csrf, address)
+        return self._form("/login/", {"username": email, "password": password}, address)
 
     def register(self, email: str, address: str) -> Answer:
-        csrf = "x" * 32
-        return self._form("/account/register/", {"email": email, "csrfmiddlewaretoken": csrf}, csrf, address)
+        return self._form("/account/register/", {"email": email}, address)
 
-    def _form(self, path: str, fields: dict[str, str], csrf: str, address: str) -> Answer:
+    def _form(self, path: str, fields: dict[str, str], address: str) -> Answer:
+        csrf = "x" * 32
         headers = {
             "Cookie": f"{self.csrf_cookie}={csrf}",
             "Content-Type": "application/x-www-form-urlencoded",
             "X-Test-Address": address,
         }
-        return self.request("POST", path, body=urlencode(fields).encode(), headers=headers)
+        body = urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode()
+        return self.request("POST", path, body=body, headers=headers)
 
     def api(self, method: str, path: str, token: str, body: Any = None) -> Answer:
         headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
@@ -136,7 +134,6 @@ def site() -> Iterator[Shipped]:
         made.service.manage("collectstatic", "--no-input", "-v0")
         made.facts["mallory"] = json.loads(made.python(MALLORY % made.facts["ap_hosts"][1]).splitlines()[-1])
         front.start()
-        (second.var_dir / "log").mkdir(parents=True)
         second.start_part("web")
         made.front = front
         made.start()
@@ -249,21 +246,9 @@ def upload_of_the_hostile_host(site: Shipped) -> socket.socket:
     uid, secret = site.facts["uids"][0], site.facts["secrets"][0]
     words = base64.b64encode(f"{uid}:{secret}".encode()).decode()
     return unfinished(
-        site, f"/api/v4/host/{uid}/enforcement", length=9 * 2**20, sent=2**20, address="203.0.113.9",
+        site.front, f"/api/v4/host/{uid}/enforcement", length=9 * 2**20, sent=2**20, address="203.0.113.9",
         credentials=f"Authorization: Basic {words}\r\n",
     )  # fmt: skip
-
-
-def unfinished(
-    site: Shipped, path: str, *, length: int, sent: int, address: str, credentials: str = ""
-) -> socket.socket:
-    """An upload whose last bytes never come."""
-    context = ssl._create_unverified_context()  # noqa: S323  the certificate is the test's own
-    line = context.wrap_socket(socket.create_connection(("127.0.0.1", site.front.tls_port)))
-    head = f"POST {path} HTTP/1.1\r\nHost: lab.example.org\r\nX-Test-Address: {address}\r\nContent-Length: {length}\r\n"
-    with contextlib.suppress(OSError):  # refused already
-        line.sendall(f"{head}{credentials}\r\n".encode() + bytes(sent))
-    return line
 
 
 def test_4_thirty_restarts_of_scion_at_somebody_elses_attachment_point(site: Shipped) -> None:
@@ -290,9 +275,9 @@ def test_5_two_hundred_uploads_without_an_account_that_stop(site: Shipped) -> No
         for number in range(100):
             network = f"203.0.113.{number % 4 + 10}"
             for length, sent in ((15_700_000, 100_000), (131_072, 130_972)):
-                lines.callback(unfinished(site, "/ases/", length=length, sent=sent, address=network).close)
+                lines.callback(unfinished(site.front, "/ases/", length=length, sent=sent, address=network).close)
             guessed = f"/api/v4/host/{site.facts['uids'][1]}/enforcement"
-            lines.callback(unfinished(site, guessed, length=9 * 2**20, sent=200_000, address=network).close)
+            lines.callback(unfinished(site.front, guessed, length=9 * 2**20, sent=200_000, address=network).close)
         assert harm(site) == []
         assert bodies_on_disk(site.front) == 0
         assert harm(site) == []

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_client
 
-from lab.nginx import free_port
-from tests.faults.service.servers import Redis, wait_for
+from tests.faults.service.servers import Redis
 from tests.faults.service.site import Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")
@@ -28,16 +27,8 @@ def cache(site: Site) -> Iterator[Redis]:
 @pytest.fixture
 def port(site: Site, cache: Redis) -> Iterator[int]:
     """A web tier whose cache is that one."""
-    found = free_port()
-    service = site.another(found)
-    service.environment["CACHE_URL"] = cache.url
-    (service.var_dir / "log").mkdir(parents=True)
-    service.start_part("web")
-    try:
-        wait_for(lambda: site.answers(found), "the web tier answers")
+    with site.web_tier(CACHE_URL=cache.url) as found:
         yield found
-    finally:
-        service.stop()
 
 
 def fill(cache: Redis, *, prefix: str) -> None:
@@ -81,12 +72,3 @@ def test_a_full_cache_fails_no_save_and_no_poll(site: Site, cache: Redis, port: 
     assert saves_and_polls(site, port, 5) == {("save", 200): 5, ("poll", 200): 5}
     assert "cache: ConnectionError" in site.request("GET", "/readyz", headers={}, port=port).text
     cache.start()
-
-
-def test_configurations_are_in_the_cache_and_messages_in_the_broker(site: Site, cache: Redis, port: int) -> None:
-    site.redis.command("flushall")
-    version, limits = site.versions()
-    assert site.save(333, port=port).status == 200
-    site.fetch(version=version, limits=limits, port=port)
-    assert "config:" in cache.command("keys", "*")
-    assert "celery" not in cache.command("keys", "*")

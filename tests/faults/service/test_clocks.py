@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from lab.nginx import free_port
 from lab.service import REPOSITORY
-from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Answer, Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")
@@ -40,30 +39,11 @@ UPDATE enforcement_linkenforcement SET received_at = received_at - interval '200
 
 
 @pytest.fixture
-def ahead(site: Site) -> Iterator[int]:
+def ahead(site: Site, tmp_path: Path) -> Iterator[int]:
     """The port of the tier whose clock is an hour ahead; the site's own is right."""
-    port = free_port()
-    folder = site.folder / f"ahead-{port}"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(AHEAD)
-    tier = site.another(port, PYTHONPATH=f"{folder}:{REPOSITORY}")
-    (tier.var_dir / "log").mkdir(parents=True)
-    tier.start_part("web")
-    try:
-        wait_for(lambda: site.answers(port), "the tier that is ahead is up")
+    (tmp_path / "sitecustomize.py").write_text(AHEAD)
+    with site.web_tier(PYTHONPATH=f"{tmp_path}:{REPOSITORY}") as port:
         yield port
-    finally:
-        tier.stop()
-
-
-def test_the_tier_that_is_ahead_stores_the_databases_time(site: Site, ahead: int) -> None:
-    version, limits = site.versions()
-    assert site.report(version=version, limits=limits, links={"1": 1000}, port=ahead).status == 200
-    sql = "SELECT extract(epoch FROM clock_timestamp() - received_at)::float "
-    sql += "FROM enforcement_hostreceipt WHERE host_id = %s"
-    ((since_s,),) = site.postgres.ask(sql, site.facts["ap_hosts"][0])
-    assert isinstance(since_s, float)
-    assert -2 < since_s < 60
 
 
 def test_a_dead_attachment_point_is_told_as_silent_by_every_tier(site: Site, ahead: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +21,8 @@ pytestmark = pytest.mark.xdist_group("faults of the embedded service")  # one pr
 
 DISK_MIB = 16  # web, worker and beat keep 2 MiB of figures each
 ASK = """
-import json, sqlite3, sys
-rows = sqlite3.connect(sys.argv[1]).execute(sys.argv[2], json.loads(sys.argv[3]))
-print(json.dumps([row[0] for row in rows]))
+import json, sqlite3
+print(json.dumps([row[0] for row in sqlite3.connect("{}").execute("{}", {})]))
 """
 
 
@@ -46,23 +44,15 @@ class EmbeddedSite(Site):
         (self.disk.seen / "log").symlink_to(folder / "log")
         (folder / "var" / "log").symlink_to(folder / "log")
 
-    def _start_inside(self, argv: list[str], **options: Any) -> subprocess.Popen[str]:
-        return on_this_host(self.disk.inside(argv), **options)
+    def in_place(self, command: list[str]) -> list[str]:
+        return self.disk.inside(command)
 
-    def python(self, code: str, *, must_succeed: bool = True) -> str:
-        done = subprocess.run(
-            self.disk.inside([sys.executable, "-c", code]),
-            env=self.service.environment | {"LOG_LEVEL": "ERROR"}, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == 0 or not must_succeed, done.stderr
-        return done.stdout
+    def _start_inside(self, argv: list[str], **options: Any) -> subprocess.Popen[str]:
+        return on_this_host(self.in_place(argv), **options)
 
     def _ask(self, sql: str, *values: object) -> list[Any]:
         """In place: SQLite looks a path up by its own rules, and would find the folder below the disk."""
-        command = [sys.executable, "-c", ASK, str(self.disk.path / "scionlab.sqlite3"), sql, json.dumps(values)]
-        done = subprocess.run(self.disk.inside(command), capture_output=True, text=True, check=True, timeout=240)
-        return list(json.loads(done.stdout))
+        return list(json.loads(self.python(ASK.format(self.disk.path / "scionlab.sqlite3", sql, values))))
 
     def stored_kbit(self, *, link: int = 0) -> int:
         (kbit,) = self._ask("SELECT bandwidth_kbit FROM testbed_link WHERE id = ?", self.facts["links"][link])

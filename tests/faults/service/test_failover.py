@@ -10,7 +10,7 @@ import pytest
 
 from lab import failover
 from tests.faults.service.servers import Redis, wait_for
-from tests.faults.service.site import Site, free_port
+from tests.faults.service.site import Site
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
@@ -22,16 +22,12 @@ NO_LIMIT = "UPDATE testbed_attachmentpoint SET maximum_kbit = 1000000, default_b
 @contextmanager
 def web_tier_on(site: Site, pair: failover.Pair) -> Iterator[int]:
     """A web tier of its own on a pair that was copied from the site's database; its port."""
-    redis, port = Redis(site.folder / "redis-of-pair"), free_port()
+    redis = Redis(site.folder / "redis-of-pair")
     redis.start()
-    service = site.another(port, DATABASE_URL=pair.url, REDIS_URL=redis.url)
-    (service.var_dir / "log").mkdir(parents=True)
     try:
-        service.start_part("web")
-        wait_for(lambda: site.answers(port), "a web tier on the pair is up")
-        yield port
+        with site.web_tier(DATABASE_URL=pair.url, REDIS_URL=redis.url) as port:
+            yield port
     finally:
-        service.stop()
         redis.stop()
 
 
@@ -50,7 +46,6 @@ def die_and_promote(site: Site, pair: failover.Pair, port: int, savers: failover
     pair.promote()
     savers.wait_for_more(2 * SAVERS)
     assert savers.first_after(died) < BACK_WITHIN_S
-    print(f"measured: a save is accepted after {savers.first_after(died):.1f} s")
     assert set(savers.refused) <= {503}
     return savers.lost(pair.saved_kbit())
 

@@ -5,12 +5,8 @@ The commands are those of the page: a test reads them there.
 
 from __future__ import annotations
 
-import io
-import json
 import re
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ from lab.nginx import free_port
 from lab.service import CoordinationService
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Answer, Site
-from tests.faults.service.test_restore import in_order
+from tests.faults.service.test_restore import in_order, manifest_in
 
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
@@ -49,7 +45,6 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
     newer = site.another(port)
     newer.environment["DATABASE_URL"] = site.postgres.url.replace("/postgres?", "/elsewhere?")
     newer.environment["REDIS_URL"] = f"{site.redis.url}?db=1"  # one of its own, empty
-    (newer.var_dir / "log").mkdir(parents=True)
     try:
         restored = site.postgres.run("pg_restore", *server, *documented("pg_restore"), "--dbname", "elsewhere", dump)
         assert restored.returncode == 0, restored.stderr
@@ -65,7 +60,8 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
         assert older.status == 200, "never 304: what the host has is not the newest that there is"
         assert version_in(older) < in_order(*today), "an agent refuses this"
         newer.manage("raise_generation")
-        answer = site.fetch(version=manifest(older)["version"], limits=manifest(older)["limits_version"], port=port)
+        has = manifest_in(older)
+        answer = site.fetch(version=has["version"], limits=has["limits_version"], port=port)
         assert version_in(answer) > in_order(*today), "an agent takes this"
         assert version_in(answer)[0] == in_order(*today)[0] + 1
         assert answer.headers["ETag"] != older.headers["ETag"]
@@ -78,17 +74,8 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
 
 def version_in(answer: Answer) -> tuple[int, int, int]:
     """G, H and L of the manifest of a tarball."""
-    found = manifest(answer)
+    found = manifest_in(answer)
     return in_order(found["version"], int(found["limits_version"]))
-
-
-def manifest(answer: Answer) -> dict[str, Any]:
-    assert answer.status == 200
-    with tarfile.open(fileobj=io.BytesIO(answer.body)) as found:
-        member = found.extractfile("scionlab-config.json")
-        assert member is not None
-        written: dict[str, Any] = json.load(member)
-        return written
 
 
 def _ready(site: Site, port: int) -> tuple[int, bytes]:

@@ -12,7 +12,6 @@ import yaml
 
 from lab.service import REPOSITORY, CoordinationService
 from scionlab.platform import beat
-from scionlab.platform.redis_client import REST_S
 from tests.faults.service.servers import DEADLINE_S, wait_for
 from tests.faults.service.site import InBackground, Site, free_port
 
@@ -96,16 +95,6 @@ def test_a_worker_killed_while_it_sends_a_mail_sends_it_after_the_lease(site: Si
     wait_for(lambda: site.postgres.ask(row, mail_id)[0][0] is False, "it is noted as sent")
 
 
-def test_without_beat_saves_are_carried_out_at_once_and_what_was_forgotten_waits_for_it(site: Site) -> None:
-    time.sleep(REST_S)  # a test before this one may have taken Redis away: nothing is handed to it for so long
-    site.kill("beat")
-    assert site.save_default(350).status == 302
-    wait_for(lambda: site.maxima() == [350, 350, 350], "the worker was told by the save itself")
-    site.postgres.ask("UPDATE testbed_bandwidthpolicy SET default_bandwidth_kbit = 360")  # as if the message was lost
-    site.start()
-    wait_for(lambda: site.maxima() == [360, 360, 360], "beat is back: the default is carried out")
-
-
 def beat_is_healthy(site: Site) -> bool:
     """By the command that docker-compose.yml has for it."""
     services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
@@ -116,7 +105,7 @@ def beat_is_healthy(site: Site) -> bool:
     return subprocess.run(["sh", "-c", shell], env=environment, check=False, timeout=10).returncode == 0
 
 
-def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck_or_gone(site: Site) -> None:
+def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck(site: Site) -> None:
     heartbeat = site.service.var_dir / "beat-heartbeat"
     wait_for(lambda: beat_is_healthy(site), "beat is healthy")
     beat = site.service.part("beat")
@@ -129,11 +118,6 @@ def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck_or_gone(si
     finally:
         beat.send_signal(signal.SIGCONT)
     wait_for(lambda: beat_is_healthy(site), "beat goes on and is healthy again")
-    site.kill("beat")
-    os.utime(heartbeat, (time.time() - 130,) * 2)
-    assert not beat_is_healthy(site)
-    site.start()
-    wait_for(lambda: beat_is_healthy(site), "a new beat is healthy")
 
 
 def sweeps_of(service: CoordinationService) -> int:
@@ -141,9 +125,8 @@ def sweeps_of(service: CoordinationService) -> int:
     return (service.var_dir / "log" / "beat.log").read_text(encoding="utf-8").count("Sending due task sweep")
 
 
-def test_of_two_beats_one_works_and_the_other_takes_over_when_it_is_killed_or_ended(site: Site) -> None:
+def test_of_two_beats_one_works_and_the_other_takes_over_when_it_is_killed(site: Site) -> None:
     first, second = site.service, site.another(free_port())
-    (second.var_dir / "log").mkdir(parents=True)
     before = sweeps_of(first)
     wait_for(lambda: sweeps_of(first) > before, "the first one has the lease, whoever had it in another test")
     second.start_part("beat")
@@ -158,14 +141,6 @@ def test_of_two_beats_one_works_and_the_other_takes_over_when_it_is_killed_or_en
         site.redis.command("pexpire", beat.KEY, "1")  # as many seconds later
         wait_for(lambda: sweeps_of(second) >= 1, "the second one takes over")
         assert site.redis.command("get", beat.KEY) not in {owner, ""}
-
-        site.service.part("beat").wait()
-        site.start()
-        before = sweeps_of(second)
-        wait_for(lambda: sweeps_of(second) >= before + 2, "and goes on when the first one is back")
-        assert sweeps_of(first) == 0
-        second.stop()
-        wait_for(lambda: sweeps_of(first) >= 1, "it ended in order: the first one takes over")
     finally:
         second.stop()
 
