@@ -25,6 +25,7 @@ from scionlab.linktests.models import LinkTest, TestPolicy, TestResult
 from scionlab.linktests.test_mails import link_tests_notify
 from scionlab.linktests.test_results import user_report_store
 from scionlab.linktests.test_start import confirmed_secret
+from scionlab.site.retention import old_rows_forget
 from scionlab.testbed.host import host_rotate_secret
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from station.plan import from_json
@@ -632,3 +633,13 @@ def test_agent_that_is_too_old_for_tcp_is_named_and_other_tools_go_on(link: Link
         True,
     )
     assert create(link, owner).kind == "udp"
+
+
+def test_results_of_both_ends_go_with_the_test(link: Link, host: Host, owner: User, now: Now) -> None:
+    made = create(link, owner)
+    now.moment = at(5)
+    upload(made, host, report("ap"))
+    user_report_store(test_id=made.pk, report=report("user"))
+    assert TestResult.objects.count() == 2
+    old_rows_forget(now=made.ends_at + timedelta(days=90, seconds=1))
+    assert not TestResult.objects.exists()
