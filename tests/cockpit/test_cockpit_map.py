@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -67,19 +66,6 @@ def test_an_older_receipt_ends_no_gap(ap: AttachmentPoint) -> None:
     store(ap.host, NOW - 60 * MINUTE)
     assert not receipt_store(host_id=ap.host_id, receipt=receipt(NOW, "1.1", 1, 1), now=NOW).stored
     assert not ReportGap.objects.exists()
-
-
-def test_the_strip_shows_each_quarter_of_an_hour_with_a_gap_and_what_is_not_known(ap: AttachmentPoint) -> None:
-    store(ap.host, NOW - MINUTE)
-    HostReceipt.objects.update(gaps_since=NOW - timedelta(hours=12))
-    for minutes in (100, 95, 40):
-        begins_at = NOW - minutes * MINUTE
-        ReportGap.objects.create(host=ap.host, begins_at=begins_at, ends_at=begins_at + 4 * MINUTE)
-    found = reports_of(ap)
-    assert found.words == "3 gaps, 12 min"
-    assert replace(found, gaps=[]).words == "no gap in 12 h"
-    assert found.known_path == "M48 0h48v6h-48z"
-    assert found.gap_path == "M89 0h1v6h-1zM93 0h1v6h-1z"  # 100 to 91 and 40 to 36 minutes ago
 
 
 def test_a_gap_that_lasts_and_one_that_began_before_yesterday_count(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
