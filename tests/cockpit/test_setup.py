@@ -119,6 +119,7 @@ def test_the_core_as_itself_may_be_the_attachment_point(door: Client, core: AS) 
     ("base", "values", "field", "sentence"),
     [
         (CORE, {"isd_id": "0"}, "isd_id", "ISD 0 is outside 1 to 65535. Choose a number in that range."),
+        (CORE, {"isd_id": ""}, "isd_id", '"" is not the number of an ISD. Enter one from 1 to 65535.'),
         (CORE, {"as_text": "ffaa:1:7"}, "as_text", "is in the range of user ASes"),
         (CORE, {"public_ipv4": "127.0.0.1"}, None, "127.0.0.1"),
         ({"step": "default"}, {"default_bandwidth_kbit": "-1"}, "default_bandwidth_kbit", "-1"),

@@ -357,6 +357,15 @@ def test_an_as_that_moves_with_its_link_is_told_to_both_ends() -> None:
     assert generate_link_info(host_of(1))["1"]["ISD-AS"] == "20-ffaa:0:1301"
 
 
+def test_another_internal_address_raises_h_of_the_hosts_as() -> None:
+    run(small())
+    dump = small()
+    dump["host"][5]["internal_ip"] = "10.0.0.5"
+    counters = Counters()
+    run(dump)
+    assert risen(counters) == {5: (1, 0)}
+
+
 def without_user_as(dump: Dump, as_pk: int, host: int, link: int) -> Dump:
     dump.remove_link(link)
     for model in ("service", "borderrouter", "vpnclient"):
