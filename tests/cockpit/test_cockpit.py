@@ -74,6 +74,12 @@ def test_a_silent_agent_is_trouble_and_one_without_links_is_not(
     assert troubles(ap_b) == []
 
 
+def test_an_agent_whose_clock_is_off_is_trouble(ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    HostReceipt.objects.update(clock_skew_ms=-600_000)
+    (trouble,) = troubles(ap)
+    assert "10 min" in trouble
+
+
 def test_an_agent_that_was_never_heard_is_trouble_where_links_wait(ap: AttachmentPoint, link: Link) -> None:
     assert troubles(ap) == ["agent has never connected (1 link depends on it)"]
 
