@@ -33,38 +33,17 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
     Link.objects.filter(pk=above.pk).update(bandwidth_kbit=5000)
     Link.objects.update(wanted_config_version=0)
     versions = {"config_version": 1, "limits_version": 1, "generation": 1, "received_at": now}
-    HostReceipt.objects.update(
-        problems=[
-            {"code": "foreign_device", "subject": "eth1", "message": "eth1 has a root qdisc cake 8001: " + "x" * 90},
-            {"code": "key_expires_soon", "subject": "", "message": "ends on 2026-12-12"},
-        ],
-        **versions,
-    )
+    foreign = {"code": "foreign_device", "subject": "eth1", "message": "eth1 has a root qdisc cake 8001: " + "x" * 90}
+    HostReceipt.objects.update(problems=[foreign], **versions)
     LinkEnforcement.objects.update(**versions)
-    LinkEnforcement.objects.create(
-        link=failed,
-        kbit=1000,
-        state="error",
-        problem="local_address_missing: nothing leads there",
-        since=now,
-        **versions,
-    )
+    problem = "local_address_missing: nothing leads there"
+    LinkEnforcement.objects.create(link=failed, kbit=1000, state="error", problem=problem, since=now, **versions)
     long_ago = now - timedelta(hours=2)
     HostReceipt.objects.create(host=elsewhere.interface_a.host, observed_at=long_ago, received_at=long_ago)
     series = series_of(enforced)
     for direction in ("to_user", "from_user"):
-        UsageCounter.objects.create(
-            series=series,
-            direction=direction,
-            segment="a",
-            at=now,
-            bytes=1,
-            packets=1,
-            drops=0,
-            kbit=900,
-            limit_kbit=1000,
-            backlog_bytes=0,
-        )
+        counted = {"bytes": 1, "packets": 1, "drops": 0, "kbit": 900, "limit_kbit": 1000, "backlog_bytes": 0}
+        UsageCounter.objects.create(series=series, direction=direction, segment="a", at=now, **counted)
     UsageDay.objects.create(series=series, begins_at=now.replace(hour=0), to_user_bytes=10**9)
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"cost_per_gb": Decimal("0.1")})
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1000, total_kbit=5000, observe_only=True)

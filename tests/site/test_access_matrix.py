@@ -52,7 +52,6 @@ from tests.support.access import (
     addresses,
     body_of,
     build_world,
-    may_see,
 )
 from tests.support.polling import AGENT
 
@@ -546,10 +545,3 @@ def test_every_rule_is_of_an_address_that_exists() -> None:
     assert RULES.keys() - names == set()
     models = {route.split("/")[2] for route, _ in addresses() if is_of_a_table(route) and route.count("/") > 2}
     assert MAY.keys() == models
-
-
-def test_every_caller_is_somebody_else(world: World) -> None:
-    sent = [(one.cookie, one.authorization, one.enrolment_token, one.has_csrf_token) for one in world.callers]
-    assert len(set(sent)) == len(sent) == len({one.name for one in world.callers})
-    assert may_see(world.owner, world)
-    assert not may_see(world.stranger, world)

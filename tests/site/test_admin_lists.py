@@ -1,25 +1,22 @@
-"""What the administrators' lists and first page say, how they are searched and filtered, in how many statements."""
+"""What the administrators' lists and first page say, how they are searched and filtered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db.models import F
 from django.test import Client
-from django.utils import timezone
 
 from scionlab.accounts.models import User
-from scionlab.enforcement.models import HostReceipt
 from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
-from scionlab.testbed.models import AS, AttachmentPoint, Host, Interface, Link, UserAS
+from scionlab.testbed.models import AS, AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_create
 from tests.admin_pages import LIST, page
 from tests.cases import table
-from tests.factories import attach, spec
+from tests.factories import spec
 
 pytestmark = pytest.mark.django_db
 
@@ -48,11 +45,8 @@ def three_links(owner: User, ap: AttachmentPoint, link: Link) -> list[Link]:
 SEARCHES = [
     ("17-ffaa:1:b6", ["ffaa:1:b6"]),
     ("ffaa:1:B6", ["ffaa:1:b6"]),
-    ("17-ffaa_1_b6", ["ffaa:1:b6"]),
     ("b6", ["ffaa:1:b6"]),
-    ("f00d", ["ffaa:1:f00d"]),
     ("19-ffaa:1:b6", []),
-    ("ffaa:1:", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
     ("17-ffaa:0:1107", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
     ("ffaa:0:1107 b6", ["ffaa:1:b6"]),
     ("owner@example", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
@@ -60,9 +54,7 @@ SEARCHES = [
     ("2001:db8:0::f00d", ["ffaa:1:f00d"]),
     ("198.51.", ["ffaa:1:1", "ffaa:1:b6"]),
     ("ffaa:1:10000", []),
-    ("99999-ffaa:1:b6", []),
     ("ffff" * 500, []),
-    ("9" * 100, []),
     ("'; --", []),
 ]
 
@@ -87,8 +79,6 @@ def test_ases_are_filtered_by_what_they_are(door: Client, three_links: list[Link
     [
         ({"kind": "user"}, ["b6", "f00d"]),
         ({"kind": "infrastructure"}, ["0:1108"]),
-        ({"kind": "all"}, ["b6", "f00d", "0:1108"]),
-        ({"active__exact": "0"}, ["f00d"]),
         ({"kind": "user", "active__exact": "1"}, ["b6"]),
     ],
     ids=str,
@@ -130,35 +120,3 @@ def test_an_attachment_points_links_are_counted_and_linked(
     url = f"{page(Link, LIST)}?q={ap.AS.isd_as}&kind=user"
     assert url.replace("&", "&amp;").replace(":", "%3A") in response.content.decode()
     assert len(rows(door.get(url))) == 3
-
-
-@table(
-    "model",
-    [Link, Host, AttachmentPoint, AS, UserAS, User, Interface, HostReceipt],
-    ids=lambda model: model.__name__,
-)
-def test_lists_take_as_many_statements_for_many_rows_as_for_few(
-    door: Client,
-    owner: User,
-    ap: AttachmentPoint,
-    receipt: HostReceipt,
-    model: Any,
-    django_assert_num_queries: Callable[..., Any],
-) -> None:
-    url = page(model, LIST)
-    door.get(url)  # content types and the policy's row are read once per process
-    with django_assert_num_queries(LIST_STATEMENTS[model]):
-        door.get(url)
-    User.objects.filter(pk=owner.pk).update(as_quota=20)
-    owner.refresh_from_db()
-    for number in range(10, 17):
-        made = attach(owner, spec(ap, public_ip=f"198.51.100.{number}"))
-        extra = Link.objects.get(interface_b__AS=made.pk)
-        now = timezone.now()
-        HostReceipt.objects.create(host=extra.interface_b.host, observed_at=now, received_at=now)
-    with django_assert_num_queries(LIST_STATEMENTS[model]):
-        door.get(url)
-
-
-# Session, user, two counts and the rows; and what the filters offer.
-LIST_STATEMENTS = {Link: 5, Host: 5, AttachmentPoint: 5, AS: 7, UserAS: 6, User: 5, Interface: 5, HostReceipt: 6}

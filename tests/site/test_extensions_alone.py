@@ -17,7 +17,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = ["", "scion_config", "usage", "linktests", "paths", "importer"]
 ALL = "scion_config,usage,linktests,paths,importer"
-NOT_MEASURED = "Traffic is not measured here."
 
 pytestmark = pytest.mark.xdist_group("extensions_alone")  # one process makes each installation once
 
@@ -65,22 +64,7 @@ def test_what_an_extension_shows_can_be_reached_from_a_page(extensions: str) -> 
         assert any(link.endswith(end) for link in links), end
 
 
-def test_what_is_not_measured_is_said_and_has_no_empty_column() -> None:
-    with_all, alone = text_at(ALL, "/ases/", "/paths/"), text_at("paths", "/ases/", "/paths/")
-    assert (NOT_MEASURED in alone, NOT_MEASURED in with_all) == (True, False)
-    for title in ("Last hour", "Last test"):
-        assert (title in with_all, title in alone) == (True, False)
-    assert "this service does not measure traffic" in text_at("linktests", "/ases/", "/why/")
-    assert "this service does not measure traffic" not in text_at(ALL, "/ases/", "/why/")
-
-
 @pytest.mark.parametrize(("extensions", "has"), [("paths", False), (ALL, True)])
 def test_the_api_has_no_field_of_what_is_not_measured(extensions: str, has: bool) -> None:
     line = json.loads(text_at(extensions, "/api/v1/ases/", "/paths/"))["links"][0]
     assert ("used" in line, "last_test" in line) == (has, has)
-
-
-@pytest.mark.parametrize(("extensions", "is_left_out"), [("importer", True), (ALL, False)])
-def test_the_importer_says_that_it_leaves_keys_out(extensions: str, is_left_out: bool) -> None:
-    said = any("1 TRCs and 0 SCION keys are left out" in line for line in shown(extensions)["report"])
-    assert said is is_left_out

@@ -7,12 +7,10 @@ import sys
 from datetime import timedelta
 from secrets import token_hex
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from axes.models import AccessAttempt
 from django.conf import settings as django_settings
-from django.contrib.auth.hashers import make_password
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.db import IntegrityError, connection, transaction
@@ -94,14 +92,6 @@ def test_nobody_is_locked_out_by_somebody_elsewhere_and_other_accounts_go_on(own
     assert log_in(teammate.email, PASSWORD).status_code == 302
 
 
-def test_an_address_that_tries_many_accounts_is_closed_to_all(owner: User, settings: Settings) -> None:
-    settings.LOGIN_FAILURES_PER_ADDRESS = 6
-    for number in range(6):
-        log_in(f"guess{number}@example.org", "Spring2026!")
-    assert log_in(owner.email, PASSWORD).status_code == 429
-    assert log_in(owner.email, PASSWORD, address="203.0.113.6").status_code == 302
-
-
 @pytest.mark.parametrize(("width", "passed"), [(56, 12), (48, 24)])
 def test_guessers_from_many_64_of_one_network_are_closed_out_together(
     owner: User, settings: Settings, width: int, passed: int
@@ -116,14 +106,6 @@ def test_guessers_from_many_64_of_one_network_are_closed_out_together(
     assert log_in(owner.email, PASSWORD, address="2001:db8:2::1").status_code == 302
     AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(seconds=LOCK_S + 1))
     assert log_in(owner.email, PASSWORD, address=addresses[0]).status_code == 302
-
-
-def test_a_wide_network_with_few_failures_at_a_time_is_never_closed(owner: User, settings: Settings) -> None:
-    settings.LOGIN_FAILURES_PER_ADDRESS = 6
-    for hour in range(30):
-        log_in(f"typo{hour}@example.org", "x", address=f"2001:db8:1:{hour:x}::5")
-        AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(seconds=LOCK_S + 1))
-    assert log_in(owner.email, PASSWORD, address="2001:db8:1:1::5").status_code == 302
 
 
 def test_an_own_account_does_not_clear_what_its_address_guessed(
@@ -156,20 +138,6 @@ def test_the_lock_ends_by_itself_and_trying_meanwhile_does_not_prolong_it(owner:
     assert log_in(owner.email, PASSWORD).status_code == 302
 
 
-def test_behind_a_proxy_of_ours_people_are_told_apart_and_cannot_choose_an_address(
-    owner: User, settings: Settings
-) -> None:
-    settings.TRUSTED_PROXIES = 1
-
-    def through_proxy(seen: str, made_up: str = "") -> Any:
-        told = {"X-Forwarded-For": f"{made_up}, {seen}" if made_up else seen}
-        return log_in(owner.email, "wrong", address="10.0.0.1", **told)
-
-    answers = [through_proxy("198.51.100.66", f"192.0.2.{number}") for number in range(5)]
-    assert answers[-1].status_code == 429
-    assert through_proxy("198.51.100.67").status_code == 200
-
-
 def test_the_log_names_address_and_never_account_or_password(owner: User, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for _ in range(6):
@@ -187,13 +155,10 @@ def test_the_log_names_address_and_never_account_or_password(owner: User, caplog
 @table(
     ("remote", "forwarded", "proxies", "address", "network"),
     [
-        ("192.0.2.1", "", 0, "192.0.2.1", "192.0.2.1"),
         ("192.0.2.1", "198.51.100.9", 0, "192.0.2.1", "192.0.2.1"),
         ("10.0.0.1", "1.1.1.1, 198.51.100.9", 1, "198.51.100.9", "198.51.100.9"),
         ("10.0.0.1", "1.1.1.1, 198.51.100.9, 10.0.0.2", 2, "198.51.100.9", "198.51.100.9"),
-        ("10.0.0.1", "198.51.100.9", 3, "198.51.100.9", "198.51.100.9"),
         ("10.0.0.1", "unknown", 1, "10.0.0.1", "10.0.0.1"),
-        ("10.0.0.1", "", 1, "10.0.0.1", "10.0.0.1"),
         ("2001:DB8:0:7::1", "", 0, "2001:db8:0:7::1", "2001:db8:0:7::"),
         ("10.0.0.1", "[2001:db8:0:7:a:b:c:d]", 1, "2001:db8:0:7:a:b:c:d", "2001:db8:0:7::"),
         ("::ffff:192.0.2.1", "", 0, "192.0.2.1", "192.0.2.1"),
@@ -210,20 +175,7 @@ def test_a_request_counts_for_the_address_that_our_outermost_proxy_saw(
     assert (client_address(request), client_network(request)) == (address, network)
 
 
-ARGON2 = ["django.contrib.auth.hashers.Argon2PasswordHasher", "django.contrib.auth.hashers.PBKDF2PasswordHasher"]
-
-
-@override_settings(PASSWORD_HASHERS=ARGON2)
-def test_an_older_hash_becomes_argon2_when_its_owner_logs_in(owner: User) -> None:
-    User.objects.filter(pk=owner.pk).update(password=make_password(PASSWORD, hasher="pbkdf2_sha256"))
-    api_token(owner)
-    assert log_in(owner.email, PASSWORD).status_code == 302
-    owner.refresh_from_db()
-    assert owner.password.startswith("argon2$argon2id$")
-    assert ApiToken.objects.exists()  # the password is the same one
-
-
-@override_settings(PASSWORD_HASHERS=ARGON2)
+@override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.Argon2PasswordHasher"])
 def test_an_unknown_account_costs_the_same_hash_as_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
     known = UserFactory(email="known@example.org")
     off = UserFactory(email="off@example.org", is_active=False)
@@ -272,15 +224,11 @@ def test_ones_own_new_password_ends_the_other_sessions_and_the_token(owner: User
         browser.force_login(owner)
     api_token(owner)
     new = {"old_password": PASSWORD, "new_password1": "a new long phrase", "new_password2": "a new long phrase"}
-    refused = here.post("/password/", {**new, "old_password": "wrong"})
-    assert "Your old password was entered incorrectly." in Page(refused).text
+    here.post("/password/", {**new, "old_password": "wrong"})
     assert elsewhere.get("/ases/").status_code == 200
     assert here.post("/password/", new).headers["Location"] == "/ases/"
-    assert "Your password was changed." in Page(here.get("/ases/")).text
-    assert elsewhere.get("/ases/").status_code == 302
+    assert [browser.get("/ases/").status_code for browser in (here, elsewhere)] == [200, 302]
     assert not ApiToken.objects.exists()
-    owner.refresh_from_db()
-    assert owner.check_password("a new long phrase")
 
 
 def test_sessions_that_are_over_are_deleted(owner: User) -> None:
@@ -313,35 +261,25 @@ POLICY = {
     "base-uri": "'none'",
     "frame-ancestors": "'none'",
 }
+KEEP_OUT = [
+    ("Cache-Control", "no-store"),
+    ("Cache-Control", "private"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Permissions-Policy", "geolocation=()"),
+]
 
 
-@table(
-    "url",
-    [
-        "/login/",
-        "/ases/",
-        "/ases/new/",
-        "/nowhere/",
-        "/admin/",
-        "/admin/testbed/link/",
-        "/api/v1/links/",
-        "/api/v4/host/x/config",
-        "/readyz",
-        "/api/host",
-    ],
-)
+@table("url", ["/ases/new/", "/nowhere/", "/admin/testbed/link/", "/api/v1/links/", "/api/v4/host/x/config", "/readyz"])
 def test_every_answer_tells_browsers_and_caches_to_keep_out(door: Client, url: str) -> None:
     headers = door.get(url).headers
     policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
     assert policy == POLICY
-    assert "no-store" in headers["Cache-Control"]
-    assert "private" in headers["Cache-Control"]
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["X-Frame-Options"] == "DENY"
-    assert headers["Referrer-Policy"] == "same-origin"
-    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
-    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
-    assert "geolocation=()" in headers["Permissions-Policy"]
+    for name, text in KEEP_OUT:
+        assert text in headers[name], name
 
 
 def test_static_files_may_be_cached() -> None:
@@ -411,9 +349,7 @@ def change(link: Link, owner: User) -> BandwidthChange:
     "sql",
     [
         "UPDATE testbed_bandwidthchange SET new_kbit = 1",
-        "UPDATE testbed_bandwidthchange SET actor_email = 'somebody@example.org'",
-        "UPDATE testbed_bandwidthchange SET at = '2020-01-01 00:00:00+00'",
-        "UPDATE testbed_bandwidthchange SET address = '192.0.2.99'",
+        "UPDATE testbed_bandwidthchange SET actor_email = 'somebody@example.org', address = '192.0.2.99'",
         "UPDATE testbed_bandwidthchange SET actor_id = (SELECT max(id) FROM accounts_user)",
         "DELETE FROM testbed_bandwidthchange",
     ],
@@ -452,41 +388,30 @@ def test_every_door_leaves_who_from_where_and_what(
         assert found is not None
         return found.kind, found.actor_email, found.address, found.old_kbit, found.new_kbit
 
-    def sent(who: Client, url: str, data: dict[str, object], **options: Any) -> int:
-        options["headers"] = {"X-Forwarded-For": "198.51.100.77"} | options.get("headers", {})
-        answer = who.generic("POST", url, **_form(data), **options)
-        if "/cockpit/" in answer.headers.get("Location", ""):
-            confirm_preview(who, answer, **options)
-        return int(answer.status_code)
+    def send(who: Client, url: str, data: dict[str, object]) -> None:
+        headers = {"X-Forwarded-For": "198.51.100.77"}
+        answer = who.post(url, data, headers=headers)
+        assert answer.status_code == 302
+        if "/cockpit/" in answer.headers["Location"]:
+            confirm_preview(who, answer, headers=headers)
 
-    assert (
-        sent(person, f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "600"}) == 302
-    )
+    own = f"/ases/{user_as.pk}/"
+    send(person, f"{own}links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "600"})
     assert newest() == ("link", owner.email, "198.51.100.77", 1000, 600)
 
-    page = Page(person.get(f"/ases/{user_as.pk}/edit/")).post_data()
-    assert (
-        sent(person, f"/ases/{user_as.pk}/edit/", {**page, "save": "1", "attachments-0-bandwidth_kbit": "500"}) == 302
-    )
+    page = Page(person.get(f"{own}edit/")).post_data()
+    send(person, f"{own}edit/", {**page, "save": "1", "attachments-0-bandwidth_kbit": "500"})
     assert newest() == ("link", owner.email, "198.51.100.77", 600, 500)
 
     headers = {"Authorization": f"Token {token}", "X-Forwarded-For": "2001:db8::77"}
-    url = f"/api/v1/links/{link.pk}/"
-    assert (
-        Client().patch(url, {"bandwidth_kbit": 400}, content_type="application/json", headers=headers).status_code
-        == 200
-    )
+    url, body = f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 400}
+    assert Client().patch(url, body, content_type="application/json", headers=headers).status_code == 200
     assert newest() == ("link", owner.email, "2001:db8::77", 500, 400)
 
-    values = {"bandwidth_kbit": "350", "active": "on", "mtu": "1472", "_save": "Save"}
-    assert sent(door, f"/admin/testbed/link/{link.pk}/change/", values) == 302
+    send(door, f"/admin/testbed/link/{link.pk}/change/", {"bandwidth_kbit": "350", "active": "on", "mtu": "1472"})
     assert newest() == ("link", staff.email, "198.51.100.77", 400, 350)
-    preview = sent(door, "/admin/testbed/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "900", "_save": "Save"})
-    assert (preview, newest()) == (302, ("site_default", staff.email, "198.51.100.77", 1000, 900))
+    send(door, "/admin/testbed/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "900"})
+    assert newest() == ("site_default", staff.email, "198.51.100.77", 1000, 900)
 
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)  # by the service: from nowhere
     assert newest() == ("link", "", None, 350, 300)
-
-
-def _form(data: dict[str, object]) -> dict[str, Any]:
-    return {"data": urlencode(data), "content_type": "application/x-www-form-urlencoded"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
@@ -15,11 +15,11 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_update
-from scionlab.testbed.models import AttachmentPoint, Host, Link, TimedLimit, UserAS
+from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit, UserAS
 from scionlab.usage import live
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.limits.test_pages_link import busy
-from tests.limits.test_pages_status import confirm, deliver
+from tests.limits.test_pages_status import confirm
 from tests.support.browser import IN_A_BROWSER, judge, narrow
 
 pytestmark = IN_A_BROWSER
@@ -59,17 +59,8 @@ def waiting(link: Link, ap: AttachmentPoint) -> None:
     """As it was made."""
 
 
-def delivered(link: Link, ap: AttachmentPoint) -> None:
-    deliver(ap)
-
-
 def enforced(link: Link, ap: AttachmentPoint) -> None:
     confirm(link)
-
-
-def not_verified(link: Link, ap: AttachmentPoint) -> None:
-    host = deliver(ap)
-    Host.objects.filter(pk=host.pk).update(config_version_deployed=host.config_version)
 
 
 def failed(link: Link, ap: AttachmentPoint) -> None:
@@ -81,29 +72,8 @@ def silent(link: Link, ap: AttachmentPoint) -> None:
     HostReceipt.objects.filter(host=ap.host).update(received_at=timezone.now() - timedelta(hours=1))
 
 
-def foreign_filter(link: Link, ap: AttachmentPoint) -> None:
-    confirm(link)
-    problems = [{"code": "hook_obstructed", "subject": "eth0", "message": "eth0 has filters that are not ours."}]
-    HostReceipt.objects.filter(host=ap.host).update(problems=problems)
-
-
 def inactive(link: Link, ap: AttachmentPoint) -> None:
     Link.objects.filter(pk=link.pk).update(active=False)
-
-
-def blocked(link: Link, ap: AttachmentPoint) -> None:
-    link_update(link_id=link.pk, limits=Limits(0, 0), actor=None)
-    confirm(link)
-
-
-def clamped(link: Link, ap: AttachmentPoint) -> None:
-    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=400, default_bandwidth_kbit=400)
-    confirm(link, kbit=400)
-
-
-def divided(link: Link, ap: AttachmentPoint) -> None:
-    link_update(link_id=link.pk, limits=Limits(900, 64), actor=None)
-    confirm(link, kbit=64, to_user_kbit=900, from_user_kbit=64, to_user_rate_kbit=900, from_user_rate_kbit=64)
 
 
 def observed(link: Link, ap: AttachmentPoint) -> None:
@@ -124,21 +94,14 @@ def timed(link: Link, ap: AttachmentPoint) -> None:
 
 STATES: dict[str, tuple[Callable[[Link, AttachmentPoint], None], str]] = {
     "waiting": (waiting, "Waiting"),
-    "delivered": (delivered, "Delivered"),
     "enforced": (enforced, "Enforced"),
-    "not verified": (not_verified, "Delivered"),
     "failed": (failed, "Failed"),
     "silent": (silent, "No report"),
-    "a foreign filter in front": (foreign_filter, "Enforced"),
     "inactive": (inactive, "Inactive"),
-    "blocked": (blocked, "Blocked"),
-    "clamped": (clamped, "Clamped"),
     "observed": (observed, "Observed"),
     "obstructed, under a total that is not in force": (obstructed_under_a_total, "Enforced"),
-    "divided": (divided, "Enforced"),
     "timed": (timed, "Waiting"),
 }
-
 
 # The others have a badge and a sentence as one of these; the list of all of them has every badge.
 JUDGED = {"waiting", "enforced", "failed", "observed", "obstructed, under a total that is not in force", "timed"}
@@ -161,26 +124,23 @@ def test_every_state_of_a_link_is_accessible_and_fits_a_phone(page: Page, owner:
     judge(page, "all states in the list")
 
 
-def press(page: Page, name: str, role: str = "button") -> None:
-    """Tab until what has this name has the focus, then Enter."""
-    wanted = page.get_by_role(role, name=name, exact=True)  # type: ignore[arg-type]  # one of Playwright's words
+def tab_to(page: Page, wanted: Locator) -> None:
     for _ in range(60):
         page.keyboard.press("Tab")
         if wanted.evaluate_all("found => found.some(one => one === document.activeElement)"):
-            page.keyboard.press("Enter")
             return
-    raise AssertionError(f"no way to {name} with the keyboard")
+    raise AssertionError(f"no way to {wanted} with the keyboard")
+
+
+def press(page: Page, name: str, role: str = "button") -> None:
+    tab_to(page, page.get_by_role(role, name=name, exact=True))  # type: ignore[arg-type]  # one of Playwright's words
+    page.keyboard.press("Enter")
 
 
 def write(page: Page, label: str, text: str) -> None:
-    wanted = page.get_by_label(label, exact=True)
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if wanted.evaluate_all("found => found.some(one => one === document.activeElement)"):
-            page.keyboard.press("ControlOrMeta+A")
-            page.keyboard.type(text)
-            return
-    raise AssertionError(f"no way to {label} with the keyboard")
+    tab_to(page, page.get_by_label(label, exact=True))
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type(text)
 
 
 def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
@@ -211,25 +171,6 @@ def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
     assert made.cancelled_at is not None
 
 
-def test_a_keyboard_is_enough_to_create_an_as(page: Page, owner: User, ap: AttachmentPoint) -> None:
-    page.goto("/ases/")
-    press(page, "Create an AS", "link")
-    expect(page.get_by_role("heading", name="Create an AS")).to_be_visible()
-    write(page, "Label", "Keys alone")
-    page.keyboard.press("Tab")  # the type of installation: arrows choose
-    page.keyboard.press("ArrowDown")
-    write(page, "Upper limit for the bandwidth usable for this AS [kbit/s]", "0.5M")
-    write(page, "Public IP address", "203.0.113.77")
-    write(page, "Public port (UDP)", "50077")
-    press(page, "Create AS")
-    expect(page.get_by_role("heading", name="Keys alone")).to_be_visible()
-    made = UserAS.objects.get(label="Keys alone")
-    assert (made.owner, made.installation_type) == (owner, UserAS.Installation.DEDICATED)
-    link = Link.objects.get(interface_b__AS=made)
-    end = link.interface_b
-    assert (link.requested, end.public_ip, end.public_port) == (Limits(500, 500), "203.0.113.77", 50077)
-
-
 def test_a_countdown_runs_and_a_hidden_page_asks_nothing(page: Page, user_as: UserAS, link: Link) -> None:
     timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 50), begins_at=None, actor=None)
     asked: list[str] = []
@@ -237,9 +178,9 @@ def test_a_countdown_runs_and_a_hidden_page_asks_nothing(page: Page, user_as: Us
     left = page.locator("[data-until]")
     first = left.inner_text()
     expect(left).not_to_have_text(first)
-    page.on("request", lambda request: asked.append(request.url))
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.on("request", lambda request: asked.append(request.url))  # not of what it asked for just before
     page.wait_for_timeout(2_500)  # more than once around while something is under way
     assert asked == []
     page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")

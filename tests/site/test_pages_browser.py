@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
@@ -15,8 +14,6 @@ from scionlab.usage import live
 from tests.limits.test_pages_status import confirm
 from tests.support.browser import IN_A_BROWSER
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
 pytestmark = IN_A_BROWSER

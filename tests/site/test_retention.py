@@ -24,6 +24,7 @@ from scionlab.web.models import ApiRequest
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
+CONSTANT: dict[str, Any] = {"kind": "constant", "steps": [], "step_count": 0, "highest_kbit": 1}
 
 
 def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tuple[Any, str, timedelta]]:
@@ -39,16 +40,7 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
     deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     gap = ReportGap.objects.create(host=host, begins_at=at, ends_at=at)
     exception = MaximumException.objects.create(link=link, maximum_kbit=1, ends_at=at, reason="r", state="approved")
-    timed = TimedLimit.objects.create(
-        link=link,
-        kind="constant",
-        begins_at=test.begins_at,
-        ends_at=at,
-        steps=[],
-        step_count=0,
-        highest_kbit=1,
-        retired_at=at,
-    )
+    timed = TimedLimit.objects.create(link=link, begins_at=test.begins_at, ends_at=at, retired_at=at, **CONSTANT)
     made = {
         Mail: (mail, "sent_at", 90),
         EnrolmentToken: (enrolment, "expires_at", 30),
@@ -67,36 +59,18 @@ def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tupl
 
 def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, link: Link) -> None:
     for margin in (timedelta(seconds=-1), timedelta(seconds=1)):
-        for model, (row, column, age) in old_and_young(owner, link, NOW + margin).items():
+        made = old_and_young(owner, link, NOW + margin)
+        for model, (row, column, age) in made.items():
             model.objects.filter(pk=row.pk).update(**{column: NOW - age + margin})
-    assert old_rows_forget(now=NOW) == {
-        "Mail": 1,
-        "EnrolmentToken": 1,
-        "ApiToken": 1,
-        "ApiRequest": 1,
-        "DefaultChange": 1,
-        "DeletedHost": 1,
-        "ReportGap": 1,
-        "MaximumException": 1,
-        "LinkTest": 1,
-        "JointTest": 1,
-        "TimedLimit": 1,
-    }
+    assert old_rows_forget(now=NOW) == {model.__name__: 1 for model in made}
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
     assert sum(old_rows_forget(now=NOW).values()) == 0
 
 
 def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) -> None:
     long_ago = NOW - timedelta(days=4000)
-    TimedLimit.objects.create(  # ended, and still in the configuration of the attachment point
-        link=link,
-        kind="constant",
-        begins_at=long_ago,
-        ends_at=long_ago + timedelta(hours=1),
-        steps=[],
-        step_count=0,
-        highest_kbit=1,
-    )
+    # Ended, and still in the configuration of the attachment point.
+    TimedLimit.objects.create(link=link, begins_at=long_ago, ends_at=long_ago + timedelta(hours=1), **CONSTANT)
     Mail.objects.create(key="unsent", recipient="o@example.org", subject="s", body="b")
     DefaultChange.objects.create(what="w", chosen="c", operation={}, applied_at=long_ago)
     ApiToken.objects.create(user=owner, name="endless", token_sha256="t")

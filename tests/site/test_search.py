@@ -31,7 +31,7 @@ def test_administrators_find_ases_owners_attachment_points_and_addresses(
     for q in ("17-ffaa:0:1107", "ffaa:0:1107", "192.0.2.1", "2001:db8::1", "[2001:DB8:0::1]"):
         assert found(door, q) == [reverse("cockpit_ap", args=[ap.pk])], q
     assert len(found(door, "example.org")) == 2
-    for q in ("", "  ", "nobody", "198.51.100", "\0", "%", "9" * 100):
+    for q in ("", "nobody", "198.51.100", "\0", "%"):
         assert found(door, q) == [], q
 
 
@@ -43,16 +43,6 @@ def test_nobody_finds_what_is_somebody_elses(client: Client, user_as: UserAS, ow
     client.force_login(owner)
     for q in EVERYTHING:
         assert found(client, q) == [reverse("user_as_detail", args=[user_as.pk])], q
-
-
-def test_every_page_has_the_search_and_it_keeps_what_was_typed(client: Client, owner: User) -> None:
-    client.force_login(owner)
-    page = Page(client.get(reverse("search"), {"q": "<b>"}))
-    form = page.root.one("form", **{"class": "site-search"})
-    assert (form.attrs["action"], form.one("input").attrs["value"]) == ("/search/", "<b>")
-    assert "Nothing found" in page.text
-    client.logout()
-    assert "site-search" not in client.get(reverse("login")).content.decode()
 
 
 def test_more_than_are_shown_are_said_and_cost_nothing(

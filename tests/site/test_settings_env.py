@@ -27,13 +27,7 @@ PRODUCTION = {
 }
 
 
-def test_a_variable_without_default_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANTED", raising=False)
-    with pytest.raises(ImproperlyConfigured, match="The environment variable WANTED is not set"):
-        env.text("WANTED")
-
-
-@pytest.mark.parametrize("written", ["", "x", "-1", "1.5", "1e3", "٣", "70000", "9" * 40])
+@pytest.mark.parametrize("written", ["", "1.5", "٣", "0", "65536"])
 def test_a_number_out_of_form_or_bounds_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv("PORT", written)
     with pytest.raises(ImproperlyConfigured) as refused:
@@ -42,16 +36,11 @@ def test_a_number_out_of_form_or_bounds_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_numbers_and_truth_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PORT", "587")
-    monkeypatch.setenv("ON", "True")
-    monkeypatch.setenv("OFF", "0")
-    assert env.integer("PORT", 25) == 587
-    assert env.integer("UNSET_PORT", 25) == 25
+    for name, written in (("LOWEST", "1"), ("HIGHEST", "65535"), ("ON", "True"), ("OFF", "0"), ("FLAG", "maybe")):
+        monkeypatch.setenv(name, written)
+    numbers = [env.integer(name, 25, low=1, high=65_535) for name in ("LOWEST", "HIGHEST", "UNSET_PORT")]
+    assert numbers == [1, 65_535, 25]
     assert (env.boolean("ON", False), env.boolean("OFF", True), env.boolean("UNSET_FLAG", True)) == (True, False, True)
-
-
-def test_a_word_is_no_truth_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAG", "maybe")
     with pytest.raises(ImproperlyConfigured, match=re.escape('FLAG is "maybe". Set it to 1 or 0.')):
         env.boolean("FLAG", False)
 
@@ -63,7 +52,6 @@ def test_a_word_is_no_truth_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ("postgres://lab@localhost", "postgres://user:password@host:5432/name"),
         ("postgres://lab@localhost:port/lab", "a port that is not a number"),
         ("postgres://lab@db1,db2:65536/lab", "a port that is not a number"),
-        ("postgres://lab@2001:db8::1/lab", "an IPv6 address without brackets"),
         ("postgres://lab@db1,[2001:db8::1/lab", "an IPv6 address without brackets"),
     ],
 )
@@ -87,11 +75,8 @@ def test_a_database_on_a_socket_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     ("place", "host", "port", "attributes"),
     [
         ("db:5433", "db", "5433", "any"),
-        ("db", "db", "", "any"),
-        ("db1,db2", "db1,db2", "", "read-write"),
         ("db1:5433,[2001:db8::1]:5434", "db1,2001:db8::1", "5433,5434", "read-write"),
         ("[2001:db8::1]", "2001:db8::1", "", "any"),
-        ("[2001:db8::1],[2001:db8::2]:5434", "2001:db8::1,2001:db8::2", "5432,5434", "read-write"),
         ("db1,db2:5434", "db1,db2", "5432,5434", "read-write"),
     ],
 )
@@ -135,13 +120,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         )
         for name in REQUIRED
     },
-    **{
-        f"an empty {name}": (
-            {**PRODUCTION, name: ""},
-            rf'The environment variable {name} is not set|{name} is ""',
-        )
-        for name in REQUIRED
-    },
+    **{f"an empty {name}": ({**PRODUCTION, name: ""}, rf'.* {name} is not set|{name} is ""') for name in REQUIRED},
     **{f"{name}={value}": ({**PRODUCTION, name: value}, f"{name} is ") for name, value in MALFORMED},
     **{
         f"a short {name}": ({**PRODUCTION, name: "seventeen letters"}, rf"{name} has 17 characters\.")
@@ -193,12 +172,6 @@ def test_a_missing_or_malformed_value_is_named_and_no_secret_shown(what: str, sa
     assert PRODUCTION["SECRET_KEY"] not in said[what]
 
 
-def test_a_malformed_value_stops_the_start(tmp_path: Path) -> None:
-    done = _start({**PRODUCTION, "LOG_LEVEL": "loud"}, tmp_path)
-    assert done.returncode != 0
-    assert "ImproperlyConfigured: LOG_LEVEL is " in done.stderr
-
-
 def test_production_starts_with_every_secret_in_a_file(tmp_path: Path) -> None:
     files = {
         "SECRET_KEY": PRODUCTION["SECRET_KEY"],
@@ -216,7 +189,14 @@ def test_production_starts_with_every_secret_in_a_file(tmp_path: Path) -> None:
         "from django.conf import settings as s; print([s.SECRET_KEY, s.SIGNING_SECRET, s.SIGNING_SECRET_FALLBACKS, "
         "s.DATABASES['default']['PASSWORD'], s.EMAIL_HOST_PASSWORD, s.METRICS_TOKEN])"
     )
-    done = _start({**environment, "DATABASE_URL": "postgres://lab@localhost/lab"}, tmp_path, show)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import django; django.setup(); {show}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "SCIONLAB_VAR": str(tmp_path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == repr(
         [files["SECRET_KEY"], files["SIGNING_SECRET"], [], "p:a/s%s", "quite-secret", "x" * 32]
@@ -241,14 +221,3 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "key").write_bytes(b"\xff")
     with pytest.raises(ImproperlyConfigured, match="it is not UTF-8 text"):
         env.text("KEY")
-
-
-def _start(environment: dict[str, str], var: Path, then: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", f"import django; django.setup(); {then}"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "SCIONLAB_VAR": str(var), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core import mail as outbox
 from django.core.cache import cache
 from django.core.mail.backends.locmem import EmailBackend
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -29,13 +29,11 @@ from scionlab.accounts.tasks import send_mail
 from scionlab.delivery import render
 from scionlab.delivery.models import IssuedLimits
 from scionlab.delivery.tasks import render_host
-from scionlab.enforcement.receipt import receipt_store
-from scionlab.enforcement.receipt_format import Receipt
 from scionlab.limits import defaults
 from scionlab.limits.tasks import fan_out_defaults
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.outbox import LEASE, due_ids
-from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
+from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_now
 from scionlab.platform.redis_client import REST
 from scionlab.site import tasks
 from scionlab.testbed import selectors
@@ -72,35 +70,11 @@ def a_mail(key: str = "link:1:18.7") -> Mail:
 # --- the queue ----------------------------------------------------------------------------------------------
 
 
-def test_tasks_that_are_queued_by_name_exist() -> None:
-    current_app.loader.import_default_modules()
-    for name in ("render_host", "fan_out_defaults", "send_mail", "sweep"):
-        assert f"scionlab.tasks.{name}" in current_app.tasks
-
-
-def test_task_is_queued_after_the_commit_and_not_before(
-    sent: Sent, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        queue_after_commit(RENDER_HOST, 5)
-        assert sent == []
-    assert sent == [("scionlab.tasks.render_host", (5,))]
-
-
 @pytest.mark.django_db(transaction=True)
 def test_save_survives_a_broker_that_is_down(link: Link, owner: User, broker_down: None) -> None:
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
     link.refresh_from_db()
     assert link.bandwidth_kbit == 500
-
-
-def test_programming_error_in_queueing_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise TypeError("not a broker's error")
-
-    monkeypatch.setattr(current_app, "send_task", broken)
-    with pytest.raises(TypeError):
-        queue_now(RENDER_HOST, 1)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -157,14 +131,6 @@ def test_poll_after_the_task_renders_nothing(link: Link, renders: list[int]) -> 
     host.refresh_from_db()
     assert poll(host).status_code == 200
     assert renders == [host.pk]
-
-
-def test_new_limit_is_a_new_tarball(link: Link, owner: User, renders: list[int]) -> None:
-    host = link.interface_a.host
-    render_host(host.pk)
-    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
-    render_host(host.pk)
-    assert renders == [host.pk, host.pk]
 
 
 def test_host_that_is_gone_or_has_no_as_is_no_error(renders: list[int]) -> None:
@@ -412,36 +378,3 @@ def test_many_mails_at_once_are_all_kept_and_not_all_queued(
     assert {args for name, args in sent if name == SEND_MAIL} == {
         (pk,) for pk in Mail.objects.values_list("pk", flat=True)
     }
-
-
-def test_mail_of_a_receipt_that_is_rolled_back_does_not_exist(
-    link: Link, sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The mail is part of the event: without the receipt there is none."""
-    receipt = Receipt(
-        schema=1,
-        agent_version="0.1.0",
-        written_version=None,
-        limits_version=None,
-        written_at=timezone.now().isoformat(),
-        writes=0,
-        links={},
-        problems=[],
-    )
-
-    def fail(*_: object, **__: object) -> None:
-        a_mail()
-        raise RuntimeError("the disk is full")
-
-    monkeypatch.setattr("scionlab.enforcement.receipt._save_host_receipt", fail)
-    with pytest.raises(RuntimeError), transaction.atomic():
-        receipt_store(host_id=link.interface_a.host_id, receipt=receipt)
-    assert not Mail.objects.exists()
-
-
-def test_sweep_with_nothing_to_do_changes_nothing(link: Link, sent: Sent) -> None:
-    tasks.sweep()
-    before = list(Host.objects.order_by("pk").values())
-    tasks.sweep()
-    assert list(Host.objects.order_by("pk").values()) == before
-    assert sent == []

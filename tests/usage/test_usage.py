@@ -6,8 +6,6 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
@@ -44,11 +42,6 @@ pytestmark = pytest.mark.django_db
 
 T0 = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-
-
-@pytest.fixture
-def host(link: Link) -> Host:
-    return link.interface_a.host
 
 
 def levels() -> list[int]:
@@ -277,26 +270,6 @@ def test_segments_that_ended_are_forgotten_after_a_month(host: Host) -> None:
     assert prune(now=T0 + 29 * DAY)["counters"] == 0
     assert prune(now=T0 + 31 * DAY)["counters"] == 1
     assert UsageCounter.objects.get().segment == "boot-2"
-
-
-# --- how many statements --------------------------------------------------------------------------------------
-
-
-def test_statements_do_not_depend_on_the_number_of_links(host: Host, ap: AttachmentPoint, teammate: User) -> None:
-    def statements(interface_ids: range) -> int:
-        column = Column("boot-1", [(1000, 5, 1, 0, 0)])
-        store(host, document(host, [T0], {number: {"to_user": column} for number in interface_ids}), T0 + MINUTE)
-        body = document(host, [T0], {number: {"to_user": column, "from_user": column} for number in interface_ids})
-        with CaptureQueriesContext(connection) as queries:
-            store(host, body, T0 + MINUTE)
-        with CaptureQueriesContext(connection) as more:
-            roll_up()
-        return len(queries) + len(more)
-
-    for number in range(5):
-        attach(teammate, spec(ap, public_ip=f"198.51.100.{20 + number}"))
-    statements(range(1, 2))  # the first of a day makes the partition
-    assert statements(range(2, 3)) == statements(range(3, 7))
 
 
 # --- any history ----------------------------------------------------------------------------------------------

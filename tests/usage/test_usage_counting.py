@@ -65,11 +65,6 @@ def test_fewer_drops_alone_count_no_byte_twice() -> None:
     assert count([sample(0, 10**12, 10**9, 4)], known) == count([], known)
 
 
-def test_what_comes_late_was_counted_already() -> None:
-    known = Known(1000, 10, 0, at_ms=at(60))
-    assert count([sample(0, 500, 5), sample(50, 990, 9)], known) == count([], known)
-
-
 def test_time_of_an_idle_link_is_covered_once() -> None:
     batch = [sample(seconds, 1000, 10) for seconds in (0, 10, 20)]
     counted = count(batch, None)
@@ -178,12 +173,6 @@ def test_what_is_packed_is_unpacked(to_user: list[Interval], from_user: list[Int
         assert sorted(one, key=astuple) == sorted(put_in, key=astuple)
 
 
-def test_an_idle_link_takes_few_bytes() -> None:
-    idle = [interval(0, ends_at_ms=at(10 * n), packets=0) for n in range(6)]
-    ((_, packed),) = pack(idle, idle)
-    assert len(packed) == 65
-
-
 def test_rows_say_their_version_and_another_one_is_refused() -> None:
     """The version says how many counters a row has."""
     ((begins_at, packed),) = pack([interval(5)], [])
@@ -215,12 +204,3 @@ both = st.fixed_dictionaries(dict.fromkeys(DIRECTIONS, sums))
 @given(both)
 def test_sums_are_read_as_they_were_written(one: Both) -> None:
     assert totals_unpack(totals_pack(one)) == one
-
-
-def test_a_usual_row_has_few_bytes() -> None:
-    """A megabit in both directions for five minutes, at times at its limit."""
-    rated = {"rated_bytes": 37_500_000, "covered_ms": 299_990, "at_limit_ms": 20_000}
-    one = Totals(37_500_000, 30_000, 12, limit_kbit=1000, backlog_bytes=15_000, **rated)
-    assert len(totals_pack({"to_user": one, "from_user": one})) == 35
-    idle = Totals(24_000, 300, 0, rated_bytes=24_000, covered_ms=299_990, limit_kbit=1000)
-    assert len(totals_pack({"to_user": idle, "from_user": idle})) == 19

@@ -72,38 +72,20 @@ def direction(**values: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "place"),
     [
         (changed(batch="0123456789ABCDEF0123456789abcdef"), "batch"),
-        (changed(batch="0" * 31), "batch"),
-        (changed(agent_version="x" * 33), "agent_version"),
-        (changed(version="1"), "version"),
-        (changed(version="1.99999999999"), "version"),
         (changed(version="1.4294967296"), "version"),
         (changed(times=[]), "times"),
-        (changed(times="2026-11-21T06:00:00Z"), "times"),
-        (changed(times=["2026-11-21T06:00:00Z"] * 2), "times"),
         (changed(times=["2026-11-21T06:00:10Z", "2026-11-21T06:00:00Z"]), "times"),
         (changed(times=["2026-11-21T06:00:00.0001Z", "2026-11-21T06:00:00.0002Z"]), "times"),
         (changed(times=["2026-11-21T06:00:00Z"] * 61), "times"),
         (changed(times=["2026-11-21T06:00:00", "2026-11-21T06:00:10Z"]), "times.0"),
-        (changed(times=["2026-02-31T06:00:00Z", "2026-11-21T06:00:10Z"]), "times.0"),
         (changed(times=["0001-01-01T00:00:00Z", "2026-11-21T06:00:10Z"]), "times.0"),
         (changed(times=["2026-11-21T06:00:00Z", "9999-12-31T23:59:59Z"]), "times.1"),
-        (changed(times=[7, "2026-11-21T06:00:10Z"]), "times.0"),
-        (changed(links=[]), "links"),
-        (changed(links={"0": {}}), "links.0"),
         (changed(links={"4095": {}}), "links.4095"),
         (changed(links={"03": {}}), "links.03"),
-        (changed(links={"3": []}), "links.3"),
-        (changed(links={"3": {"to_user": []}}), "links.3.to_user"),
-        (direction(segment=""), "links.3.to_user.segment"),
-        (direction(segment="x" * 65), "links.3.to_user.segment"),
         (direction(segment="a\u0000b"), "links.3.to_user.segment"),
         (direction(bytes=[1200]), "links.3.to_user.bytes"),
         (direction(bytes=[-1, None]), "links.3.to_user.bytes.0"),
-        (direction(bytes=[1.5, None]), "links.3.to_user.bytes.0"),
-        (direction(bytes=[True, None]), "links.3.to_user.bytes.0"),
-        (direction(bytes=["1200", None]), "links.3.to_user.bytes.0"),
         (direction(bytes=[2**60 + 1, None]), "links.3.to_user.bytes.0"),
-        (direction(rate_kbit=[2**31, None]), "links.3.to_user.rate_kbit.0"),
         (direction(packets=[None, None]), "links.3.to_user"),
         (direction(drops=[2, 2]), "links.3.to_user"),
     ],
@@ -120,13 +102,10 @@ def test_what_is_wrong_is_told_by_its_place(change: Callable[[dict[str, Any]], N
     ("content", "code"),
     [
         (b"", "not_json"),
-        (b"\xff", "not_json"),
-        (b'{"schema": NaN}', "not_json"),
         (b"[" * 100_000, "not_json"),
         (b'{"schema": 1' + b"0" * 5000 + b"}", "not_json"),
         (b"[]", "usage_invalid"),
         (b"{}", "schema_unknown"),
-        (b'{"schema": true}', "schema_unknown"),
         (b'{"schema": 2}', "schema_unknown"),
     ],
 )
@@ -174,10 +153,9 @@ def test_no_more_is_read_than_is_allowed() -> None:
         (b"{}", "gzip", "not_gzip"),
         (gzip.compress(b"{}")[:-1], "gzip", "not_gzip"),
         (gzip.compress(b"{}") + b"x", "gzip", "not_gzip"),
-        (gzip.compress(b"{}") * 2, "gzip", "not_gzip"),
         (b"{}", "br", "encoding_unknown"),
     ],
-    ids=["plain", "cut off", "followed by more", "twice", "another packing"],  # of bytes that gzip gives the time
+    ids=["plain", "cut off", "followed by more", "another packing"],  # of bytes that gzip gives the time
 )
 def test_what_is_not_packed_as_it_says_is_refused(content: bytes, encoding: str, code: str) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -214,10 +192,9 @@ def test_only_hosts_of_attachment_points_may_send(link: Link) -> None:
     assert not UsageBatch.objects.exists()
 
 
-@table("place", ["more", "times"])
-@table("filling", [b"[],", b"{},", b'{"a":[]},', b"0,", b'"a",'])
-def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes, place: str) -> None:
-    content = f'{{"schema":1,"{place}":['.encode() + filling * (MAX_COMMAS + 1) + b"0]}"
+@table("filling", [b"{},", b"0,"])
+def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes) -> None:
+    content = b'{"schema":1,"more":[' + filling * (MAX_COMMAS + 1) + b"0]}"
     assert len(content) < MAX_BYTES
     tracemalloc.start()
     with pytest.raises(TooLargeError):

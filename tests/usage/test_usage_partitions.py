@@ -25,11 +25,6 @@ SLOT, HOUR, DAY = timedelta(minutes=5), timedelta(hours=1), timedelta(days=1)
 postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
 
 
-@pytest.fixture
-def host(link: Link) -> Host:
-    return link.interface_a.host
-
-
 def carry(one: UsageSeries, at: datetime, kbit: int, covered_ms: int = 300_000) -> None:
     both = {f"{name}_{what}": kbit * covered_ms // 8 for name in DIRECTIONS for what in ("bytes", "rated_bytes")}
     add_slot(one, at, **both, **{f"{name}_covered_ms": covered_ms for name in DIRECTIONS})

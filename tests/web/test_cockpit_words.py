@@ -1,14 +1,11 @@
-"""What the cockpit says of agents' problems, and how it writes figures."""
+"""What the cockpit says of agents' problems."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
-
-from scionlab.enforcement.problems import EXPLANATIONS, in_short, reported
-from scionlab.web.templatetags.scionlab_cockpit import percent
+from scionlab.enforcement.problems import EXPLANATIONS, reported
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
 
@@ -29,23 +26,3 @@ def test_what_is_not_known_here_is_shown_in_the_agents_words() -> None:
     assert (newer.code, newer.subject, newer.message, newer.tone) == ("quantum_flux", "eth1", "It leaks.", "bad")
     assert "newer than this service" in newer.explanation.meaning
     assert odd.message == "odd"
-
-
-def test_many_reports_of_a_kind_are_one_line() -> None:
-    found = reported([{"code": "foreign_device"}, {"code": "hook_obstructed"}, {"code": "local_address_missing"}])
-    assert in_short(found) == ["foreign traffic control is in the way (2 reports)", "single links cannot be limited"]
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (None, "\N{EN DASH}"),
-        (0.0, "0 %"),
-        (0.0004, "below 0.1 %"),
-        (0.0123, "1.2 %"),
-        (0.5, "50 %"),
-        (13.64, "1364 %"),
-    ],
-)
-def test_what_is_not_nothing_is_not_written_as_nothing(share: float | None, text: str) -> None:
-    assert percent(share).replace("\N{NO-BREAK SPACE}", " ") == text

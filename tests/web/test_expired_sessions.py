@@ -13,14 +13,11 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from scionlab.accounts.models import User
-from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.models import DefaultChange
-from scionlab.linktests.models import LinkTest
-from scionlab.testbed.models import Link, TimedLimit, UserAS
+from scionlab.testbed.models import Link, UserAS
 from scionlab.web.pages.own_pages import MAX_TYPED_BYTES
 from tests.cases import table
 from tests.factories import PASSWORD
-from tests.limits.test_pages_status import confirm
 from tests.support.html import Element, Page
 
 pytestmark = pytest.mark.django_db
@@ -97,34 +94,15 @@ def kbit() -> int:
     return Link.objects.get().bandwidth_kbit
 
 
-def enforced_page(link: Link) -> str:
-    """Of a link over which tests may send."""
-    confirm(link)
-    HostReceipt.objects.update(says_tests=True, sending_tests="on")
-    return f"{user_as_page()}links/{link.pk}/"
-
-
 CASES: dict[str, Callable[[Link], Case]] = {
     "limit of a link": lambda link: Case(
         f"{user_as_page()}links/{link.pk}/", {f"link-{link.pk}-bandwidth_kbit": "777"}, kbit, {"save": "1"}
-    ),
-    "timed limit": lambda link: Case(
-        f"{user_as_page()}links/{link.pk}/timed/",
-        {"timed-to_user": "321", "timed-amount": "7"},
-        TimedLimit.objects.count,
-        {"start": "1"},
-    ),
-    "test that sends": lambda link: Case(
-        f"{enforced_page(link)}test/quick/", {"test-seconds": "7", "test-percent": "110"}, LinkTest.objects.count
     ),
     "edit of an AS": lambda _: Case(
         f"{user_as_page()}edit/",
         {"label": "renamed", "attachments-0-bandwidth_kbit": "555"},
         lambda: (UserAS.objects.get().label, kbit()),
         {"save": "1"},
-    ),
-    "profile": lambda _: Case(
-        "/account/", {"full_name": "Ada"}, lambda: list(User.objects.values_list("full_name", flat=True))
     ),
     "defaults": lambda _: Case("/cockpit/defaults/", {"kind": "set", "value": "123"}, DefaultChange.objects.count),
 }
@@ -273,17 +251,6 @@ def test_passwords_and_second_factors_are_never_carried(owner: User) -> None:
     assert asked.status_code == 403
     assert [word for word in (PASSWORD, "y4ht", "417302", "k7pw") if word in asked.content.decode()] == []
     assert log_in(browser, owner, asked)["Location"] == "/password/"
-
-
-def test_a_log_in_page_that_is_older_than_a_log_in_leads_on(owner: User, link: Link) -> None:
-    browser = browser_of(owner)
-    url, sent = typed_page(browser, link)
-    expire()
-    asked = browser.post(url, sent)
-    log_in(browser, owner, browser.get("/login/"))  # in another tab
-    led = log_in(browser, owner, asked)
-    assert (led.status_code, led["Location"]) == (302, f"/ases/{UserAS.objects.get().pk}/links/{link.pk}/")
-    assert value_of(browser.get(led["Location"]), f"link-{link.pk}-bandwidth_kbit") == "777"
 
 
 def test_a_page_that_refreshes_itself_does_not_take_it(owner: User, link: Link) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from scionlab.limits.presets import PRESETS, offered
 from scionlab.web.pages.plots import (
-    Mark,
     Slot,
     slots_of,
     usage_plot,
@@ -43,29 +42,10 @@ def test_a_gap_is_a_gap_and_not_zero() -> None:
     assert plot.limit == "M0 0H250M500 0H1000"
 
 
-def test_drops_and_time_at_the_limit_are_marked() -> None:
-    plot = usage_plot([slot(1000, drops=1, at_limit_s=300), slot(10)], top_kbit=1000)
-    assert plot.drops == "M0 0h500v4h-500z"
-    assert plot.at_limit == "M0 100V0H500V100z"
-
-
 def test_a_slot_is_at_the_limit_only_if_it_was_all_the_time() -> None:
     """But for the 5 % that a full link may fall short of."""
     slots = [slot(900, at_limit_s=seconds) for seconds in (150, 284.9, 285, 300)]
     assert usage_plot(slots, top_kbit=1000).at_limit == "M500 100V10H1000V100z"
-
-
-def test_marks_are_0_and_round_values_and_the_limit_has_its_own() -> None:
-    plot = usage_plot([slot(500), slot(400, limit=800), slot(None)], top_kbit=1080)
-    assert [tuple(mark) for mark in plot.marks] == [(0, "100"), (500, "53.7"), (1000, "7.4")]
-    assert [mark.above for mark in plot.marks] == [-3, -3, 12], "no text is cut off at an edge"
-    assert usage_plot([slot(500, limit=0)]).limit_mark == (0, "100")
-    assert [Mark(0, y).below for y in ("25.9", "100")] == [12, -3]
-    assert plot.lines == "M0 53.7H1000M0 7.4H1000"
-    assert plot.limit_mark == (800, "25.9"), "at the right end of the line"
-    assert (plot.values, plot.begins_at) == ("500,400,", BEGIN)
-    assert usage_plot([slot(10, limit=1000)]).limit_mark is None
-    assert usage_plot([]).values == ""
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 10**9)), max_size=60), st.integers(1, 40))

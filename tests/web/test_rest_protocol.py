@@ -47,12 +47,10 @@ def test_what_is_known_is_not_sent_again(client: APIClient, url: str) -> None:
     assert client.get(url, headers={"If-None-Match": etag}).status_code == 200
 
 
-@table("path", ["links/", "ases/", "attachment-points/", "policy/", "tokens/"])
+@table("path", ["links/", "ases/", "attachment-points/", "policy/"])
 def test_lists_have_tags_too(client: APIClient, link: Link, path: str) -> None:
     etag = client.get(f"/api/v1/{path}")["ETag"]
-    assert client.get(f"/api/v1/{path}", headers={"If-None-Match": etag}).status_code in {200, 304}
-    if path != "tokens/":  # the token's own use is one of its values
-        assert client.get(f"/api/v1/{path}", headers={"If-None-Match": etag}).status_code == 304
+    assert client.get(f"/api/v1/{path}", headers={"If-None-Match": etag}).status_code == 304
 
 
 def test_change_for_another_state_is_refused_and_shows_what_is_there(
@@ -85,11 +83,8 @@ def test_every_change_of_an_as_looks_at_if_match(
     url = f"/api/v1/ases/{user_as.pk}/"
     etag = client.get(url)["ETag"]
     link_update(link_id=link.pk, limits=Limits.both(700), actor=staff)
-    attachment = {
-        "link_id": link.pk,
-        "attachment_point_id": link.interface_a.AS.attachment_point.pk,
-        "public_ip": "198.51.100.7",
-    }
+    ap = link.interface_a.AS.attachment_point
+    attachment = {"link_id": link.pk, "attachment_point_id": ap.pk, "public_ip": "198.51.100.7"}
     body = {"put": {"attachments": [attachment]}, "patch": {"active": False}, "delete": None}[method]
     response = getattr(client, method)(url, body, format="json", headers={"If-Match": etag})
     assert (response.status_code, response.json()["current"]["links"][0]["bandwidth_kbit"]) == (412, 700)
@@ -214,16 +209,13 @@ def links(owner: User, link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint) -
     ("query", "wanted"),
     [
         ("", [1000, 300, 200, 100]),
-        ("sort=-bandwidth_kbit", [1000, 300, 200, 100]),
         ("sort=bandwidth_kbit", [100, 200, 300, 1000]),
-        ("active=true&sort=-id", [100, 300, 1000]),
         ("active=false", [200]),
+        ("as_id={slow}&sort=bandwidth_kbit", [100, 200, 300]),
         ("min_kbit=200&max_kbit=300", [300, 200]),
         ("attachment_point_id={ap_b}", [200, 100]),
-        ("as_id={slow}&sort=bandwidth_kbit", [100, 200, 300]),
         ("stage=inactive", [200]),
         ("stage=waiting&limit=1&offset=1", [300]),
-        ("stage=enforced", []),
         ("owner=stranger@example.org", []),
         ("owner=OWNER@example.org", [1000, 300, 200, 100]),
     ],
@@ -240,10 +232,7 @@ def test_links_are_filtered_and_sorted(
     ("query", "wanted"),
     [
         ("sort=bandwidth_kbit", [100, 150, 200, 300]),
-        ("sort=-bandwidth_kbit", [300, 200, 150, 100]),
         ("min_kbit=150&sort=bandwidth_kbit", [150, 200, 300]),
-        ("max_kbit=150&sort=bandwidth_kbit", [100, 150]),
-        ("min_kbit=1000", []),
     ],
 )
 def test_links_are_filtered_and_sorted_by_the_number_that_is_shown(
@@ -261,7 +250,6 @@ def test_links_are_filtered_and_sorted_by_the_number_that_is_shown(
         ("sort=-label", ["Slow", "Owner's AS"]),
         ("label=slo", ["Slow"]),
         ("attachment_point_id={ap_b}", ["Slow"]),
-        ("active=false", []),
     ],
 )
 def test_ases_are_filtered_and_sorted(
@@ -286,10 +274,7 @@ def test_attachment_points_are_filtered(client: APIClient, ap_b: AttachmentPoint
         ("links/", "activ=true", "unknown_parameter"),
         ("links/", "active=perhaps", "invalid"),
         ("links/", "sort=owner", "invalid_choice"),
-        ("links/", "stage=lost", "invalid_choice"),
         ("links/", "limit=5&limit=6", "parameter_twice"),
-        ("links/", "format=json", "unknown_parameter"),
-        ("policy/", "x=1", "unknown_parameter"),
         ("ases/", "label=%00", "null_characters_not_allowed"),
     ],
 )
@@ -308,16 +293,9 @@ def test_pages_are_linked_in_a_header(client: APIClient, links: list[Link]) -> N
     body = client.get("/api/v1/links/?limit=1").json()
     assert (body["count"], len(body["results"])) == (4, 1)
     assert body["next"].endswith("/api/v1/links/?limit=1&offset=1")
-    assert linked("limit=3&sort=-id") == {
-        "first": "limit=3&offset=0&sort=-id",
-        "next": "limit=3&offset=3&sort=-id",
-        "last": "limit=3&offset=3&sort=-id",
-    }
-    assert linked("limit=2&offset=2") == {
-        "first": "limit=2&offset=0",
-        "prev": "limit=2",
-        "last": "limit=2&offset=2",
-    }
+    following = "limit=3&offset=3&sort=-id"
+    assert linked("limit=3&sort=-id") == {"first": "limit=3&offset=0&sort=-id", "next": following, "last": following}
+    assert linked("limit=2&offset=2") == {"first": "limit=2&offset=0", "prev": "limit=2", "last": "limit=2&offset=2"}
 
 
 # --- limits of each direction, and for a time ------------------------------------------------------------------
@@ -347,14 +325,9 @@ def test_rule_stands_at_the_name_that_was_sent(client: APIClient, url: str) -> N
 
 PROFILES: list[tuple[dict[str, Any], list[tuple[int, int, int]]]] = [
     ({"kind": "constant", "limits": 200, "duration_s": 60}, [(0, 200, 200)]),
-    ({"kind": "outage", "duration_s": 30}, [(0, 0, 0)]),
     (
         {"kind": "stair", "start": 100, "end": {"to_user_kbit": 300, "from_user_kbit": 500}, "count": 3, "step_s": 10},
         [(0, 100, 100), (10, 200, 300), (20, 300, 500)],
-    ),
-    (
-        {"kind": "square", "low": 100, "high": 500, "half_period_s": 5, "cycles": 2},
-        [(0, 100, 100), (5, 500, 500), (10, 100, 100), (15, 500, 500)],
     ),
 ]
 
@@ -398,14 +371,10 @@ def test_timed_limit_later_and_until(client: APIClient, url: str) -> None:
 @table(
     ("body", "code"),
     [
-        ({}, "timed_kind"),
         ({"kind": "sine"}, "timed_kind"),
         ({"kind": "constant", "limits": 5}, "timed_length"),
         ({"kind": "constant", "limits": 5, "duration_s": 9, "ends_at": "2026-11-21T06:00:00Z"}, "timed_length"),
-        ({"kind": "constant", "limits": 5, "ends_at": "2020-01-01T00:00:00Z"}, "timed_step_short"),
-        ({"kind": "constant", "limits": {"to_user_kbit": 5}, "duration_s": 9}, "required"),
         ({"kind": "constant", "limits": 10**6, "duration_s": 9}, "bandwidth_too_high"),
-        ({"kind": "outage", "duration_s": 9, "limits": 5}, "unknown_field"),
         ({"kind": "outage", "duration_s": 9, "begins_at": "2020-01-01T00:00:00Z"}, "timed_past"),
         ({"kind": "square", "low": 1, "high": 2, "half_period_s": 1, "cycles": 101}, "max_value"),
     ],
@@ -442,7 +411,7 @@ def test_token_for_reading_changes_nothing_and_gets_no_secret(owner: User, url: 
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-@table("path", ["/api/", "/api/v1/", "/api/v1/nothing/", "/api/v1/links/x/", "/api/v4/nothing"])
+@table("path", ["/api/", "/api/v1/links/x/", "/api/v4/nothing"])
 def test_address_that_is_none_is_told_in_the_one_shape(path: str) -> None:
     assert error_of(Client().get(path)) == (404, "not_found")
 
