@@ -92,6 +92,14 @@ def test_nobody_is_locked_out_by_somebody_elsewhere_and_other_accounts_go_on(own
     assert log_in(teammate.email, PASSWORD).status_code == 302
 
 
+def test_an_address_that_tries_many_accounts_is_closed_to_all(owner: User, settings: Settings) -> None:
+    settings.LOGIN_FAILURES_PER_ADDRESS = 6
+    for number in range(6):
+        log_in(f"guess{number}@example.org", "Spring2026!")
+    assert log_in(owner.email, PASSWORD).status_code == 429
+    assert log_in(owner.email, PASSWORD, address="203.0.113.6").status_code == 302
+
+
 @pytest.mark.parametrize(("width", "passed"), [(56, 12), (48, 24)])
 def test_guessers_from_many_64_of_one_network_are_closed_out_together(
     owner: User, settings: Settings, width: int, passed: int
@@ -106,6 +114,14 @@ def test_guessers_from_many_64_of_one_network_are_closed_out_together(
     assert log_in(owner.email, PASSWORD, address="2001:db8:2::1").status_code == 302
     AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(seconds=LOCK_S + 1))
     assert log_in(owner.email, PASSWORD, address=addresses[0]).status_code == 302
+
+
+def test_a_wide_network_with_few_failures_at_a_time_is_never_closed(owner: User, settings: Settings) -> None:
+    settings.LOGIN_FAILURES_PER_ADDRESS = 6
+    for hour in range(30):
+        log_in(f"typo{hour}@example.org", "x", address=f"2001:db8:1:{hour:x}::5")
+        AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(seconds=LOCK_S + 1))
+    assert log_in(owner.email, PASSWORD, address="2001:db8:1:1::5").status_code == 302
 
 
 def test_an_own_account_does_not_clear_what_its_address_guessed(
