@@ -44,11 +44,6 @@ def test_a_poll_waits_until_its_time_is_over(server: WebServer, host: Host) -> N
     assert server.waiting == 0
 
 
-def test_without_wait_the_answer_comes_at_once(server: WebServer, host: Host) -> None:
-    assert server.poll(host).status == 304
-    assert versions_of(server.poll(host, limits=0)) == ("1.2", 1)
-
-
 @pytest.mark.usefixtures("_only_messages")
 def test_a_message_wakes_the_host_that_changed_and_nobody_else(
     server: WebServer, host: Host, host_b: Host, link: Link, owner: User
@@ -204,11 +199,6 @@ def test_a_host_that_goes_while_its_poll_waits_is_told(server: WebServer, gone: 
         Host.objects.filter(pk=host.pk).update(AS=None)
     wake.wake_after_commit([host.pk])
     assert waiting.result(DEADLINE_S).status == (401 if gone == "host" else 204)
-
-
-def test_a_head_request_does_not_wait(server: WebServer, host: Host) -> None:
-    answer = server.poll(host, wait=LONG_S, method="HEAD")
-    assert (answer.status, answer.body) == (304, b"")
 
 
 @pytest.mark.usefixtures("_no_messages")
