@@ -201,6 +201,11 @@ def test_a_host_that_goes_while_its_poll_waits_is_told(server: WebServer, gone: 
     assert waiting.result(DEADLINE_S).status == (401 if gone == "host" else 204)
 
 
+def test_a_head_request_does_not_wait(server: WebServer, host: Host) -> None:
+    answer = server.poll(host, wait=LONG_S, method="HEAD")
+    assert (answer.status, answer.body) == (304, b"")
+
+
 @pytest.mark.usefixtures("_no_messages")
 def test_a_secret_of_a_moment_ago_is_refused_by_the_database_not_by_memory(
     server: WebServer, host: Host, staff: User
