@@ -431,6 +431,7 @@ def test_administrators_set_limits_only_and_the_page_prints_our_agent_alone(door
     assert Host.objects.get(pk=host.pk).limits_only
     change(door, host, "not_limits_only")
     assert not Host.objects.get(pk=host.pk).limits_only
+    assert "use one of the buttons" in change(door, host, "something else")
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,8 @@ def test_pages_and_rest_say_it(door: Client, staff: User, user_host: Host, state
         say(user_host, other_manifest())
         if state == "taken_over":
             host_take_over(host_id=user_host.pk, actor=staff)
-    for path in ("/admin/testbed/host/", f"/admin/testbed/host/{user_host.pk}/files/", f"/ases/{user_host.AS_id}/"):
+    own = f"/admin/testbed/host/{user_host.pk}/"
+    for path in ("/admin/testbed/host/", f"{own}change/", f"{own}files/", f"/ases/{user_host.AS_id}/"):
         assert words in page(door, path), path
     assert door.get(f"/api/v1/ases/{user_host.AS_id}/").json()["scion_files"] == state
 

@@ -251,6 +251,8 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(
     assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (503, "60", "signing_key_unreadable")
     assert SigningKey.objects.count() == 1
     assert "cannot be decrypted" in door.get(reverse("cockpit")).content.decode()
+    downloaded = door.get(reverse("admin:testbed_host_config", args=[host.pk]), follow=True)
+    assert "another SIGNING_SECRET" in downloaded.content.decode()
     owner = Client()
     owner.force_login(link.interface_b.AS.useras.owner)
     told_to_owner = owner.get(reverse("user_as_download", args=[link.interface_b.AS_id]), follow=True).content.decode()
