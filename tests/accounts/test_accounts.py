@@ -24,7 +24,6 @@ from scionlab.accounts.models import ApiToken, Mail, MailKind, User
 from scionlab.accounts.tasks import send_mail
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.log_lines import Line
-from scionlab.site import tasks
 from scionlab.testbed.models import BandwidthChange, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
@@ -80,10 +79,9 @@ def test_who_confirms_their_address_gets_an_account_and_may_log_in(settings: Set
     assert ask("register", "New@Example.org")["Location"] == "/account/register/sent/"
     assert not User.objects.exists()
     (mail,) = deliver()
-    assert (mail.to, mail.subject) == (["new@example.org"], "Your account at the SCIONLab Bandwidth Service")
+    assert mail.to == ["new@example.org"]
     browser = opened(path_in(mail, settings))
-    page = Page(browser.get("/account/confirm/"))
-    assert "new@example.org" in page.text
+    assert "new@example.org" in Page(browser.get("/account/confirm/")).text
     assert not User.objects.exists(), "mail programs open links by themselves"
     assert browser.post("/account/confirm/", FORM)["Location"] == "/"
     user = User.objects.get()
@@ -135,15 +133,10 @@ def test_link_for_one_thing_does_no_other(owner: User, settings: Settings) -> No
     assert Mail.objects.get().used_at is None
 
 
-def test_weak_and_unequal_passwords_are_refused_and_the_link_stays_good(settings: Settings) -> None:
+def test_a_weak_password_is_refused_and_the_link_stays_good(settings: Settings) -> None:
     browser = registered("somebody.long@example.org", settings)
-    for one, two, said in [
-        ("12345678", "12345678", "too common"),
-        ("somebody.long", "somebody.long", "too similar to the email address"),
-        (NEW_PASSWORD, "another phrase", "match."),
-        ("", "", "This field is required."),
-    ]:
-        page = Page(browser.post("/account/confirm/", {"password1": one, "password2": two}))
+    for password, said in (("12345678", "too common"), ("somebody.long", "too similar to the email address")):
+        page = Page(browser.post("/account/confirm/", {"password1": password, "password2": password}))
         assert said in page.text
     assert not User.objects.exists()
     assert browser.post("/account/confirm/", FORM).status_code == 302
@@ -173,7 +166,7 @@ def test_an_address_with_an_account_is_answered_like_any_other(owner: User, name
 def test_only_the_address_itself_is_told_that_it_has_an_account(owner: User) -> None:
     ask("register", "OWNER@example.org")
     (mail,) = deliver()
-    assert (mail.to, mail.subject) == ([owner.email], "You already have an account")
+    assert mail.to == [owner.email]
     assert "/account/confirm/" not in mail.body
     ask("reset", "nobody@example.org")
     UserFactory(email="off@example.org", is_active=False)
@@ -253,8 +246,7 @@ def test_registration_can_be_for_some_domains(settings: Settings) -> None:
 
 
 def test_forgotten_password_is_replaced_once_and_ends_what_the_old_one_opened(owner: User, settings: Settings) -> None:
-    elsewhere, token = Client(), api_token(owner)
-    elsewhere.force_login(owner)
+    token = api_token(owner)
     deliver()  # the mail about the token
     ask("reset", owner.email)
     (mail,) = deliver()
@@ -266,22 +258,9 @@ def test_forgotten_password_is_replaced_once_and_ends_what_the_old_one_opened(ow
     new = {"new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD}
     assert browser.post(there, new)["Location"] == "/login/"
     assert Client().get(path).status_code == 410
-    assert elsewhere.get("/ases/").status_code == 302
     assert Client().get("/api/v1/links/", headers={"Authorization": f"Token {token}"}).status_code == 401
     answer = browser.post("/login/", {"username": owner.email, "password": NEW_PASSWORD})
     assert answer["Location"] == "/ases/"
-
-
-def test_who_guessed_wrong_too_often_gets_in_with_a_new_password(owner: User, settings: Settings) -> None:
-    browser = Client()
-    for _ in range(5):
-        answer = browser.post("/login/", {"username": owner.email, "password": "wrong"})
-    assert answer.status_code == 429
-    ask("reset", owner.email)
-    (mail,) = deliver()
-    there = browser.get(path_in(mail, settings))["Location"]
-    browser.post(there, {"new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD})
-    assert browser.post("/login/", {"username": owner.email, "password": NEW_PASSWORD}).status_code == 302
 
 
 # --- links stay secret ----------------------------------------------------------------------------------------
@@ -313,13 +292,6 @@ def test_mail_that_waited_until_its_link_is_over_is_not_sent() -> None:
     assert Mail.objects.get().last_error == "not sent: its link is no longer valid"
 
 
-def test_old_requests_are_forgotten() -> None:
-    ask("register", "new@example.org")
-    Mail.objects.update(created_at=timezone.now() - timedelta(days=7, seconds=1))
-    tasks.forget_old_rows()
-    assert not Mail.objects.exists()
-
-
 # --- profile and address --------------------------------------------------------------------------------------
 
 
@@ -331,18 +303,11 @@ def browser(owner: User) -> Client:
 
 
 def test_profile_keeps_name_zone_and_mail_choices(browser: Client, owner: User) -> None:
-    zones = Page(browser.get("/account/")).field("Time zone").all("option")
-    assert [one.text for one in zones if "selected" in one.attrs] == ["UTC"]
-    assert "Europe/Zurich" in [one.text for one in zones]
     data = {"full_name": "Anna", "time_zone": "Europe/Zurich", "mails": ["away", "failed"]}
     assert browser.post("/account/", data).status_code == 302
     owner.refresh_from_db()
-    assert (owner.full_name, owner.time_zone, owner.mail_opt_outs) == (
-        "Anna",
-        "Europe/Zurich",
-        ["changed", "clamped", "enforced", "tested"],
-    )
-    assert str(owner.tz) == "Europe/Zurich"
+    assert (owner.full_name, str(owner.tz)) == ("Anna", "Europe/Zurich")
+    assert owner.mail_opt_outs == ["changed", "clamped", "enforced", "tested"]
     refused = Page(browser.post("/account/", {**data, "time_zone": "Mars/Base"}))
     assert '"Mars/Base" is not a time zone.' in refused.text
 
@@ -354,7 +319,7 @@ def test_new_address_is_confirmed_there_and_the_old_one_is_told(
     assert browser.post("/account/email/", data)["Location"] == "/account/"
     told, asked = sorted(deliver(), key=lambda mail: mail.to != [owner.email])
     assert (told.to, "to new@example.org" in told.body) == (["owner@example.org"], True)
-    assert (asked.to, asked.subject) == (["new@example.org"], "Confirm your new email address")
+    assert asked.to == ["new@example.org"]
     reader = opened(path_in(asked, settings))
     assert "owner@example.org" in Page(reader.get("/account/confirm/")).text
     owner.refresh_from_db()
@@ -364,15 +329,12 @@ def test_new_address_is_confirmed_there_and_the_old_one_is_told(
     assert owner.email == "new@example.org"
     (done,) = deliver()
     assert (done.to, "new@example.org" in done.body) == (["owner@example.org"], True)
-    assert opened(path_in(asked, settings)).get("/account/confirm/").status_code == 410
 
 
 def test_no_address_keeps_the_old_one_from_being_told(browser: Client, owner: User, settings: Settings) -> None:
     browser.post("/account/email/", {"email": "{link}@example.org", "password": PASSWORD})
     asked = next(mail for mail in deliver() if mail.to != [owner.email])
-    assert [mail.subject for mail in outbox.outbox if mail.to == [owner.email]] == [
-        "Request to change the email address of your account"
-    ]
+    assert len([mail for mail in outbox.outbox if mail.to == [owner.email]]) == 1
     opened(path_in(asked, settings)).post("/account/confirm/")
     (done,) = deliver()
     assert (done.to, "{link}@example.org" in done.body) == (["owner@example.org"], True)
@@ -389,10 +351,9 @@ def test_address_of_somebody_else_is_not_taken_and_not_told(
 ) -> None:
     answer = browser.post("/account/email/", {"email": teammate.email, "password": PASSWORD})
     assert answer["Location"] == "/account/"
-    assert {(mail.to[0], mail.subject) for mail in deliver()} == {
-        (owner.email, "Request to change the email address of your account"),
-        (teammate.email, "You already have an account"),
-    }
+    mails = {mail.to[0]: mail for mail in deliver()}
+    assert set(mails) == {owner.email, teammate.email}
+    assert "/account/confirm/" not in mails[teammate.email].body
     browser.post("/account/email/", {"email": "free@example.org", "password": PASSWORD})
     asked = next(mail for mail in deliver() if mail.to == ["free@example.org"])
     reader = opened(path_in(asked, settings))

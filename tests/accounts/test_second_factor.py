@@ -97,8 +97,7 @@ def test_wrong_codes_close_the_account_to_all_addresses_and_a_new_password_opens
         statuses.append(browser.post("/login/code/", {"code": "000000"}).status_code)
     assert statuses == [200, 200, 200, 200, 429]
     browser, _ = first_half(owner.email, address="198.51.100.9")
-    refused = browser.post("/login/code/", {"code": totp(secret)})
-    assert (refused.status_code, "blocked for 15 minutes" in Page(refused).text) == (429, True)
+    assert browser.post("/login/code/", {"code": totp(secret)}).status_code == 429
     assert not logged_in(browser)
     _reset(owner)
     browser, _ = first_half(owner.email, address="198.51.100.9")
@@ -154,7 +153,6 @@ def test_a_password_gets_no_api_token(owner: User, staff: User, settings: Settin
     for user in (owner, staff):
         refused = asked(user)
         assert (refused.status_code, refused.json()["code"]) == (403, "second_factor_required")
-        assert "/account/tokens/" in refused.json()["message"]
 
 
 # --- one's own --------------------------------------------------------------------------------------------------
@@ -172,12 +170,11 @@ def test_setting_up_asks_for_the_password_and_counts_wrong_ones(owner: User, pag
     assert not Authenticator.objects.exists()
 
 
-@table("lost", ["code", "page of codes", "app"])
-def test_pages_of_the_second_factor_ask_again_after_a_while(owner: User, lost: str) -> None:
+@table("url", [f"{CODES}new/", CODES, f"{APP}remove/"])
+def test_pages_of_the_second_factor_ask_again_after_a_while(owner: User, url: str) -> None:
     set_up(owner)
     browser = Client()
     browser.force_login(owner)
-    url = {"code": f"{CODES}new/", "page of codes": CODES, "app": f"{APP}remove/"}[lost]
     before = list(Authenticator.objects.values())
     for answer in (browser.get(url), browser.post(url)):
         assert answer.status_code == 405 or answer["Location"].startswith(f"{HOME}password/")
@@ -236,12 +233,11 @@ def test_who_closes_an_account_takes_its_second_factor_along(owner: User) -> Non
 
 
 def test_log_in_of_django_admin_is_the_one_log_in(staff: User, owner: User) -> None:
-    for client in (Client(), Client(REMOTE_ADDR="203.0.113.6")):
-        answer = client.get("/admin/login/?next=/admin/testbed/link/")
-        assert answer["Location"] == "/login/?next=/admin/testbed/link/"
-        posted = client.post("/admin/login/", {"username": staff.email, "password": PASSWORD})
-        assert posted["Location"].startswith("/login/")
-        assert not Session.objects.exists()
+    answer = Client().get("/admin/login/?next=/admin/testbed/link/")
+    assert answer["Location"] == "/login/?next=/admin/testbed/link/"
+    posted = Client().post("/admin/login/", {"username": staff.email, "password": PASSWORD})
+    assert posted["Location"].startswith("/login/")
+    assert not Session.objects.exists()
     browser = Client()
     browser.force_login(staff)
     assert browser.get("/admin/login/", follow=True).redirect_chain[-1] == ("/admin/", 302)
@@ -260,7 +256,6 @@ def test_site_may_require_it_of_administrators(staff: User, owner: User, setting
     settings.REQUIRE_SECOND_FACTOR_OF_STAFF = True
     refused = admins.get(url, follow=True)
     assert refused.redirect_chain == [(HOME, 302)]
-    assert "must have a second factor" in Page(refused).text
     assert admins.get("/api/v1/traffic/").json()["code"] == "second_factor_required"
     assert users.get("/ases/").status_code == 200
     set_up(staff)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from scionlab.delivery.installed import Manifest, host_set_limits_only, manifest_note
+from scionlab.delivery.installed import Manifest, manifest_note
 from scionlab.testbed.models import Host, UserAS
 from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.support.browser import IN_A_BROWSER, judge
@@ -12,14 +12,10 @@ from tests.support.browser import IN_A_BROWSER, judge
 pytestmark = IN_A_BROWSER
 
 
-def show_other(host: Host) -> None:
-    files, units = tuple(OTHER_FILES), tuple(OTHER_UNITS)
-    manifest_note(host_id=host.pk, manifest=Manifest(OTHER_HOST_ID, OTHER_URL, "1.37", files, units))
-
-
 def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> None:
     host = Host.objects.get(AS=user_as.pk)
-    show_other(host)
+    manifest = Manifest(OTHER_HOST_ID, OTHER_URL, "1.37", tuple(OTHER_FILES), tuple(OTHER_UNITS))
+    manifest_note(host_id=host.pk, manifest=manifest)
     admin_page.goto("/cockpit/")
     judge(admin_page, "cockpit-notice")
     admin_page.get_by_role("alert").get_by_role("link", name="Owner's AS").click()
@@ -28,16 +24,6 @@ def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> 
     expect(admin_page.get_by_role("button", name="Undo takeover")).to_be_visible()
     admin_page.get_by_role("button", name="Undo takeover").click()
     expect(admin_page.get_by_role("button", name="Take over")).to_be_visible()
-
-
-def test_the_page_of_an_as_and_the_cockpit_say_it(admin_page: Page, user_as: UserAS, host: Host) -> None:
-    show_other(Host.objects.get(AS=user_as.pk))
     admin_page.goto(f"/ases/{user_as.pk}/")
     expect(admin_page.get_by_text("ask an administrator to take over the host")).to_be_visible()
     judge(admin_page, "as-other")
-    host_set_limits_only(host_id=host.pk, limits_only=True, actor=None)
-    admin_page.goto(f"/cockpit/aps/{host.attachment_point.pk}/")
-    expect(admin_page.get_by_role("link", name="Limits only")).to_be_visible()
-    judge(admin_page, "cockpit-limits-only")
-    admin_page.goto(f"/admin/testbed/host/{host.pk}/files/")
-    expect(admin_page.get_by_role("button", name="Switch off limits only")).to_be_visible()

@@ -71,10 +71,3 @@ def test_what_is_not_signed_is_an_error_of_redis(value: bytes) -> None:
     redis_client.client().set(cache.make_key("x"), value)
     with pytest.raises(ForgedValueError):
         cache.get("x")
-
-
-@table("value", [0, -7, 10**12, True, None, "text", [1.5], {"a": b"b"}])
-def test_what_is_kept_comes_back(value: object) -> None:
-    cache.set("x", value)
-    assert cache.get("x") == value
-    assert type(cache.get("x")) is type(value)

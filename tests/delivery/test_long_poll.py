@@ -44,11 +44,6 @@ def test_a_poll_waits_until_its_time_is_over(server: WebServer, host: Host) -> N
     assert server.waiting == 0
 
 
-def test_without_wait_the_answer_comes_at_once(server: WebServer, host: Host) -> None:
-    assert server.poll(host).status == 304
-    assert versions_of(server.poll(host, limits=0)) == ("1.2", 1)
-
-
 @pytest.mark.usefixtures("_only_messages")
 def test_a_message_wakes_the_host_that_changed_and_nobody_else(
     server: WebServer, host: Host, host_b: Host, link: Link, owner: User

@@ -244,20 +244,6 @@ def test_receipts_take_no_thread_from_pages(server: WebServer, host: Host, monke
     assert taken == [("enforcement", "receipts"), ("readyz", "pages")]
 
 
-def test_pages_and_reports_are_djangos(server: WebServer, host: Host) -> None:
-    page = server.ask("/login/")
-    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert "csrftoken" in page.headers["set-cookie"]
-    told = server.ask(
-        f"/api/v4/host/{host.uid}/deployed_config_version",
-        method="POST",
-        headers={**credentials(host), "Content-Type": "application/x-www-form-urlencoded"},
-        body=f"version=1.{host.config_version}",
-    )
-    assert told.status == 200
-    assert Host.objects.get(pk=host.pk).config_version_deployed == host.config_version
-
-
 # --- stopping and faults ----------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Collection
 
-import pytest
 from django.db import DatabaseError
 
 from scionlab.delivery.polls import wakeup
@@ -60,24 +59,6 @@ def test_who_is_told_to_have_changed_waits_for_one_piece_of_those_that_the_clock
     assert {uid for piece in rows.read for uid in piece} >= {f"h{number}" for number in range(2_000)}
 
 
-def test_a_message_for_everybody_delays_nobody() -> None:
-    """After Redis was away all rows are read anew, and a change that is told meanwhile comes first."""
-    rows = Rows()
-
-    async def work() -> None:
-        known = Known(lambda *_: None, read=rows)
-        everybody = [f"h{number}" for number in range(2_000)]
-        await asyncio.gather(*(known.fresh(uid, lambda _: True) for uid in everybody))
-        rows.read.clear()
-        known.changed(None, set(everybody))
-        known.changed([1_999], set(everybody))
-        await settled(known)
-        await known.close()
-
-    asyncio.run(work())
-    assert rows.read[0][0] == "h1999"
-
-
 def test_a_database_that_is_back_is_asked_for_everybody_who_is_known() -> None:
     rows = Rows()
 
@@ -105,18 +86,3 @@ def test_a_round_looks_at_everybody_once() -> None:
     assert [len(piece) for piece in pieces] == [wakeup.PIECE, wakeup.PIECE, 1, wakeup.PIECE]
     assert sorted(pieces[0] + pieces[1] + pieces[2]) == sorted(everybody)
     assert wakeup.Round().piece([]) == []
-
-
-@pytest.mark.parametrize(
-    ("round_s", "waiting", "pause_s"),
-    [
-        (5.0, 0, 5.0),
-        (5.0, 250, 5.0),
-        (5.0, 10_000, 0.125),
-        (5.0, 100_000, 0.05),  # 5000 rows a second and no more: a round takes longer
-        (0.25, 10, 0.25),
-        (0.25, 10_000, 0.05),  # without messages
-    ],
-)
-def test_pieces_follow_each_other_so_that_a_round_takes_its_time(round_s: float, waiting: int, pause_s: float) -> None:
-    assert wakeup.pause_s(round_s, waiting) == pytest.approx(pause_s)

@@ -20,7 +20,7 @@ from scionlab.enforcement.status import link_status
 from scionlab.testbed import selectors
 from scionlab.testbed.host import host_rotate_secret, host_set_addresses
 from scionlab.testbed.models import Host, Link
-from tests.enforcement.test_receipt import direction, document, link_entry
+from tests.enforcement.test_receipt import direction, document, link_entry, post
 from tests.support.polling import credentials
 
 pytestmark = pytest.mark.django_db
@@ -172,9 +172,7 @@ def test_page_says_why_there_is_no_report(host: Host, link: Link) -> None:
     """A host whose clock is of another decade."""
     say(host, 0, run=LIVING, number=1)
     body = document(host, {"1": link_entry(1000)}, observed_at="1980-01-01T00:00:00Z")
-    url = f"/api/v4/host/{host.uid}/enforcement"
-    answer = Client().post(url, json.dumps(body), content_type="application/json", headers=credentials(host))
-    assert answer.status_code == 400
+    assert post(host, body).status_code == 400
     word, text = judged(link, 400)
     assert word == "No report"
     assert "its reports are refused (observed_at: Send a time in ISO 8601 with its zone, from" in text
@@ -186,10 +184,9 @@ def test_page_says_why_there_is_no_report(host: Host, link: Link) -> None:
 def test_counter_out_of_its_range_is_refused_with_value_and_bound(host: Host, link: Link) -> None:
     said = direction(1000) | {"bytes": 2**63}
     body = document(host, {"1": link_entry(1000, to_user=said)})
-    url = f"/api/v4/host/{host.uid}/enforcement"
-    answer = Client().post(url, json.dumps(body), content_type="application/json", headers=credentials(host))
+    answer = post(host, body)
     assert answer.status_code == 400
-    (told,) = answer.json()["fields"]["links.1.to_user.bytes"]
+    (told,) = json.loads(answer.content)["fields"]["links.1.to_user.bytes"]
     assert told["message"] == "Send an integer from 0 to 9223372036854775807 here. Not 9223372036854775808."
     assert not LinkEnforcement.objects.exists()
 

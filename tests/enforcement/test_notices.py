@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from bandwidth_config import Limits
 from scionlab.accounts.mail import mail_send
 from scionlab.accounts.models import Mail, User
-from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement, Notice, NoticeWatch
 from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER, notices_find
 from scionlab.limits.defaults import ap_default_set, fan_out
@@ -53,9 +49,8 @@ def heard(host: Host, at: datetime) -> HostReceipt:
         rates = {"kbit": kbit, "to_user_rate_kbit": kbit, "from_user_rate_kbit": kbit}
         values = {**versions, **rates, "state": "enforced", "since": at, "received_at": at}
         LinkEnforcement.objects.update_or_create(link=link, defaults=values)
-    return HostReceipt.objects.update_or_create(host=host, defaults={**versions, "observed_at": at, "received_at": at})[
-        0
-    ]
+    said = {**versions, "observed_at": at, "received_at": at}
+    return HostReceipt.objects.update_or_create(host=host, defaults=said)[0]
 
 
 def look(until: datetime, *, start: datetime | None = None) -> list[Mail]:
@@ -80,7 +75,6 @@ def test_silent_attachment_point_is_one_mail_after_an_hour_and_one_when_it_is_ba
     (mail,) = look(T0 + timedelta(hours=30))
     assert (mail.recipient, mail.kind, mail.user) == (owner.email, "away", owner)
     assert mail.subject == "No report from 17-ffaa:0:1107 since 2026-11-21 06:00 UTC"
-    assert "No report since 2026-11-21 06:00:00 UTC. Last known limit: 1" in mail.body
     assert mail.body.count("/ases/") == 2, "one mail with all links"
     heard(host_a, T0 + timedelta(hours=30))
     (mail,) = look(T0 + timedelta(hours=30, minutes=1))
@@ -152,23 +146,6 @@ def set_maximum(ap: AttachmentPoint, kbit: int | None, staff: User) -> None:
     fan_out()
 
 
-def test_silence_that_was_told_judges_no_link_and_renders_no_mail_again(
-    reporting: HostReceipt, ap: AttachmentPoint, teammate: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attach(teammate, *(spec(ap, public_ip="198.51.100.40", public_port=50_000 + one) for one in range(3)))
-    done: list[str] = []
-    for name in ("link_status", "mail_of"):
-        real = getattr(notices, name)
-        monkeypatch.setattr(notices, name, lambda *a, name=name, real=real, **k: done.append(name) or real(*a, **k))
-    assert len(look(T0 + AWAY_AFTER + MINUTE)) == 2
-    assert Counter(done) == {"link_status": 4, "mail_of": 2}
-    assert look(T0 + AWAY_AFTER + 2 * MINUTE) == []
-    assert Counter(done) == {"link_status": 4, "mail_of": 2}
-    Notice.objects.all().delete()  # as if it had ended and begun with the same receipt
-    assert look(T0 + AWAY_AFTER + 3 * MINUTE) == []
-    assert done.count("mail_of") == 2
-
-
 def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(
     link: Link, ap: AttachmentPoint, staff: User, owner: User
 ) -> None:
@@ -176,7 +153,6 @@ def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(
     set_maximum(ap, 300, staff)
     (mail,) = look(T0 + timedelta(minutes=30))
     assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 is clamped to 300 kbit/s")
-    assert "requested 1 000 kbit/s, clamped to 300 kbit/s" in mail.body
     set_maximum(ap, 200, staff)
     (mail,) = look(T0 + timedelta(minutes=40))
     assert mail.subject == "Your limit at 17-ffaa:0:1107 is clamped to 200 kbit/s"
@@ -220,7 +196,6 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     (mail,) = look(T0 + FAILED_AFTER)
     assert (mail.kind, mail.subject) == ("failed", "Failed: your limit at 17-ffaa:0:1107 is not enforced")
     assert "Failed: eth0 is gone." in mail.body
-    assert "since 2026-11-21 06:00 UTC" in mail.body
     failing(T0 + 2 * FAILED_AFTER)
     assert look(T0 + 2 * FAILED_AFTER) == []
     heard(host_a, T0 + 3 * FAILED_AFTER)
@@ -228,59 +203,16 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     assert not Notice.objects.exists()
 
 
-def test_links_with_two_limits_that_are_enforced_are_no_trouble(
-    reporting: HostReceipt, link: Link, host_a: Host
-) -> None:
-    Link.objects.filter(pk=link.pk).update(bandwidth_kbit=800, from_user_kbit=200)
-    heard(host_a, T0)
-    LinkEnforcement.objects.filter(link=link).update(
-        kbit=200, to_user_kbit=800, from_user_kbit=200, to_user_rate_kbit=800, from_user_rate_kbit=200
-    )
-    HostReceipt.objects.update(received_at=T0 + 20 * MINUTE)
-    LinkEnforcement.objects.update(received_at=T0 + 20 * MINUTE)
-    assert look(T0 + 20 * MINUTE) == []
-
-
-def test_many_that_are_not_enforced_cost_no_more_statements(
-    reporting: HostReceipt,
-    link: Link,
-    host_a: Host,
-    ap: AttachmentPoint,
-    owner: User,
-    django_assert_max_num_queries: DjangoAssertNumQueries,
-) -> None:
-    for port in range(3):
-        attach(owner, spec(ap, public_port=50_010 + port))
-    heard(host_a, T0 + FAILED_AFTER)
-    LinkEnforcement.objects.update(state="error", problem="eth0 is gone.", since=T0)
-    NoticeWatch.objects.update(looked_at=T0 + FAILED_AFTER)
-    with django_assert_max_num_queries(18):
-        notices_find(now=T0 + FAILED_AFTER)
-    (mail,) = Mail.objects.all()
-    assert mail.body.count("eth0 is gone.") == 4
-
-
 # --- what somebody else did -----------------------------------------------------------------------------------
 
 
 @table("who", ["owner", "staff"])
 def test_timed_limit_that_somebody_else_cancels_is_told(who: str, link: Link, owner: User, staff: User) -> None:
-    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
     timed = timed_limit_create(link_id=link.pk, profile=outage(3600), begins_at=None, actor=owner)
-    actor = {"owner": owner, "staff": staff}[who]
-    timed_limit_cancel(timed_limit_id=timed.pk, actor=actor)
-    timed_limit_cancel(timed_limit_id=timed.pk, actor=actor)
-    mails = list(Mail.objects.all())
-    if who == "owner":
-        assert mails == []
-    else:
-        (mail,) = mails
-        assert (mail.kind, mail.recipient) == ("changed", owner.email)
-        assert mail.subject == "A temporary limit of " + link.interface_b.AS.isd_as + " at 17-ffaa:0:1107 was cancelled"
-        assert "an administrator cancelled" in mail.body
-        ends_at = timed.ends_at.astimezone(ZoneInfo("Asia/Tokyo"))
-        assert f"until {ends_at:%Y-%m-%d %H:%M:%S} JST" in mail.body
-        assert f"/ases/{link.interface_b.AS_id}/links/{link.pk}/" in mail.body
+    for _ in range(2):
+        timed_limit_cancel(timed_limit_id=timed.pk, actor={"owner": owner, "staff": staff}[who])
+    mails = [(mail.kind, mail.recipient, "an administrator cancelled" in mail.body) for mail in Mail.objects.all()]
+    assert mails == ([] if who == "owner" else [("changed", owner.email, True)])
 
 
 def test_label_with_anything_in_it_makes_no_header_and_no_markup(
@@ -293,4 +225,3 @@ def test_label_with_anything_in_it_makes_no_header_and_no_markup(
     assert mail_send(mail.pk), "what looks like the place of a link is none"
     assert "{link}" in mailoutbox[0].body
     assert user_as.isd_as in mailoutbox[0].body
-    assert Limits.both(1000) == user_as.interfaces.get().link.requested

@@ -34,6 +34,9 @@ AP = "17-ffaa:0:1107"
 LONG_AGO = timedelta(minutes=30)
 
 
+Change = Callable[[datetime], object]
+
+
 @dataclass(frozen=True)
 class Case:
     """What is changed of a Link that is plainly enforced at 1000 kbit/s, and what every door says then."""
@@ -41,12 +44,38 @@ class Case:
     stage: str
     state: str
     words: str  # part of the sentence
-    changes: Callable[[datetime], None] = lambda _now: None
+    changes: tuple[Change, ...]
     remark: str | None = None
     mail: str | None = None  # kind of the mail that is sent after a while
 
+    def change(self, now: datetime) -> None:
+        for one in self.changes:
+            one(now)
 
-def problem(code: str, subject: str) -> Callable[[datetime], None]:
+
+def enforced(words: str, *changes: Change, remark: str | None = None, state: str = "enforced") -> Case:
+    return Case("enforced", state, words, changes, remark)
+
+
+def delivered(words: str, *changes: Change, remark: str | None = None) -> Case:
+    return Case("delivered", "delivered", words, changes, remark)
+
+
+def failed(words: str, *changes: Change) -> Case:
+    """Just now: nobody is mailed yet."""
+    return Case("failed", "failed", words, changes)
+
+
+def failing(words: str, *changes: Change) -> Case:
+    """For half an hour."""
+    return Case("failed", "failed", words, (OLD, *changes), mail="failed")
+
+
+def silent(words: str, *changes: Change, mail: str | None = "away") -> Case:
+    return Case("silent", "no_report", words, changes, mail=mail)
+
+
+def problem(code: str, subject: str) -> Change:
     found = [{"code": code, "subject": subject, "message": "as the agent says it"}]
     return lambda _now: update(HostReceipt, problems=found)
 
@@ -55,19 +84,23 @@ def update(model: Any, **values: Any) -> None:
     model.objects.update(**values)
 
 
-def reported(**values: Any) -> Callable[[datetime], None]:
+def reported(**values: Any) -> Change:
     return lambda _now: update(LinkEnforcement, **values)
 
 
-def heard(ago: timedelta, **values: Any) -> Callable[[datetime], None]:
+def of_link(**values: Any) -> Change:
+    return lambda _now: update(Link, **values)
+
+
+def heard(ago: timedelta) -> Change:
     def change(now: datetime) -> None:
-        update(HostReceipt, received_at=now - ago, observed_at=now - ago, **values)
+        update(HostReceipt, received_at=now - ago, observed_at=now - ago)
         update(LinkEnforcement, received_at=now - ago)
 
     return change
 
 
-def limit(kbit: int, *, maximum: int = 1000, kernel: int | None = None) -> Callable[[datetime], None]:
+def limit(kbit: int, *, maximum: int = 1000, kernel: int | None = None) -> Change:
     def change(_now: datetime) -> None:
         update(Link, bandwidth_kbit=kbit)
         update(AttachmentPoint, maximum_kbit=maximum)
@@ -77,12 +110,12 @@ def limit(kbit: int, *, maximum: int = 1000, kernel: int | None = None) -> Calla
     return change
 
 
-def from_user(kbit: int) -> Callable[[datetime], None]:
+def from_user(kbit: int) -> Change:
     """What the agent wants and has in this direction; in the other one it stays."""
     return reported(to_user_kbit=F("kbit"), from_user_kbit=kbit, from_user_rate_kbit=kbit)
 
 
-def without_agent(**host: Any) -> Callable[[datetime], None]:
+def without_agent(**host: Any) -> Change:
     def change(_now: datetime) -> None:
         HostReceipt.objects.all().delete()
         LinkEnforcement.objects.all().delete()
@@ -91,7 +124,7 @@ def without_agent(**host: Any) -> Callable[[datetime], None]:
     return change
 
 
-def stepped(seconds_ago: float, kernel: int, *, receipt_s_ago: float = 1) -> Callable[[datetime], None]:
+def stepped(seconds_ago: float, kernel: int, *, receipt_s_ago: float = 1) -> Change:
     """A temporary limit of 200 kbit/s began so long ago; the newest receipt shows `kernel`."""
 
     def change(now: datetime) -> None:
@@ -112,335 +145,176 @@ def stepped(seconds_ago: float, kernel: int, *, receipt_s_ago: float = 1) -> Cal
     return change
 
 
-def to_observe(model: Any) -> Callable[[datetime], None]:
+def to_observe(model: Any) -> Change:
     return lambda _now: update(model, observe_only=True)
 
 
-def observed() -> Callable[[datetime], None]:
-    """Wanted so, and reported so."""
-    return all_of(
-        to_observe(Link), reported(state="observed"), lambda _now: update(HostReceipt, observe_only=False, devices=[])
-    )
+def without_word() -> Change:
+    """Of the Link, in the receipt."""
+    return lambda _now: LinkEnforcement.objects.all().delete()
 
 
-def all_of(*changes: Callable[[datetime], None]) -> Callable[[datetime], None]:
-    def change(now: datetime) -> None:
-        for one in changes:
-            one(now)
-
-    return change
+def of_host(**values: Any) -> Change:
+    return lambda _now: update(HostReceipt, **values)
 
 
-FILTER = problem("hook_obstructed", "eth0")
-ON_ETH0 = reported(to_user_dev="eth0", from_user_dev="slbw0")
-ON_IFBS = all_of(
-    reported(to_user_dev="slbw0", from_user_dev="slbw1"), lambda _now: update(HostReceipt, devices=["eth0", "eth1"])
-)
-LIMITER_SILENT = problem("limiter_silent", "limiter")
 OLD = reported(since=timezone.now() - LONG_AGO)
-UNFETCHED = {"wanted_limits_version": 99}
+# Wanted so, and reported so.
+OBSERVED = (to_observe(Link), reported(state="observed"), of_host(observe_only=False, devices=[]))
+ON_ETH0 = reported(to_user_dev="eth0", from_user_dev="slbw0")
+ON_IFBS = (reported(to_user_dev="slbw0", from_user_dev="slbw1"), of_host(devices=["eth0", "eth1"]))
+LIMITER_SILENT = problem("limiter_silent", "limiter")
+THOUSAND = f"1\N{NO-BREAK SPACE}000{KBIT}"
+
+SINCE = "Enforced in both directions"
+BLOCKED = "Blocked in both directions since"
+CLAMPED = f"Clamped: enforced at the maximum of 400{KBIT}"
+IN_FRONT = f"A foreign filter stands in front at {AP}: packets that it takes are not limited."
+NOT_CONFIRMED = "has not confirmed the new limit yet"
+NOTHING_IS_LIMITED = "Observed: nothing is limited (since "
 
 CASES: dict[str, Case] = {
-    "enforced": Case("enforced", "enforced", "Enforced in both directions since"),
-    "enforced, and the agent reports no digest": Case(
-        "enforced",
-        "enforced",
-        "The agent does not prove which limits it has.",
-        lambda _now: update(HostReceipt, content="counted"),
-        "unproven",
+    "enforced": enforced(f"{SINCE} since"),
+    "enforced, and the agent reports no digest": enforced(
+        "The agent does not prove which limits it has.", of_host(content="counted"), remark="unproven"
     ),
-    "clamped": Case("enforced", "clamped", f"Clamped: enforced at the maximum of 400{KBIT}", limit(900, maximum=400)),
-    "blocked": Case("enforced", "blocked", "Blocked in both directions since", limit(0)),
-    "blocked by its maximum": Case("enforced", "blocked", "Blocked in both directions since", limit(900, maximum=0)),
-    "clamped in one direction": Case(
-        "enforced",
-        "clamped",
-        f"Clamped: enforced at the maximum of 400{KBIT}",
-        all_of(limit(100, maximum=400), lambda _now: update(Link, from_user_kbit=900), from_user(400)),
+    "clamped": enforced(CLAMPED, limit(900, maximum=400), state="clamped"),
+    "clamped in one direction": enforced(
+        CLAMPED, limit(100, maximum=400), of_link(from_user_kbit=900), from_user(400), state="clamped"
     ),
-    "blocked to the user alone": Case(
-        "enforced",
-        "enforced",
+    "blocked": enforced(BLOCKED, limit(0), state="blocked"),
+    "blocked by its maximum": enforced(BLOCKED, limit(900, maximum=0), state="blocked"),
+    "blocked to the user alone": enforced(
         "Enforced: blocked to the user AS, limited from it, since",
-        all_of(limit(0), lambda _now: update(Link, from_user_kbit=900), from_user(900)),
+        limit(0), of_link(from_user_kbit=900), from_user(900),
     ),
-    "blocked from the user alone": Case(
-        "enforced",
-        "enforced",
+    "blocked from the user alone": enforced(
         "Enforced: limited to the user AS, blocked from it, since",
-        all_of(limit(900), lambda _now: update(Link, from_user_kbit=0), from_user(0)),
+        limit(900), of_link(from_user_kbit=0), from_user(0),
     ),
-    "failed by the agent's word": Case(
-        "failed",
-        "failed",
-        "Failed: no route",
-        all_of(OLD, reported(state="error", problem="no route")),
-        None,
-        "failed",
+    "failed by the agent's word": failing("Failed: no route", reported(state="error", problem="no route")),
+    "failed by the kernel's": failing(
+        f"the kernel has 64{KBIT} to the user AS and {THOUSAND} from it.", reported(to_user_rate_kbit=64)
     ),
-    "failed by the kernel's": Case(
-        "failed",
-        "failed",
-        f"the kernel has 64{KBIT} to the user AS and 1\N{NO-BREAK SPACE}000{KBIT} from it.",
-        all_of(OLD, reported(to_user_rate_kbit=64)),
-        None,
-        "failed",
+    "what the agent wants is something else than the Link": failing(
+        f"the kernel has 64{KBIT} to the user AS", limit(1000, kernel=64)
     ),
-    "what the agent wants is something else than the Link": Case(
-        "failed",
-        "failed",
-        f"the kernel has 64{KBIT} to the user AS",
-        all_of(OLD, limit(1000, kernel=64)),
-        None,
-        "failed",
+    "the kernel has the Link's limit, and the agent wants another one": failing("Failed:", reported(kbit=64)),
+    "less from the user AS": failed(f"and 1{KBIT} from it.", reported(from_user_rate_kbit=1)),
+    "one direction is missing": failed("and no limit from it.", reported(from_user_rate_kbit=None)),
+    "an error without words": failed("Failed: the agent gave no reason.", reported(state="error")),
+    "foreign content": delivered(
+        "reports limits that this service did not issue.", of_host(content="foreign"), remark="foreign_content"
     ),
-    "the kernel has the Link's limit, and the agent wants another one": Case(
-        "failed", "failed", "Failed:", all_of(OLD, reported(kbit=64)), None, "failed"
-    ),
-    **{
-        name: Case("failed", "failed", words, reported(**values))
-        for name, values, words in (
-            ("less from the user AS", {"from_user_rate_kbit": 1}, f"and 1{KBIT} from it."),
-            ("one direction is missing", {"from_user_rate_kbit": None}, "and no limit from it."),
-            ("an error without words", {"state": "error"}, "Failed: the agent gave no reason."),
-        )
-    },
-    "foreign content": Case(
-        "delivered",
-        "delivered",
-        "reports limits that this service did not issue.",
-        lambda _now: update(HostReceipt, content="foreign"),
-        "foreign_content",
-    ),
-    "older generation": Case("delivered", "delivered", "has not confirmed the new limit yet", reported(generation=0)),
-    **{
-        f"receipt of {name}": Case("delivered", "delivered", "has not confirmed the new limit yet", reported(**values))
-        for name, values in (
-            ("an older H", {"config_version": 1}),
-            ("an older L", {"limits_version": 0}),
-            ("no version", {"config_version": None, "limits_version": None}),
-            ("an H of the future", {"config_version": 99}),
-            ("an L of the future", {"limits_version": 99}),
-        )
-    },
-    "no word of the Link": Case(
-        "delivered",
-        "delivered",
-        "has not confirmed the new limit yet",
-        lambda _now: LinkEnforcement.objects.all().delete() and None,
-    ),
-    "waiting": Case("waiting", "waiting", f"Waiting: {AP} has not fetched", lambda _now: update(Link, **UNFETCHED)),
-    "no report": Case(
-        "silent",
-        "no_report",
-        f"UTC. Last known limit: 1\N{NO-BREAK SPACE}000{KBIT}.",
-        heard(timedelta(hours=2)),
-        None,
-        "away",
-    ),
-    "inactive": Case("inactive", "inactive", "Inactive:", lambda _now: update(Link, active=False)),
-    "limits removed": Case(
-        "failed",
-        "failed",
+    "older generation": delivered(NOT_CONFIRMED, reported(generation=0)),
+    "receipt of an older H": delivered(NOT_CONFIRMED, reported(config_version=1)),
+    "receipt of an older L": delivered(NOT_CONFIRMED, reported(limits_version=0)),
+    "receipt of no version": delivered(NOT_CONFIRMED, reported(config_version=None, limits_version=None)),
+    "receipt of an H of the future": delivered(NOT_CONFIRMED, reported(config_version=99)),
+    "receipt of an L of the future": delivered(NOT_CONFIRMED, reported(limits_version=99)),
+    "no word of the Link": delivered(NOT_CONFIRMED, without_word()),
+    "waiting": Case("waiting", "waiting", f"Waiting: {AP} has not fetched", (of_link(wanted_limits_version=99),)),
+    "no report": silent(f"UTC. Last known limit: {THOUSAND}.", heard(timedelta(hours=2))),
+    "inactive": Case("inactive", "inactive", "Inactive:", (of_link(active=False),)),
+    "limits removed": failing(
         f"Failed: the operator of {AP} removed the limits at",
-        all_of(
-            heard(timedelta(hours=2), problems=[{"code": "limits_removed", "subject": "agent", "message": "reset"}]),
-            lambda _now: LinkEnforcement.objects.all().delete() and None,
-        ),
-        None,
-        "failed",
+        heard(timedelta(hours=2)), problem("limits_removed", "agent"), without_word(),
     ),
-    "observed": Case("observed", "observed", "Observed: nothing is limited (since ", observed()),
+    "observed": Case("observed", "observed", NOTHING_IS_LIMITED, OBSERVED),
     "observed, as set at the attachment point": Case(
-        "observed",
-        "observed",
-        "Observed: nothing is limited (since ",
-        all_of(observed(), lambda _now: update(Link, observe_only=False), to_observe(AttachmentPoint)),
+        "observed", "observed", NOTHING_IS_LIMITED,
+        (*OBSERVED, of_link(observe_only=False), to_observe(AttachmentPoint)),
     ),
-    "observed by the operator's choice": Case(
-        "failed",
-        "failed",
+    "observed by the operator's choice": failing(
         f"Failed: the operator of {AP} set it to observe only. The link is measured, not limited.",
-        all_of(OLD, reported(state="observed"), lambda _now: update(HostReceipt, observe_only=True)),
-        None,
-        "failed",
+        reported(state="observed"), of_host(observe_only=True),
     ),
-    "observed by the agent alone": Case(
-        "failed",
-        "failed",
-        f"Failed: the agent of {AP} observes this link only.",
-        all_of(OLD, reported(state="observed")),
-        None,
-        "failed",
+    "observed by the agent alone": failing(
+        f"Failed: the agent of {AP} observes this link only.", reported(state="observed")
     ),
-    "to be observed, which the agent does not support": Case(
-        "enforced",
-        "enforced",
+    "to be observed, which the agent does not support": enforced(
         f"This link is set to observe only, but the agent of {AP} does not support that.",
-        to_observe(Link),
-        "not_observed",
+        to_observe(Link), remark="not_observed",
     ),
-    "to be observed, and enforced anyway": Case(
-        "enforced",
-        "enforced",
+    "to be observed, and enforced anyway": enforced(
         f"This link is set to observe only, but the agent of {AP} enforces its limit.",
-        all_of(to_observe(Link), lambda _now: update(HostReceipt, observe_only=False)),
-        "not_observed",
+        to_observe(Link), of_host(observe_only=False), remark="not_observed",
     ),
-    "to be observed, in error": Case(
-        "failed",
-        "failed",
-        "Failed: no class",
-        all_of(OLD, to_observe(Link), reported(state="error", problem="no class")),
-        None,
-        "failed",
+    "to be observed, in error": failing(
+        "Failed: no class", to_observe(Link), reported(state="error", problem="no class")
     ),
-    "observed at its last report": Case(
-        "silent",
-        "no_report",
-        "UTC. At that time nothing was limited.",
-        all_of(observed(), heard(timedelta(hours=2))),
-        None,
-        "away",
+    "observed at its last report": silent(
+        "UTC. At that time nothing was limited.", *OBSERVED, heard(timedelta(hours=2))
     ),
-    "the limiter is silent": Case(
-        "silent",
-        "no_report",
+    "the limiter is silent": silent(
         "UTC: the limiter does not answer its agent. Last known limit: 1",
-        all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(hours=2))),
-        None,
-        "away",
+        LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(hours=2)),
     ),
-    "the limiter has been silent for a moment": Case(
-        "silent",
-        "no_report",
+    "the limiter has been silent for a moment": silent(
         "UTC: the limiter does not answer its agent.",
-        all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2))),
+        LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2)), mail=None,
     ),
-    **{
-        f"the limiter cannot work: {code}": Case(
-            "failed", "failed", f"Failed: {words}.", all_of(OLD, problem(code, "limiter")), None, "failed"
-        )
-        for code, words in {
-            "no_bpf_right": "the limiter lacks CAP_BPF or CAP_NET_ADMIN",
-            "kernel_too_old": "the host's kernel is too old for the limiter",
-            "program_refused": "the kernel rejected the program of the limiter",
-        }.items()
-    },
-    "the limiter cannot work, and no word of this Link's wanted state": Case(
-        "delivered",
-        "delivered",
-        "has not confirmed the new limit yet",
-        all_of(problem("no_bpf_right", "limiter"), reported(generation=0)),
-        "no_bpf_right",
+    "the limiter cannot work: no right": failing(
+        "Failed: the limiter lacks CAP_BPF or CAP_NET_ADMIN.", problem("no_bpf_right", "limiter")
     ),
-    "the limiter refuses the document": Case(
-        "enforced",
-        "enforced",
+    "the limiter cannot work: old kernel": failing(
+        "Failed: the host's kernel is too old for the limiter.", problem("kernel_too_old", "limiter")
+    ),
+    "the limiter cannot work: refused": failing(
+        "Failed: the kernel rejected the program of the limiter.", problem("program_refused", "limiter")
+    ),
+    "the limiter cannot work, and no word of this Link's wanted state": delivered(
+        NOT_CONFIRMED, problem("no_bpf_right", "limiter"), reported(generation=0), remark="no_bpf_right"
+    ),
+    "the limiter refuses the document": enforced(
         f"The limiter of {AP} rejects the newest configuration.",
-        problem("document_refused", "document"),
-        "document_refused",
+        problem("document_refused", "document"), remark="document_refused",
     ),
-    "something in front at a device that is looked at": Case(
-        "enforced",
-        "enforced",
-        f"A foreign filter stands in front at {AP}: packets that it takes are not limited.",
-        all_of(ON_IFBS, problem("hook_obstructed", "eth0")),
-        "hook_obstructed",
+    "something in front at a device that is looked at": enforced(
+        IN_FRONT, *ON_IFBS, problem("hook_obstructed", "eth0"), remark="hook_obstructed"
     ),
-    "something in front at another device": Case(
-        "enforced", "enforced", "Enforced in both directions", all_of(ON_IFBS, problem("hook_obstructed", "eth7"))
+    "something in front at another device": enforced(SINCE, *ON_IFBS, problem("hook_obstructed", "eth7")),
+    "a foreign filter behind": enforced(SINCE, *ON_IFBS, problem("filter_behind", "eth0")),
+    "foreign filter on its device": enforced(
+        IN_FRONT, ON_ETH0, problem("hook_obstructed", "eth0"), remark="hook_obstructed"
     ),
-    "a foreign filter behind": Case(
-        "enforced", "enforced", "Enforced in both directions", all_of(ON_IFBS, problem("filter_behind", "eth0"))
+    "foreign filter on another device": enforced(SINCE, ON_ETH0, problem("hook_obstructed", "eth7")),
+    "a problem of the whole host": enforced(
+        f"The kernel of {AP} rejects some limits.", ON_ETH0, problem("verify_failed", "kernel"), remark="verify_failed"
     ),
-    "foreign filter on its device": Case(
-        "enforced",
-        "enforced",
-        f"A foreign filter stands in front at {AP}: packets that it takes are not limited.",
-        all_of(ON_ETH0, FILTER),
-        "hook_obstructed",
+    "skewed clock, as measured": enforced(
+        f"The clock of {AP} is 10 min behind.", of_host(clock_skew_ms=-600_000), remark="clock"
     ),
-    "foreign filter on another device": Case(
-        "enforced",
-        "enforced",
-        "Enforced in both directions",
-        all_of(ON_ETH0, problem("hook_obstructed", "eth7")),
-    ),
-    "a problem of the whole host": Case(
-        "enforced",
-        "enforced",
-        f"The kernel of {AP} rejects some limits.",
-        all_of(ON_ETH0, problem("verify_failed", "kernel")),
-        "verify_failed",
-    ),
-    "skewed clock, as measured": Case(
-        "enforced",
-        "enforced",
-        f"The clock of {AP} is 10 min behind.",
-        lambda _now: update(HostReceipt, clock_skew_ms=-600_000),
-        "clock",
-    ),
-    "skewed clock, as its receipts show": Case(
-        "enforced",
-        "enforced",
+    "skewed clock, as its receipts show": enforced(
         f"The clock of {AP} is 2 min behind.",
-        lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2)),
-        "clock",
+        lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2)), remark="clock",
     ),
-    "step of a temporary limit that the agent has made": Case(
-        "enforced", "enforced", "Enforced in both directions", stepped(60, 200)
+    "step of a temporary limit that the agent has made": enforced(SINCE, stepped(60, 200)),
+    "step of a moment ago": enforced(SINCE, stepped(3, 1000)),
+    "step of a moment ago that the agent has made": enforced(SINCE, stepped(3, 200)),
+    "step that the agent has made 3 s early": enforced(SINCE, stepped(-3, 200)),
+    "step that the agent has made 8 s early": failing(f"the kernel has 200{KBIT}", stepped(-8, 200)),
+    "step in an hour": enforced(SINCE, stepped(-3600, 1000)),
+    "step of 15 s ago that no receipt shows yet": enforced(SINCE, stepped(15, 1000, receipt_s_ago=40)),
+    "step that no receipt shows yet": delivered(
+        "has not confirmed the newest step of the temporary limit yet", stepped(25, 1000, receipt_s_ago=40)
     ),
-    "step of a moment ago": Case("enforced", "enforced", "Enforced in both directions", stepped(3, 1000)),
-    "step of a moment ago that the agent has made": Case(
-        "enforced", "enforced", "Enforced in both directions", stepped(3, 200)
-    ),
-    "step that the agent has made 3 s early": Case(
-        "enforced", "enforced", "Enforced in both directions", stepped(-3, 200)
-    ),
-    "step that the agent has made 8 s early": Case(
-        "failed", "failed", f"the kernel has 200{KBIT}", all_of(OLD, stepped(-8, 200)), None, "failed"
-    ),
-    "step in an hour": Case("enforced", "enforced", "Enforced in both directions", stepped(-3600, 1000)),
-    "step of 15 s ago that no receipt shows yet": Case(
-        "enforced", "enforced", "Enforced in both directions", stepped(15, 1000, receipt_s_ago=40)
-    ),
-    "step that no receipt shows yet": Case(
-        "delivered",
-        "delivered",
-        "has not confirmed the newest step of the temporary limit yet",
-        stepped(25, 1000, receipt_s_ago=40),
-    ),
-    "step that the agent has not made": Case(
-        "failed", "failed", "the kernel has 1\N{NO-BREAK SPACE}000", all_of(OLD, stepped(60, 1000)), None, "failed"
-    ),
+    "step that the agent has not made": failing(f"the kernel has {THOUSAND}", stepped(60, 1000)),
     "delivered, not verified": Case(
-        "not_verified",
-        "delivered",
-        f"Delivered, not verified: {AP} has no agent",
-        without_agent(config_version_deployed=99),
+        "not_verified", "delivered", f"Delivered, not verified: {AP} has no agent",
+        (without_agent(config_version_deployed=99),),
     ),
-    "delivered, and not installed": Case(
-        "delivered", "delivered", f"Delivered: {AP} has not", without_agent(config_version_deployed=0)
-    ),
+    "delivered, and not installed": delivered(f"Delivered: {AP} has not", without_agent(config_version_deployed=0)),
     "not delivered yet to a stock client, which fetches it": Case(
-        "waiting",
-        "waiting",
-        f"Waiting: {AP} has not fetched",
-        without_agent(config_version_deployed=1, delivered_config_version=1, delivered_limits_version=1),
+        "waiting", "waiting", f"Waiting: {AP} has not fetched",
+        (without_agent(config_version_deployed=1, delivered_config_version=1, delivered_limits_version=1),),
     ),
-    "nobody there fetches limits": Case(
-        "failed",
-        "failed",
+    "nobody there fetches limits": failing(
         f"Failed: no agent at {AP} fetches limits.",
-        all_of(
-            without_agent(config_version_deployed=99),
-            lambda now: update(Link, wanted_limits_version=99, changed_at=now - LONG_AGO),
-        ),
-        None,
-        "failed",
+        without_agent(config_version_deployed=99),
+        lambda now: update(Link, wanted_limits_version=99, changed_at=now - LONG_AGO),
     ),
-}
+}  # fmt: skip
 
 
 def firsts(of: Callable[[Case], object]) -> set[str]:
@@ -457,7 +331,7 @@ EACH_REMARK = EACH_STATE | firsts(lambda one: one.remark)  # people's pages tell
 def judged(case: Case, link: Link, receipt: HostReceipt, monkeypatch: pytest.MonkeyPatch) -> LinkStatus:
     now = receipt.received_at
     monkeypatch.setattr(timezone, "now", lambda: now)  # a case of some seconds ago stays one on a busy machine
-    case.changes(now)
+    case.change(now)
     return link_status(with_relations(Link.objects.filter(pk=link.pk)).get(), now=now)
 
 

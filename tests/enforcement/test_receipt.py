@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,6 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
 from scionlab.accounts.models import Mail, User
@@ -70,12 +65,8 @@ def document(host: Host, links: dict[str, Any], **values: Any) -> dict[str, Any]
 
 def post(host: Host, body: object) -> HttpResponse:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    response: HttpResponse = Client().post(
-        f"/api/v4/host/{host.uid}/enforcement",
-        data=content,
-        content_type="application/json",
-        headers=credentials(host),
-    )
+    url = f"/api/v4/host/{host.uid}/enforcement"
+    response: HttpResponse = Client().post(url, content, content_type="application/json", headers=credentials(host))
     return response
 
 
@@ -97,23 +88,16 @@ def test_receipt_is_stored_as_it_was_sent(host: Host, link: Link) -> None:
     response = post(host, body)
     assert (response.status_code, json.loads(response.content)) == (200, {"stored": True})
     receipt = HostReceipt.objects.get(host=host)
-    assert (receipt.agent_version, receipt.generation, receipt.config_version, receipt.limits_version) == (
-        "0.1.0",
-        1,
-        host.config_version,
-        host.limits_version,
-    )
+    versions = (1, host.config_version, host.limits_version)
+    assert (receipt.generation, receipt.config_version, receipt.limits_version) == versions
+    assert receipt.agent_version == "0.1.0"
     assert receipt.problems == [PROBLEM]
     assert receipt.observed_at == datetime(2020, 1, 1, 6, 0, 0, 123456, tzinfo=UTC)
     row = LinkEnforcement.objects.get(link=link)
     assert (row.kbit, row.state, row.problem) == (1000, "enforced", "")
-    assert (row.to_user_rate_kbit, row.to_user_bytes, row.to_user_packets, row.to_user_drops) == (1000, 1200, 9, 2)
-    assert (row.from_user_rate_kbit, row.from_user_bytes, row.from_user_packets, row.from_user_drops) == (
-        1000,
-        1200,
-        9,
-        2,
-    )
+    for side in ("to_user", "from_user"):
+        counted = [getattr(row, f"{side}_{name}") for name in ("rate_kbit", "bytes", "packets", "drops")]
+        assert counted == [1000, 1200, 9, 2]
     assert (row.to_user_dev, row.from_user_dev) == ("eth0", "slbw0")
     assert row.received_at == receipt.received_at
 
@@ -206,24 +190,6 @@ def test_host_speaks_of_its_own_links_alone(host: Host, host_b: Host, link: Link
     assert LinkEnforcement.objects.get().link.interface_a.host == host_b
 
 
-def test_storing_costs_the_same_for_one_link_and_for_many(
-    host: Host, ap: AttachmentPoint, link: Link, teammate: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    store(host, {"1": link_entry(1000)}, now=T0)
-    attach(teammate, *[spec(ap, public_ip="198.51.100.8", public_port=50_000 + n) for n in range(5)])
-    entries = {str(n): link_entry(1000) for n in range(1, 7)}
-    store(host, entries, now=T0 + timedelta(seconds=1))
-    later = T0 + timedelta(seconds=2)
-    entries = {number: link_entry(500) for number in entries}
-    body = document(host, entries, observed_at=later.isoformat())
-    receipt = parse_receipt(json.dumps(body).encode())
-    # savepoint, receipt locked, generation, Links, their rows, Links with relations, timed limits, rows and receipt
-    # written, savepoint released
-    with django_assert_num_queries(10):
-        receipt_store(host_id=host.pk, receipt=receipt, now=later)
-    assert LinkEnforcement.objects.count() == 6
-
-
 # --- what is refused ----------------------------------------------------------------------------------------
 
 MISSING = object()
@@ -245,6 +211,7 @@ REFUSED: dict[str, list[object]] = {
     "links.1.state": ["ok", ["enforced"], None, MISSING],
     "links.1.problem": [3, "x" * 2001, "\0"],
     "links.1.to_user": [None, [], MISSING],
+    "links.1.from_user": [None, MISSING],
     "links.1.to_user.dev": ["x" * 33, 1, MISSING],
     "links.1.from_user.bytes": [-1, 2**63, "1", True, None],
     "links.1.from_user.rate_kbit": [MISSING, None, 2**63],
@@ -277,15 +244,6 @@ REFUSED: dict[str, list[object]] = {
     "test_kinds": ["udp", ["x"] * 17, None],
     "test_kinds.0": ["x" * 17],
 }
-# What does not fit together, told at another place.
-UNFIT: list[tuple[str, object, str]] = [
-    ("version", None, "limits_version"),
-    ("run", MISSING, "number"),
-    ("links.1.state", "error", "links.1.problem"),
-    ("links.1.to_user.drops", 3, "links.1.to_user.drops"),
-    ("links.1.to_user.refused", 3, "links.1.to_user.drops"),
-    ("links.1.to_user.dropped", None, "links.1.to_user.refused"),
-]
 
 
 def changed(body: Any, place: str, value: object) -> Any:
@@ -314,7 +272,7 @@ def everything() -> dict[str, Any]:
     }
 
 
-CASES = [(place, value, place) for place, values in REFUSED.items() for value in values] + UNFIT
+CASES = [(place, value, place) for place, values in REFUSED.items() for value in values]
 
 
 @table(("place", "value", "told"), CASES, ids=[f"{number} {case[0]}" for number, case in enumerate(CASES)])
@@ -333,15 +291,11 @@ def test_another_schema_is_told_first(host: Host, schema: object) -> None:
 
 def test_what_is_wrong_is_400_with_place_value_and_bound_and_nothing_is_stored(host: Host, link: Link) -> None:
     response = post(host, document(host, {"1": link_entry(100_000_001)}))
+    assert response.status_code == 400
     message = "Send an integer from 0 to 100000000 here. Not 100000001."
-    assert (response.status_code, json.loads(response.content)) == (
-        400,
-        {
-            "code": "receipt_invalid",
-            "message": f"links.1.kbit: {message}",
-            "fields": {"links.1.kbit": [{"code": "wrong_value", "message": message}]},
-        },
-    )
+    fields = {"links.1.kbit": [{"code": "wrong_value", "message": message}]}
+    told = {"code": "receipt_invalid", "message": f"links.1.kbit: {message}", "fields": fields}
+    assert json.loads(response.content) == told
     assert not HostReceipt.objects.exists()
     assert not LinkEnforcement.objects.exists()
 
@@ -372,13 +326,8 @@ def test_a_thousand_long_problems_do_not_fill_the_administrators_pages(host: Hos
     problem = {"code": "x" * 64, "subject": "y" * 200, "message": "z" * 2000}
     assert post(host, document(host, {}, problems=[problem] * 1000)).status_code == 200
     ap = f"/cockpit/aps/{host.attachment_point.pk}/"
-    pages = {
-        "/cockpit/": 100_000,
-        ap: 100_000,
-        f"{ap}?problems=all": 100_000,
-        "/admin/enforcement/hostreceipt/": 100_000,
-    }
-    assert {page for page, most in pages.items() if len(door.get(page).content) > most} == set()
+    pages = ["/cockpit/", ap, f"{ap}?problems=all", "/admin/enforcement/hostreceipt/"]
+    assert [page for page in pages if len(door.get(page).content) > 100_000] == []
 
 
 def test_receipt_above_django_s_own_limit_is_read(host: Host, link: Link) -> None:
@@ -392,11 +341,8 @@ def test_example_of_the_contract_is_read() -> None:
     receipt = parse_receipt(text.partition("```json")[2].partition("```")[0].encode())
     assert (receipt.version, receipt.limits_version, receipt.links[1].limits) == ((1, 18), 7, (500, 500))
     assert receipt.problems[0].code == "hook_obstructed"
-    assert (receipt.total, receipt.observe_only, receipt.devices) == (
-        Total(100_000, 100_000, 100_000),
-        False,
-        ["eth0", "eth1"],
-    )
+    assert receipt.total == Total(100_000, 100_000, 100_000)
+    assert (receipt.observe_only, receipt.devices) == (False, ["eth0", "eth1"])
     assert receipt.links[1].to_user == Direction(
         dev="slbw0", rate_kbit=500, bytes=1200, packets=9, drops=3, backlog_bytes=0, refused=3, dropped=0
     )
@@ -407,66 +353,22 @@ def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:
     assert json.loads(post(host, body).content) == {"stored": True}
 
 
-_NEWER = ["limits_digest", "run", "number", "clock_skew_ms", "evidence", "devices", "total", "observe_only"]
-_ANY = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=5)
-    | st.sampled_from(["a" * 32, "b" * 64, "A" * 86 + "=="]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["signed", "signatures", "key_id", "signature", "wanted_kbit", "to_user_kbit"]), inner
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=300)
-@given(values=st.dictionaries(st.sampled_from(_NEWER), _ANY))
-def test_what_newer_agents_say_is_refused_or_within_what_the_columns_hold(values: dict[str, Any]) -> None:
-    known = {"schema": 1, "agent_version": "0.1.0", "version": "1.18", "limits_version": 7, "writes": 0}
-    body = {**known, "observed_at": "2026-11-21T06:00:00Z", "links": {}, "problems": [], **values}
-    receipt = None
-    with contextlib.suppress(DocumentError):
-        receipt = parse_receipt(json.dumps(body).encode())
-    if receipt is None:
-        return
-    assert not receipt.limits_digest or len(receipt.limits_digest) == 64
-    assert (receipt.run is None) == (receipt.number is None)
-    assert receipt.run is None or len(receipt.run) == 32
-    assert receipt.number is None or 1 <= receipt.number < 2**63
-    assert receipt.clock_skew_ms is None or abs(receipt.clock_skew_ms) < 2**63
-    if receipt.evidence is not None:
-        assert {len(one.signature) for one in receipt.evidence.signatures} == {64}
-
-
 # --- mail ---------------------------------------------------------------------------------------------------
 
 
-def test_owner_is_mailed_when_the_change_is_enforced_for_the_first_time(host: Host, link: Link, owner: User) -> None:
-    store(host, {"1": link_entry(1000)}, now=T0)
-    mail = Mail.objects.get()
-    assert mail.recipient == "owner@example.org"
-    assert mail.subject == "Link limited to 1 000 kbit/s at 17-ffaa:0:1107"
-    assert "has confirmed that its kernel enforces this" in mail.body
-    assert "/ases/" in mail.body
-    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=60))
-    assert Mail.objects.count() == 1
-
-
-def test_each_change_is_mailed_once(host: Host, link: Link, owner: User) -> None:
+def test_each_change_is_mailed_once_when_it_is_enforced(host: Host, link: Link, owner: User) -> None:
     store(host, {"1": link_entry(1000)}, now=T0)
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
     store(host, {"1": link_entry(500)}, now=T0 + timedelta(seconds=1))
     store(host, {"1": error_entry(500, "The IFB is gone.")}, now=T0 + timedelta(seconds=2))
     store(host, {"1": link_entry(500)}, now=T0 + timedelta(seconds=3))  # repaired: no news for the owner
-    assert [mail.subject for mail in Mail.objects.all()] == [
-        "Link limited to 1 000 kbit/s at 17-ffaa:0:1107",
-        "Link limited to 500 kbit/s at 17-ffaa:0:1107",
-    ]
+    link_update(link_id=link.pk, actor=owner, active=False)
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=4))
+    first, second = Mail.objects.order_by("pk")
+    assert first.recipient == second.recipient == "owner@example.org"
+    assert first.subject == "Link limited to 1 000 kbit/s at 17-ffaa:0:1107"
+    assert "has confirmed that its kernel enforces this" in first.body
+    assert second.subject == "Link limited to 500 kbit/s at 17-ffaa:0:1107"
 
 
 @table(
@@ -504,12 +406,6 @@ def test_lowered_maximum_is_mailed_with_what_was_asked_for(
     assert "You requested 1 000 kbit/s; the maximum there is 200 kbit/s." in Mail.objects.get().body
 
 
-def test_inactive_link_is_no_news(host: Host, link: Link, owner: User) -> None:
-    link_update(link_id=link.pk, actor=owner, active=False)
-    store(host, {"1": link_entry(1000)}, now=T0)
-    assert not Mail.objects.exists()
-
-
 # --- an attachment point without our agent ------------------------------------------------------------------
 
 
@@ -531,26 +427,16 @@ def test_stock_client_s_word_is_mailed_as_delivered_not_verified(host: Host, lin
     assert Mail.objects.count() == 1
 
 
-NO_NEWS: dict[str, Callable[[Host, Link], object]] = {
-    "an older configuration": lambda host, _link: (poll(host), confirm(host, host.config_version - 1)),
-    "what was never handed out": lambda host, _link: confirm(host, host.config_version),
-    "a change after the delivery, which the stock client does not see": lambda host, link: (
-        poll(host),
-        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=None),
-        confirm(host, host.config_version),
-    ),
-    "what the agent beside it says better": lambda host, _link: (
-        store(host, {}, now=T0),
-        poll(host),
-        confirm(host, host.config_version),
-    ),
-}
-
-
-@table("name", NO_NEWS)
-def test_stock_client_s_word_is_no_news_of(name: str, host: Host, link: Link) -> None:
+@table("of", ["an older configuration", "what was never handed out", "a later change", "what its agent says better"])
+def test_stock_client_s_word_is_no_news_of(of: str, host: Host, link: Link) -> None:
     host.refresh_from_db()
-    NO_NEWS[name](host, link)
+    if of == "what its agent says better":
+        store(host, {}, now=T0)
+    if of != "what was never handed out":
+        poll(host)
+    if of == "a later change":
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=None)
+    confirm(host, host.config_version - (of == "an older configuration"))
     assert not Mail.objects.exists()
 
 
@@ -572,17 +458,6 @@ def test_receipt_about_another_s_link_under_the_same_id_says_nothing_about_the_n
     assert not LinkEnforcement.objects.filter(link=heir).exists(), "the counters are another person's"
     store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=3))
     assert link_status(fresh(heir), now=T0 + timedelta(seconds=4)).stage == "enforced"
-
-
-def test_receipt_of_another_generation_proves_nothing(host: Host, link: Link) -> None:
-    """After a restored backup the same H may name another configuration (DOMAIN section 4)."""
-    generation_raise()
-    store(host, {"1": link_entry(1000)}, now=T0)  # 1.H, and the service is at 2.H
-    assert link_status(fresh(link), now=T0).stage == "waiting"
-    assert not Mail.objects.exists()
-    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=1), version=f"2.{host.config_version}")
-    assert link_status(fresh(link), now=T0 + timedelta(seconds=2)).stage == "enforced"
-    assert Mail.objects.count() == 1
 
 
 def test_receipt_of_a_version_from_the_future_says_nothing_of_any_link(host: Host, link: Link) -> None:
@@ -629,18 +504,11 @@ def test_since_counts_from_when_the_kernel_had_it(host: Host, link: Link, owner:
         ("version", None, 'limits_version: Send null exactly if "version" is null here. Not 7.'),
         ("limits_digest", None, 'limits_digest: Send null exactly if "version" is null here. Not null.'),
         ("number", None, 'number: Send it exactly if there is a "run" here. Not null.'),
+        ("run", MISSING, 'number: Send it exactly if there is a "run" here. Not 1.'),
         ("links.1.state", "error", "links.1.problem: Send a sentence with the state error here. Not null."),
         ("links.1.to_user", None, "links.1.to_user: Send what the kernel has with the state enforced here. Not null."),
-        (
-            "links.1.from_user",
-            None,
-            "links.1.from_user: Send what the kernel has with the state enforced here. Not null.",
-        ),
-        (
-            "links.1.to_user.refused",
-            3,
-            'links.1.to_user.drops: Send the sum of "refused" and "dropped" here. Not 2.',
-        ),
+        ("links.1.to_user.drops", 3, 'links.1.to_user.drops: Send the sum of "refused" and "dropped" here. Not 3.'),
+        ("links.1.to_user.refused", 3, 'links.1.to_user.drops: Send the sum of "refused" and "dropped" here. Not 2.'),
         (
             "links.1.to_user.dropped",
             None,

@@ -15,7 +15,7 @@ from django.utils import timezone
 from scionlab.scion_config.credentials import files_for
 from scionlab.scion_config.ends import endings
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
-from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, kind_of, self_signed
 from scionlab.scion_config.pki.keys import key_to_pem, new_key
 from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
 from scionlab.scion_config.pki.trc import Policy, read
@@ -70,13 +70,12 @@ class Upstream:
         key = new_key()
         return Credential(issue(kind, isd_as, Validity.starting(NOW, LIFETIME[kind]), key.public_key(), issuer), key)
 
-    def renewed_chain(self, as_pk: int, isd_as: str) -> None:
-        self.add(as_pk, self._issued(Kind.AS, isd_as, self.ca), version=2)
+    def renew_chain(self) -> None:
+        """Of the user AS."""
+        self.add(6, self._issued(Kind.AS, USER, self.ca), version=2)
 
     def add(self, as_pk: int, credential: Credential, *, version: int = 1) -> int:
-        usage = next(
-            one.value for one in Kind if one.value in credential.certificate.subject.rfc4514_string().replace("\\", "")
-        )
+        usage = kind_of(credential.certificate).value
         as_id = self.dump["as"][as_pk]["as_id_int"]
         text = key_to_pem(credential.key).decode()
         key = self.dump.add("key", AS=as_pk, _as_id_int=as_id, usage=usage, version=version, key=text)
@@ -128,13 +127,6 @@ def test_keys_come_in_and_hosts_would_have_the_very_files_that_they_have(there: 
     assert BandwidthChange.objects.filter(kind__in=["trc", "certificate"]).count() == 1 + 7
 
 
-def test_an_as_without_a_certificate_in_the_file_has_its_master_key(there: Upstream) -> None:
-    run(there.dump)
-    keys = ASKeys.objects.get(AS=as_of(7))
-    assert (keys.ca, bytes(keys.content)) == (None, b"")
-    assert files_for(host_of(7))["etc/scion/keys/master0.key"] == MASTER
-
-
 def test_the_same_file_again_changes_nothing(there: Upstream) -> None:
     there.update()
     there.add_trc(base64.b64encode(there.trcs[1]).decode(), serial=2)
@@ -149,7 +141,7 @@ def test_the_same_file_again_changes_nothing(there: Upstream) -> None:
 def test_a_newer_file_replaces_what_was_imported_and_raises_nothing(there: Upstream) -> None:
     run(there.dump)
     old = chain_of(as_of(6))[0]
-    there.renewed_chain(6, USER)
+    there.renew_chain()
     there.update()
     there.add_trc(trc_pem(there.trcs[1]), serial=2)
     counters = Counters()
@@ -165,11 +157,6 @@ def test_a_line_that_begins_anew_comes_in(there: Upstream) -> None:
     there.add_trc(trc_pem(base_trc(17, there.policy, validity, there.voters, base=2)), base=2, serial=2)
     assert run(there.dump).problems == []
     assert trcs() == ["ISD17-B1-S1", "ISD17-B2-S2"]
-
-
-def test_a_file_without_keys_stores_none() -> None:
-    run(small())
-    assert rows() == [[], [], []]
 
 
 # --- unused until a take-over -----------------------------------------------------------------------------------------
@@ -201,7 +188,7 @@ def test_what_is_coordinated_here_keeps_its_keys(there: Upstream) -> None:
     run(there.dump)
     Host.objects.filter(AS=as_of(6)).update(limits_only=False)
     before = rows()
-    there.renewed_chain(6, USER)
+    there.renew_chain()
     there.dump["as"][6]["master_as_key"] = base64.b64encode(bytes(16)).decode()
     run(there.dump)
     assert rows() == before
@@ -310,9 +297,3 @@ def test_another_trc_of_the_same_id_is_refused(there: Upstream) -> None:
     (problem,) = run(there.dump).problems
     assert (problem.kind, problem.pk) == ("trc", pk)
     assert problem.message.startswith("Another ISD17-B1-S2 is here")
-
-
-def test_a_dump_of_old_keys_is_refused_by_name(there: Upstream) -> None:
-    there.dump["key"][1]["usage"] = "as-signing"
-    with pytest.raises(ValueError, match=r'scionlab\.key 1: "usage" is not one of'):
-        run(there.dump)

@@ -22,7 +22,6 @@ from scionlab.scion_config.renewal import keys_renew
 from scionlab.scion_config.tasks import renew_keys
 from scionlab.testbed.infrastructure import infrastructure_as_delete, infrastructure_as_update
 from scionlab.testbed.models import AS, AttachmentPoint, BandwidthChange, Host, UserAS
-from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
 from tests.trust_world import (
@@ -123,12 +122,6 @@ def test_a_new_line_begins_above_every_known_trc(core: AS, base: int) -> None:
 
 
 # --- ASes that go, or change their role -----------------------------------------------------------------------
-
-
-def test_keys_of_a_user_as_go_with_it(core: AS, user_as: UserAS) -> None:
-    user_as_delete(user_as_id=user_as.pk, actor=None)
-    assert [keys.AS for keys in ASKeys.objects.all()] == [core]
-    assert trcs() == ["ISD17-B1-S1"]
 
 
 def test_a_core_as_that_is_deleted_leaves_the_trc_and_those_below_it_get_other_chains(
