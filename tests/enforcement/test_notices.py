@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from scionlab.accounts.mail import mail_send
 from scionlab.accounts.models import Mail, User
+from scionlab.enforcement import notices
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement, Notice, NoticeWatch
 from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER, notices_find
 from scionlab.limits.defaults import ap_default_set, fan_out
@@ -146,6 +148,23 @@ def set_maximum(ap: AttachmentPoint, kbit: int | None, staff: User) -> None:
     fan_out()
 
 
+def test_silence_that_was_told_judges_no_link_and_renders_no_mail_again(
+    reporting: HostReceipt, ap: AttachmentPoint, teammate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(teammate, *(spec(ap, public_ip="198.51.100.40", public_port=50_000 + one) for one in range(3)))
+    done: list[str] = []
+    for name in ("link_status", "mail_of"):
+        real = getattr(notices, name)
+        monkeypatch.setattr(notices, name, lambda *a, name=name, real=real, **k: done.append(name) or real(*a, **k))
+    assert len(look(T0 + AWAY_AFTER + MINUTE)) == 2
+    assert Counter(done) == {"link_status": 4, "mail_of": 2}
+    assert look(T0 + AWAY_AFTER + 2 * MINUTE) == []
+    assert Counter(done) == {"link_status": 4, "mail_of": 2}
+    Notice.objects.all().delete()  # as if it had ended and begun with the same receipt
+    assert look(T0 + AWAY_AFTER + 3 * MINUTE) == []
+    assert done.count("mail_of") == 2
+
+
 def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(
     link: Link, ap: AttachmentPoint, staff: User, owner: User
 ) -> None:
@@ -201,6 +220,25 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     heard(host_a, T0 + 3 * FAILED_AFTER)
     assert look(T0 + 3 * FAILED_AFTER) == []
     assert not Notice.objects.exists()
+
+
+def test_many_that_are_not_enforced_cost_no_more_statements(
+    reporting: HostReceipt,
+    link: Link,
+    host_a: Host,
+    ap: AttachmentPoint,
+    owner: User,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    for port in range(3):
+        attach(owner, spec(ap, public_port=50_010 + port))
+    heard(host_a, T0 + FAILED_AFTER)
+    LinkEnforcement.objects.update(state="error", problem="eth0 is gone.", since=T0)
+    NoticeWatch.objects.update(looked_at=T0 + FAILED_AFTER)
+    with django_assert_max_num_queries(18):
+        notices_find(now=T0 + FAILED_AFTER)
+    (mail,) = Mail.objects.all()
+    assert mail.body.count("eth0 is gone.") == 4
 
 
 # --- what somebody else did -----------------------------------------------------------------------------------

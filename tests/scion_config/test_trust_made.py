@@ -56,6 +56,15 @@ def test_the_first_core_as_makes_the_base_trc_of_its_isd(core: AS) -> None:
     assert set(trc.policy.certificates) == {certificate(core, kind) for kind in kinds}
 
 
+def test_no_two_certificates_in_use_share_a_key(core: AS, user_as: UserAS) -> None:
+    second = make_core("ffaa:0:1102")
+    kinds = (Kind.SENSITIVE, Kind.REGULAR, Kind.ROOT, Kind.CA)
+    found = [certificate(as_, kind) for as_ in (core, second) for kind in kinds]
+    found += [chain_of(as_)[0] for as_ in (core, second, user_as)]
+    numbers = {one.public_key().public_numbers() for one in found}  # type: ignore[union-attr]  # all on curves
+    assert len(numbers) == len(found) == 11
+
+
 def test_a_further_core_as_makes_a_sensitive_update_and_both_decide_from_then_on(core: AS) -> None:
     first = newest()
     make_core("ffaa:0:1102")
