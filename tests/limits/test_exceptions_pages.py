@@ -80,7 +80,7 @@ def test_administrators_grant_to_a_user_an_as_or_a_link(door: Client, owner: Use
         (None, user_as, None),
         (None, None, link),
     ]
-    for text in ("nobody@example.org", "17-ffaa:1:2", "17-ffaa:1:1#2", "17-ffaa:1:1#", "17-ffaa:0:1107"):
+    for text in ("nobody@example.org", "17-ffaa:1:2", "17-ffaa:1:1#2", "17-ffaa:1:1#", "17-ffaa:0:1107", "18-x"):
         page = Page(door.post(LIST, typed(of=text)))
         assert "There is no user, user AS or link" in page.beside("For"), text
     assert MaximumException.objects.count() == 3

@@ -123,6 +123,7 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect in about a second; nothing restarts."
     )
     assert "no change" in preview(client, link, bandwidth_kbit="1000")
+    assert "Enter 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
     HostReceipt.objects.update(received_at=timezone.now() - timedelta(minutes=10))

@@ -79,6 +79,9 @@ def test_each_kind_is_drawn_first_and_then_started(
     drawn = send(client, link, kind, button="preview", **given)
     assert drawn.root.one("svg", class_="course").one("path", class_="line to-user").attrs["d"].startswith("M0 ")
     assert "then back to 1 000 kbit/s automatically, even if this service is down" in drawn.text
+    query = {f"timed-{name}": text for name, text in given.items()} | {"kind": kind}
+    part = client.get(url_of(link, "timed/preview/"), query).content.decode()
+    assert 'class="line to-user"' in part, "the same, as the part of the page that follows what one types"
     assert not TimedLimit.objects.exists()
     send(client, link, kind, **given)
     timed = TimedLimit.objects.get()

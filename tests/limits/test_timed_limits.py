@@ -235,6 +235,8 @@ def test_directions_are_stored_shown_and_written_down(link: Link, host: Host, ow
     assert (one.requested, one.enforced, one.enforced_kbit) == (Limits(500, 0), Limits(500, 0), 0)
     row = BandwidthChange.objects.filter(link=link)[0]
     assert (row.old, row.new) == (Limits(1000, 1000), Limits(500, 0))
+    said = row.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert said == "1 000 kbit/s \N{RIGHTWARDS ARROW} 500 kbit/s to the user AS and 0 kbit/s from it"
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
     assert fresh(link).requested == Limits(500, 500), "one number is both directions"
     assert set(document(host)) & {"Bandwidth-To-User", "Bandwidth-From-User"} == set()

@@ -54,6 +54,7 @@ REFUSED = {
     '{"Latency": {"1": {"Inter": "72m"}}}': 'Latency, 1, Inter: "72m" is not a duration',  # beacons cannot carry it
     '{"LinkType": {"1": "wifi"}}': 'LinkType, 1: "wifi" is none of direct, multihop, opennet',
     '{"Geo": {"1": {"Latitude": 91}}}': "Geo, 1, Latitude: 91 is not a number from -90 to 90",
+    '{"Geo": {"1": {"Address": 8092}}}': "Geo, 1, Address: 8092 is not a text",
     '{"Note": "\\ud800"}': 'Note: "\\ud800" has half a character',
     json.dumps({"Note": "x" * MAX_CHARS}): "of 10\N{NO-BREAK SPACE}016 characters, as it is stored, is above",
 }

@@ -310,3 +310,5 @@ def test_the_page_shows_the_link_and_leads_to_it(
     wrong = shown(client.post(reverse("paths"), {"paths": "17-ffaa:1:1 1>2"}))
     assert "Path 1, hop 2, character 13" in wrong.one("div", class_="summary").text
     assert wrong.one("textarea", name="paths").attrs["aria-invalid"] == "true"
+    assert "Paste the output of scion showpaths" in shown(client.post(reverse("paths"), {})).text
+    assert shown(client.get(reverse("paths"))).all("table") == []

@@ -126,6 +126,7 @@ def refused(text: str, code: str, words: str) -> None:
         ("17-1#1 17-2#1 17-3#1", "path_invalid", 'hop 2, character 8: "17-2#1" has one interface of two'),
         ("17-1 1>2 17-ffaa:x", "path_invalid", 'Path 1, hop 2, character 10: "ffaa:x" is not an AS id'),
         ("17-1 1>2 17-2 3>4", "path_invalid", 'hop 3, character 15: "3>4" is not followed by an AS'),
+        ("17-1 1-2 17-2 3>4 17-3", "path_invalid", '"1-2" is not a pair of interfaces. Write it as 1>21.'),
         (HUMAN.replace("]", ""), "path_invalid", '"]" is missing'),
     ],
 )
@@ -150,6 +151,11 @@ LINE = "0 17-ffaa:1:1,192.0.2.11 IfID=1 0.385ms"
         ("\n".join([LINE] * 127), "path_hops", "127 lines, more than 126"),
         (LINE + " " * MAX_BYTES, "path_too_long", "more than"),
         (LINE.replace("ms", "s"), "path_invalid", "Traceroute, line 1: "),
+        (
+            '{"hops": [{"interface_id": 1, "isd_as": "17-1", "round_trip_times": [-1]}]}',
+            "path_invalid",
+            "line 1: round",
+        ),
         ('{"hops": [{"interface_id": 1}]}', "path_invalid", '"isd_as" as text'),
         ('{"hops": 7}', "path_invalid", '"hops" is not a list'),
     ],

@@ -133,6 +133,16 @@ def test_all_mistakes_are_shown_at_once_each_in_its_attachment(
     ]
 
 
+def test_what_the_service_refuses_is_told_on_top_of_the_form(
+    client: Client, owner: User, user_as: UserAS, ap: AttachmentPoint
+) -> None:
+    User.objects.filter(pk=owner.pk).update(as_quota=1)
+    page = Page(client.post(NEW, form(row(ap, public_port="50009"), label="One too many")))
+    assert "owner@example.org has 1 AS; the quota is 1." in page.text
+    assert page.value("Label") == "One too many"
+    assert UserAS.objects.count() == 1
+
+
 def test_what_was_typed_is_shown_as_text_and_never_as_markup(client: Client, ap: AttachmentPoint) -> None:
     answer = client.post(NEW, form(row(ap, bandwidth_kbit="<script>1</script>"), label="<b>x</b>"))
     assert b"<script>1" not in answer.content
@@ -246,6 +256,7 @@ def test_an_attachment_of_somebody_else_is_taken_by_no_door(
         ("0.5M", "64k", "To the user AS 500 kbit/s, from it 64 kbit/s."),
         ("500", "", "500 kbit/s leave 486 kbit/s for SCION packets of 1 472 bytes."),
         ("0", "", "To the user AS blocked, from it blocked. 0 blocks the link"),
+        ("1,5M", "", "Enter 1.5 Mbit/s or 15 Mbit/s."),
         ("500", "2M", "maximum of 1 000 kbit/s"),
     ],
 )
@@ -255,6 +266,14 @@ def test_the_form_says_while_one_types_what_it_understood(
     query = row(ap, 3, bandwidth_kbit=to_user, from_user_kbit=from_user) | {"row": "attachments-3"}
     page = Page(client.get("/ases/preview/", query))
     assert sentence in page.root.text
+
+
+@table("values", [{"public_ip": "198.51"}, {"use_vpn": "on"}])
+def test_it_says_nothing_of_scion_before_the_address_is_known(
+    client: Client, ap: AttachmentPoint, values: dict[str, str]
+) -> None:
+    query = row(ap, 3, **values) | {"row": "attachments-3"}
+    assert "leave" not in Page(client.get("/ases/preview/", query)).root.text
 
 
 def test_two_directions_are_stored_and_shown_again(client: Client, ap: AttachmentPoint) -> None:
