@@ -18,12 +18,13 @@ from contract.scion_files import build_topology
 from scionlab.accounts.models import User
 from scionlab.limits.update import link_update
 from scionlab.platform.notation.isd_as import parse_as_id
+from scionlab.testbed.host import border_router_create
 from scionlab.testbed.infrastructure import infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS
 from tests.admin_pages import ADD, CHANGE, page
 from tests.cases import table
-from tests.factories import AttachmentPointFactory, attach, spec
+from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.site.test_admin import addresses, field_errors
 from tests.support.counters import Counters
 
@@ -315,3 +316,10 @@ def test_in_production_hosts_have_addresses_that_the_internet_reaches(
     assert refused(changed, field) == refused(added, field) == ["address_not_global"]
     assert counters.risen() == {}
     assert door.post(page(Host, CHANGE, core.pk), addresses(core, **public)).status_code == 302
+
+
+def test_a_host_without_an_as_has_no_routers(staff: User) -> None:
+    host = HostFactory(AS=None)
+    with pytest.raises(ValueError, match="belongs to no AS"):
+        border_router_create(host=host, actor=staff)
+    assert not host.border_routers.exists()
